@@ -1,0 +1,56 @@
+"""The catalogue of reason codes and the code agree, in both directions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from aotc.reasons import REASONS
+
+PACKAGE = Path(__file__).resolve().parents[2] / "toolchain" / "aotc"
+SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "reasons.py"]
+CODE = re.compile(r"AOTC-[A-Z]\d{3}")
+# In the catalogue, and not yet given by any code: each with the reason why it stays.
+RESERVED: dict[str, str] = {}
+
+
+def named() -> dict[str, set[str]]:
+    """Files that name each code, be it in prose; the catalogue itself apart."""
+    found = defaultdict(set)
+    for path in SOURCES:
+        for code in CODE.findall(path.read_text(encoding="utf-8")):
+            found[code].add(str(path.relative_to(PACKAGE)))
+    return found
+
+
+def given() -> set[str]:
+    """Codes that stand in the code as a whole string, which a docstring or comment never is."""
+    return {
+        node.value
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and CODE.fullmatch(node.value)
+    }
+
+
+def test_every_code_in_the_source_is_in_the_catalogue() -> None:
+    assert {code: files for code, files in named().items() if code not in REASONS} == {}
+
+
+def test_every_code_of_the_catalogue_is_given_somewhere() -> None:
+    assert sorted(set(REASONS) - given() - set(RESERVED)) == []
+
+
+def test_a_reserved_code_is_in_the_catalogue_and_given_nowhere() -> None:
+    assert sorted(code for code in RESERVED if code not in REASONS or code in given()) == []
+
+
+def test_every_reason_says_what_it_is_and_how_to_mend_it() -> None:
+    for code, reason in REASONS.items():
+        assert CODE.fullmatch(code)
+        assert reason.title
+        assert reason.mend.endswith((".", ")")), code

@@ -1,0 +1,20 @@
+"""One real artifact, built once for every test that reads it with another project's tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from aotc import build
+from aotc.signing import keys
+from built_artifact import DIGITS, BuiltArtifact
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> BuiltArtifact:
+    """The digits example for this host: a portable variant, and one for this host's ISA."""
+    folder = tmp_path_factory.mktemp("digits")
+    private, public = keys.generate(folder / "release.pem")
+    source = DIGITS / "digits.onnx"
+    report = build(source, profile="server-cpu", output=folder / "digits.aotc", key=private)
+    return BuiltArtifact(path=Path(report.artifact), source=source, public_key=public)

@@ -1,0 +1,34 @@
+"""aotc: an ahead-of-time build toolchain for ONNX models.
+
+`build`, `verify`, `inspect` and `load` are imported when first used, so that a deploy host
+that verifies needs neither onnx nor onnxruntime nor numpy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aotc.contract.versions import VERSION as __version__
+
+if TYPE_CHECKING:
+    from aotc.inspection.summary import inspect
+    from aotc.pipeline import build
+    from aotc.runtime.model import load
+    from aotc.verification.gate import verify
+
+__all__ = ["__version__", "build", "inspect", "load", "verify"]
+
+_PUBLIC = {
+    "build": "aotc.pipeline",
+    "verify": "aotc.verification.gate",
+    "inspect": "aotc.inspection.summary",
+    "load": "aotc.runtime.model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        from importlib import import_module
+
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'aotc' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Execution providers, one a file."""

@@ -1,0 +1,1 @@
+"""Records and wire formats: the standard library, PyYAML and rfc8785 only."""

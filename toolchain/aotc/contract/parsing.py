@@ -1,0 +1,319 @@
+"""Records: one frozen dataclass is the parser, the writer and the schema of a wire format.
+
+`decode` reads JSON-like data strictly into a record and reports every problem with its path
+(`variants[0].inputs[2].shape`); `encode` writes it back.  Field types may be `str`, `int`,
+`float`, `bool`, `Literal`, another record, `tuple[T, ...]`, `Mapping[str, T]`, `T | None` and
+`Json`.  `Annotated` carries a field's text and its bounds.  A class with `from_json` reads itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+
+Json = Any
+T = TypeVar("T")
+
+MAX_JSON_BYTES = 64 << 20
+MAX_DEPTH = 64
+# RFC 8785 keeps integers exact only up to 2^53 - 1.
+MAX_INTEGER = 2**53 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Inclusive bounds of a number, or of the number of items."""
+
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A regular expression that the whole string must match."""
+
+    regex: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in a document: where, and what."""
+
+    path: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path or '(top)'}: {self.what}"
+
+
+class ParseError(ValueError):
+    """Everything that is wrong in a document, not the first thing only."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def record(cls: type[T]) -> type[T]:
+    """A frozen, slotted, keyword-only dataclass."""
+    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+
+
+def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
+    """Parse JSON; refuse duplicate keys, NaN, infinities, huge integers, deep nesting, a BOM.
+
+    Raises `ParseError`.
+    """
+    if len(data) > limit:
+        raise ParseError([Problem("", f"{len(data)} bytes, at most {limit} are read")])
+
+    def pairs(items: list[tuple[str, Json]]) -> dict[str, Json]:
+        result: dict[str, Json] = {}
+        for key, value in items:
+            if key in result:
+                raise ParseError([Problem(key, "duplicate key")])
+            result[key] = value
+        return result
+
+    def constant(text: str) -> Json:
+        raise ParseError([Problem("", f"{text} is not JSON")])
+
+    def integer(text: str) -> int:
+        if len(text) > 17 or abs(int(text)) > MAX_INTEGER:
+            raise ParseError([Problem("", f"integer {text[:20]} exceeds 2^53 - 1")])
+        return int(text)
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value):
+            raise ParseError([Problem("", f"number {text[:20]} is out of range")])
+        return value
+
+    try:
+        text = data.decode("utf-8")
+        value = json.loads(
+            text,
+            object_pairs_hook=pairs,
+            parse_constant=constant,
+            parse_int=integer,
+            parse_float=number,
+        )
+    except ParseError:
+        raise
+    except RecursionError:
+        raise ParseError([Problem("", "nested too deeply")]) from None
+    except (UnicodeDecodeError, ValueError) as error:
+        raise ParseError([Problem("", f"not JSON: {error}")]) from None
+    _check_depth(value)
+    return value
+
+
+def _check_depth(value: Json, depth: int = 0) -> None:
+    if depth > MAX_DEPTH:
+        raise ParseError([Problem("", f"nested deeper than {MAX_DEPTH}")])
+    if isinstance(value, dict):
+        for item in value.values():
+            _check_depth(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check_depth(item, depth + 1)
+
+
+@cache
+def hints_of(cls: type) -> dict[str, Any]:
+    """Field name to its type, annotations kept."""
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+@cache
+def _is_optional(cls: type) -> dict[str, bool]:
+    fields = dataclasses.fields(cls)
+    missing = dataclasses.MISSING
+    return {f.name: f.default is not missing or f.default_factory is not missing for f in fields}
+
+
+def decode(cls: type[T], data: Json, *, path: str = "", allow_unknown: bool = False) -> T:
+    """Read `data` as a record of class `cls`; raise `ParseError` with every problem found.
+
+    An unknown field is a problem and names the nearest known one, unless `allow_unknown`.
+    """
+    problems: list[Problem] = []
+    value = _decode(cls, data, path, problems, allow_unknown)
+    if problems:
+        raise ParseError(problems)
+    return typing.cast(T, value)
+
+
+def _decode(kind: Any, data: Json, path: str, problems: list[Problem], loose: bool) -> Any:
+    origin = get_origin(kind)
+    if origin is typing.Annotated:
+        inner, *notes = get_args(kind)
+        before = len(problems)
+        value = _decode(inner, data, path, problems, loose)
+        if len(problems) == before:
+            _check_notes(value, notes, path, problems)
+        return value
+    if kind is Any:
+        return data
+    if origin in (Union, types.UnionType):
+        return _decode_union(kind, data, path, problems, loose)
+    if origin is Literal:
+        if data not in get_args(kind) or isinstance(data, bool):
+            wanted = ", ".join(str(choice) for choice in get_args(kind))
+            problems.append(Problem(path, f"{data!r} is none of: {wanted}{_near(data, get_args(kind))}"))
+        return data
+    if origin is tuple:
+        if not isinstance(data, list):
+            problems.append(Problem(path, f"expected a list, found {_name(data)}"))
+            return ()
+        item = get_args(kind)[0]
+        return tuple(_decode(item, v, f"{path}[{i}]", problems, loose) for i, v in enumerate(data))
+    if origin in (Mapping, dict):
+        if not isinstance(data, dict):
+            problems.append(Problem(path, f"expected a mapping, found {_name(data)}"))
+            return {}
+        item = get_args(kind)[1]
+        return {
+            str(k): _decode(item, v, f"{path}.{k}" if path else str(k), problems, loose)
+            for k, v in data.items()
+        }
+    if hasattr(kind, "from_json") and not isinstance(data, kind):
+        try:
+            return kind.from_json(data)
+        except ParseError as error:
+            for problem in error.problems:
+                dot = "." if path and problem.path and not problem.path.startswith("[") else ""
+                problems.append(Problem(f"{path}{dot}{problem.path}", problem.what))
+            return None
+    if dataclasses.is_dataclass(kind):
+        return _decode_record(kind, data, path, problems, loose)
+    return _decode_scalar(kind, data, path, problems)
+
+
+def _decode_union(kind: Any, data: Json, path: str, problems: list[Problem], loose: bool) -> Any:
+    choices = [choice for choice in get_args(kind) if choice is not type(None)]
+    if data is None and len(choices) < len(get_args(kind)):
+        return None
+    if len(choices) == 1:
+        return _decode(choices[0], data, path, problems, loose)
+    for choice in choices:
+        trial: list[Problem] = []
+        value = _decode(choice, data, path, trial, loose)
+        if not trial:
+            return value
+    wanted = " or ".join(getattr(choice, "__name__", str(choice)) for choice in choices)
+    problems.append(Problem(path, f"expected {wanted}, found {_name(data)}"))
+    return None
+
+
+def _decode_scalar(kind: Any, data: Json, path: str, problems: list[Problem]) -> Any:
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
+        problems.append(Problem(path, f"expected {_kind_name(kind)}, found {_name(data)}"))
+        return None
+    if isinstance(data, float) and not math.isfinite(data):
+        problems.append(Problem(path, f"{data} is not a finite number"))
+    return data
+
+
+def _decode_record(cls: Any, data: Json, path: str, problems: list[Problem], loose: bool) -> Any:
+    if not isinstance(data, dict):
+        problems.append(Problem(path, f"expected a mapping, found {_name(data)}"))
+        return None
+    hints = hints_of(cls)
+    optional = _is_optional(cls)
+    before = len(problems)
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        where = f"{path}.{key}" if path else str(key)
+        if key in optional:
+            values[key] = _decode(hints[key], value, where, problems, loose)
+        elif not loose:
+            problems.append(Problem(where, f"unknown field{_near(key, tuple(optional))}"))
+    for name, has_default in optional.items():
+        if name not in data and not has_default:
+            problems.append(Problem(f"{path}.{name}" if path else name, "missing"))
+    if len(problems) > before:
+        return None
+    made = cls(**values)
+    if hasattr(made, "problems"):
+        for problem in made.problems():
+            dot = "." if path and problem.path else ""
+            problems.append(Problem(f"{path}{dot}{problem.path}", problem.what))
+    return made
+
+
+def _check_notes(value: Any, notes: list[Any], path: str, problems: list[Problem]) -> None:
+    for note in notes:
+        if isinstance(note, Bounds) and value is not None:
+            size = value if isinstance(value, int | float) else len(value)
+            if note.least is not None and size < note.least:
+                problems.append(Problem(path, f"{size} is less than {note.least:g}"))
+            if note.most is not None and size > note.most:
+                problems.append(Problem(path, f"{size} is more than {note.most:g}"))
+        elif isinstance(note, Pattern) and isinstance(value, str):
+            if not re.fullmatch(note.regex, value):
+                problems.append(Problem(path, f"{value!r} does not match {note.regex}"))
+
+
+def encode(value: Any) -> Json:
+    """A record as JSON-like data; fields that hold their default are left out."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        result: dict[str, Json] = {}
+        for field in dataclasses.fields(value):
+            item = getattr(value, field.name)
+            if field.default is not dataclasses.MISSING and item == field.default:
+                continue
+            if field.default_factory is not dataclasses.MISSING and item == field.default_factory():
+                continue
+            result[field.name] = encode(item)
+        return result
+    if isinstance(value, Mapping):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [encode(item) for item in value]
+    return value
+
+
+def nearest(word: object, known: tuple[Any, ...]) -> str:
+    """The known word that is closest in spelling, or an empty string."""
+    close = difflib.get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.5)
+    return close[0] if close else ""
+
+
+def _near(word: object, known: tuple[Any, ...]) -> str:
+    close = nearest(word, known)
+    if close:
+        return f"; did you mean {close!r}?"
+    return f"; known: {', '.join(sorted(str(k) for k in known))}"
+
+
+def _kind_name(kind: Any) -> str:
+    names = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
+    return names.get(kind, str(kind))
+
+
+def _name(data: Json) -> str:
+    if data is None:
+        return "nothing"
+    if isinstance(data, bool):
+        return "true" if data else "false"
+    if isinstance(data, dict):
+        return "a mapping"
+    if isinstance(data, list):
+        return "a list"
+    text = repr(data)
+    return text if len(text) <= 40 else text[:37] + "..."

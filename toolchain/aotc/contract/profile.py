@@ -1,0 +1,163 @@
+"""Profiles: what the user wants of an artifact. YAML, `aotc.profile/1`.
+
+The schema leaves room for later values (buckets, padding, several execution providers,
+precisions): they are added as values of the fields here, not as a second shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Literal
+
+from aotc.contract.parsing import Bounds, Pattern, Problem, record
+from aotc.contract.shapes import DimRange
+
+Bytes = Annotated[int, Bounds(0)]
+Share = Annotated[float, Bounds(0, 1)]
+Name = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
+
+
+@record
+class VariantSpec:
+    """One variant to build."""
+
+    name: Annotated[Name, "variant's name"]
+    isa: Annotated[
+        Literal["baseline", "host"],
+        "baseline runs on any CPU of the architecture; host requires exactly the target's features",
+    ] = "baseline"
+
+
+@record
+class Tolerance:
+    """|actual - reference| <= atol + rtol * max|reference| over an output; cosine >= min_cosine."""
+
+    atol: Annotated[float, Bounds(0)]
+    rtol: Annotated[float, Bounds(0)]
+    min_cosine: Annotated[float, Bounds(-1, 1)] = 0.0
+
+
+@record
+class ParitySpec:
+    """How exact a variant must be, by the class of its arithmetic, and on how many shapes."""
+
+    float32: Tolerance = Tolerance(atol=1e-5, rtol=1e-3, min_cosine=0.9999)
+    float16: Tolerance = Tolerance(atol=1e-3, rtol=2e-2, min_cosine=0.999)
+    quantized: Annotated[Tolerance, "models with QuantizeLinear or integer matmuls"] = Tolerance(
+        atol=1e-2, rtol=0.1, min_cosine=0.99
+    )
+    random_shapes: Annotated[int, Bounds(0, 64), "shapes drawn between the corners"] = 2
+    seed: Annotated[int, Bounds(0, 2**32 - 1), "seed of generated fixtures"] = 20261121
+
+
+@record
+class ProviderBudget:
+    """Bounds on the share of nodes that one execution provider runs."""
+
+    min_node_share: Share = 0.0
+    max_node_share: Share = 1.0
+
+
+@record
+class Budgets:
+    """Gates: a breach ends the build with exit status 1."""
+
+    artifact_bytes: Annotated[Bytes | None, "payload, in bytes"] = None
+    load_seconds: Annotated[float | None, "one variant's session creation, in seconds"] = None
+    peak_memory_bytes: Annotated[Bytes | None, "resident, at the largest shape, in bytes"] = None
+    providers: Annotated[Mapping[str, ProviderBudget], "by execution provider"] = field(
+        default_factory=dict
+    )
+
+
+@record
+class Fallback:
+    """What happens to a node that no provider but the CPU takes.
+
+    `fail` refuses it unless `cpu` stands in `providers`; `cpu` allows it up to its budget.
+    """
+
+    policy: Literal["fail", "cpu", "alternate-variant", "reject-route"] = "fail"
+    max_node_share: Annotated[Share, "of nodes on the CPU, with policy cpu"] = 1.0
+
+
+@record
+class ProbeLimits:
+    """Bounds of the search for the sizes that an unnamed dim may take.
+
+    All but `seconds` are counted, not timed, so that two builds find the same range.
+    """
+
+    max_size: Annotated[int, Bounds(1), "largest size tried for a dim"] = 1024
+    max_input_bytes: Annotated[Bytes, "of all inputs of one run"] = 16 << 20
+    max_activation_bytes: Annotated[Bytes, "sum of all nodes' outputs in one run"] = 1 << 30
+    max_flops: Annotated[int, Bounds(1), "multiply-adds times two, in one run"] = 40_000_000_000
+    max_runs: Annotated[int, Bounds(1), "runs of the original model"] = 400
+    seconds: Annotated[float, Bounds(0), "for the whole search"] = 120.0
+    run_seconds: Annotated[float, Bounds(0), "for one run; a longer one counts as a hang"] = 60.0
+
+
+@record
+class WorkerLimits:
+    """Limits of each sandboxed step."""
+
+    seconds: Annotated[float, Bounds(0)] = 1800.0
+    memory_bytes: Annotated[Bytes, "private memory"] = 16 << 30
+
+
+@record
+class FixtureSpec:
+    """Golden inputs and outputs that ship with the artifact, for warm-up and acceptance."""
+
+    max_count: Annotated[int, Bounds(0, 16)] = 2
+    max_bytes: Annotated[Bytes, "of all fixtures together"] = 4 << 20
+
+
+@record
+class InputSpec:
+    """What the profile states of one input: dims, and the dtype it must have."""
+
+    shape: Annotated[tuple[int | str, ...] | None, "sizes or dim names, first to last"] = None
+    dtype: Annotated[str | None, "such as float32 or int64"] = None
+
+
+@record
+class Profile:
+    """A resolved profile."""
+
+    schema: Annotated[Literal["aotc.profile/1"], "version of this schema"]
+    name: Annotated[Name, "profile's name"]
+    description: str = ""
+    target: Annotated[str, "built-in name or file; host is the build host"] = "host"
+    providers: Annotated[tuple[Name, ...], Bounds(1), "execution providers, first choice first"] = (
+        "cpu",
+    )
+    precision: Annotated[Literal["keep"], "keep computes in the model's own types"] = "keep"
+    variants: Annotated[tuple[VariantSpec, ...], Bounds(1, 64)] = (VariantSpec(name="portable"),)
+    dims: Annotated[Mapping[str, DimRange], "ranges of named dims: 8, 1..8 or {min, opt, max}"] = (
+        field(default_factory=dict)
+    )
+    inputs: Annotated[Mapping[str, InputSpec], "what is stated of inputs, by name"] = field(
+        default_factory=dict
+    )
+    strict: Annotated[bool, "refuse calls outside of the proven range"] = False
+    unproven: Annotated[Literal["refuse", "allow"], "variants the build host cannot run"] = "refuse"
+    fallback: Fallback = Fallback()
+    parity: ParitySpec = ParitySpec()
+    budgets: Budgets = Budgets()
+    fixtures: FixtureSpec = FixtureSpec()
+    probe: ProbeLimits = ProbeLimits()
+    limits: WorkerLimits = WorkerLimits()
+
+    def problems(self) -> list[Problem]:
+        """What the types cannot say."""
+        found = []
+        names = [variant.name for variant in self.variants]
+        if len(set(names)) != len(names):
+            found.append(Problem("variants", "two variants have one name"))
+        if all(variant.isa != "baseline" for variant in self.variants):
+            found.append(Problem("variants", "one variant must have isa: baseline"))
+        if len(set(self.providers)) != len(self.providers):
+            found.append(Problem("providers", "a provider is named twice"))
+        return found

@@ -1,0 +1,141 @@
+"""What commands print with `--json`, and the predicate of the evidence attestation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Literal
+
+from aotc.contract.manifest import Finding
+from aotc.contract.parsing import record
+
+Verdict = Literal["optimal", "degraded", "incompatible"]
+
+
+@record
+class OutputError:
+    """How far one output is from the reference's, over one comparison."""
+
+    output: str
+    max_abs: Annotated[
+        float, "max |actual - reference|; the largest float where no error can be measured"
+    ]
+    max_rel: Annotated[float, "max |actual - reference| / max |reference|"]
+    cosine: Annotated[float | None, "of the flattened tensors; None where a norm is zero"] = None
+    passed: bool = True
+    reason: Annotated[str, "what failed, in words; empty where it passed"] = ""
+
+
+@record
+class Comparison:
+    """One fixture through reference and variant."""
+
+    fixture: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    outputs: tuple[OutputError, ...]
+
+
+@record
+class VariantEvidence:
+    """What was measured of one variant on the build host; seconds and bytes."""
+
+    name: str
+    comparisons: tuple[Comparison, ...] = ()
+    load_seconds: float | None = None
+    first_run_seconds: float | None = None
+    run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+
+
+@record
+class Evidence:
+    """Predicate `https://aotc.dev/evidence/v1`: true of this build, not reproducible."""
+
+    built_at: Annotated[str, "UTC, ISO 8601"]
+    stages: Annotated[Mapping[str, float], "seconds by stage"]
+    variants: tuple[VariantEvidence, ...]
+    host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
+    notes: tuple[str, ...] = ()
+
+
+@record
+class CheckResult:
+    """One numbered step of the gate, or one compatibility check."""
+
+    step: str
+    status: Literal["passed", "failed", "not-run"]
+    detail: str = ""
+
+
+@record
+class Refusal:
+    """One reason for a no."""
+
+    code: str
+    what: str
+    where: str = ""
+    expected: str = ""
+    found: str = ""
+    mend: str = ""
+
+
+@record
+class VariantVerdict:
+    """Whether one variant runs on the host, and why not."""
+
+    name: str
+    runs: bool
+    reasons: tuple[Refusal, ...] = ()
+
+
+@record
+class VerifyReport:
+    """`aotc verify --json`."""
+
+    schema: Literal["aotc.verify/1"] = "aotc.verify/1"
+    artifact: str
+    artifact_id: Annotated[str, "sha256 of aotc.json; empty where it was not read"] = ""
+    authentic: bool
+    verdict: Verdict | Literal["unverified"]
+    signers: Annotated[tuple[str, ...], "key ids (sha256 of the SPKI PEM) that verified"] = ()
+    development_key: bool = False
+    target: str
+    steps: tuple[CheckResult, ...]
+    refusals: tuple[Refusal, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    variants: tuple[VariantVerdict, ...] = ()
+    bytes_hashed: int = 0
+    seconds: float = 0.0
+
+
+@record
+class BuildReport:
+    """`aotc build --json`: what was built, and how it was proven."""
+
+    schema: Literal["aotc.build/1"] = "aotc.build/1"
+    artifact: Annotated[str, "path of the folder that was written"]
+    artifact_id: Annotated[str, "sha256 of aotc.json"]
+    payload_bytes: int
+    key_id: str
+    development_key: bool
+    variants: tuple[VariantEvidence, ...]
+    findings: tuple[Finding, ...] = ()
+    stages: Annotated[Mapping[str, float], "seconds by stage"]
+    seconds: float
+
+
+@record
+class LoadReport:
+    """What one load cost, in seconds, and what was loaded."""
+
+    schema: Literal["aotc.load/1"] = "aotc.load/1"
+    artifact_id: str
+    variant: str
+    verdict: Verdict
+    from_store: Annotated[bool, "the store already held it; its digests were checked again"]
+    verify_seconds: Annotated[float, "signature, digests, and the copy where there was one"]
+    session_seconds: float
+    warmup_seconds: Annotated[float, "placement, and all fixtures run and compared"]
+    first_request_seconds: Annotated[float | None, "first model.run; None before it"] = None
+    fixtures: Annotated[int, "fixtures that ran and matched"] = 0
+    findings: tuple[Finding, ...] = ()

@@ -1,0 +1,31 @@
+"""Versions of the wire formats, with their history.
+
+A reader refuses another major, warns of a newer minor, and refuses an unknown required feature.
+"""
+
+from __future__ import annotations
+
+import re
+
+VERSION = "0.1.0"
+
+# 2026-11-21  manifest 1.0: first.
+MANIFEST_SCHEMA = "aotc.manifest/1.0"
+PROFILE_SCHEMA = "aotc.profile/1"
+TARGET_SCHEMA = "aotc.target/1"
+EVIDENCE_PREDICATE = "https://aotc.dev/evidence/v1"
+
+# Features that a reader must understand to read an artifact rightly.
+KNOWN_FEATURES = frozenset({"shape-domain", "shared-weights"})
+
+
+def manifest_version(schema: str) -> tuple[int, int] | None:
+    """(major, minor) of a manifest's `schema`, or None where it is not one."""
+    match = re.fullmatch(r"aotc\.manifest/(\d{1,4})\.(\d{1,4})", schema)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version, `1.31.1+cu13` giving (1, 31, 1)."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()

@@ -1,0 +1,363 @@
+"""Capture evidence: what an ONNX file holds, read without running it.
+
+`read_capture` serves both the build and `aotc inspect MODEL`.  Graphs are walked with all
+bodies of control flow and all model-local functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from aotc.contract.manifest import Capture, ControlFlow, ExternalFile, Finding, Kind, Value
+from aotc.errors import AotcError
+
+ORT_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.microsoft.experimental", "com.ms.internal.nhwc")
+ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
+RANDOM_OPS = frozenset(
+    ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+)
+_QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits")
+_HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+_MAX_PROTOBUF = 2**31 - 1
+_BLOCK = 4 << 20
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """Parse a model file, external data left where it is.
+
+    Raises AOTC-I001, AOTC-I002.
+    """
+    if not path.is_file():
+        raise AotcError("AOTC-I001", "no such model file", where=str(path))
+    size = path.stat().st_size
+    if size == 0:
+        raise AotcError("AOTC-I002", "the file is empty", where=str(path))
+    if size > _MAX_PROTOBUF:
+        raise AotcError(
+            "AOTC-I002",
+            "a protobuf message cannot exceed 2 GiB",
+            where=str(path),
+            found=f"{size} bytes",
+            mend="Save the model with external data (onnx.save with save_as_external_data=True).",
+        )
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes())
+    except (DecodeError, ValueError):
+        raise AotcError("AOTC-I002", "the file is no ModelProto", where=str(path)) from None
+    if model.ir_version < 1 or not model.opset_import or not model.graph.output:
+        raise AotcError(
+            "AOTC-I002",
+            "the file holds no complete model",
+            where=str(path),
+            expected="ir_version, opset_import and graph outputs",
+            found=f"ir_version {model.ir_version}, {len(model.opset_import)} opsets, "
+            f"{len(model.graph.output)} outputs",
+        )
+    return model
+
+
+def graphs(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """The main graph and every body below it, each with a path such as `/If_3.then_branch`."""
+    yield from _graphs_below("", model.graph)
+    for function in model.functions:
+        for node in function.node:
+            yield from _bodies(f"{function.domain}::{function.name}", node)
+
+
+def _graphs_below(path: str, graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    yield path, graph
+    for node in graph.node:
+        yield from _bodies(path, node)
+
+
+def _bodies(path: str, node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    for attribute in node.attribute:
+        label = f"{path}/{node.name or node.op_type}.{attribute.name}"
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield from _graphs_below(label, attribute.g)
+        for body in attribute.graphs:
+            yield from _graphs_below(label, body)
+
+
+def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node: main graph, bodies, functions."""
+    for _, graph in graphs(model):
+        yield from graph.node
+    for function in model.functions:
+        yield from function.node
+
+
+def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor that stands in the file: initializers and attributes."""
+    for _, graph in graphs(model):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield sparse.values
+            yield sparse.indices
+    for node in nodes(model):
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def external_files(model: onnx.ModelProto, folder: Path) -> tuple[ExternalFile, ...]:
+    """Check every external file and digest it.
+
+    Raises AOTC-I003 (missing), I004 (truncated), I005 (outside of the folder), I006 (link).
+    """
+    ends: dict[str, int] = {}
+    for tensor in tensors(model):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        entry = {pair.key: pair.value for pair in tensor.external_data}
+        location = entry.get("location", "")
+        try:
+            offset, length = int(entry.get("offset", "0")), int(entry.get("length", "0"))
+        except ValueError:
+            offset = length = -1
+        if offset < 0 or length < 0:
+            raise AotcError(
+                "AOTC-I004", "offset or length is no size", where=f"{tensor.name} in {location}"
+            )
+        ends[location] = max(ends.get(location, 0), offset + length)
+    return tuple(_external_file(folder, location, end) for location, end in sorted(ends.items()))
+
+
+def _external_file(folder: Path, location: str, end: int) -> ExternalFile:
+    parts = PurePosixPath(location.replace("\\", "/"))
+    if not location or parts.is_absolute() or ".." in parts.parts or "\0" in location:
+        raise AotcError(
+            "AOTC-I005", "external data lies outside of the model's folder", where=repr(location)
+        )
+    path = folder
+    for part in parts.parts:
+        path = path / part
+        if path.is_symlink():
+            raise AotcError("AOTC-I006", "external data is a symbolic link", where=str(path))
+    if not path.exists():
+        raise AotcError("AOTC-I003", "external data file is missing", where=str(path))
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        raise AotcError(
+            "AOTC-I006",
+            "external data is no plain file with one name",
+            where=str(path),
+            expected="1 hard link",
+            found=f"{status.st_nlink} hard links",
+        )
+    if status.st_size < end:
+        raise AotcError(
+            "AOTC-I004",
+            "external data is truncated",
+            where=str(path),
+            expected=f"at least {end} bytes",
+            found=f"{status.st_size} bytes",
+        )
+    return ExternalFile(location=location, size=status.st_size, sha256=file_sha256(path))
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 (hex) of a file, read in blocks."""
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(_BLOCK))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+    return digest.hexdigest()
+
+
+def _dtype_name(code: int, where: str) -> str:
+    if code == onnx.TensorProto.STRING:
+        return "string"
+    if code not in onnx.TensorProto.DataType.values() or code == onnx.TensorProto.UNDEFINED:
+        raise AotcError("AOTC-I007", "unknown element type", where=where, found=str(code))
+    return onnx.TensorProto.DataType.Name(code).lower().replace("bool", "bool")
+
+
+_NUMPY_NAMES = {"float": "float32", "double": "float64"}
+
+
+def value_of(info: onnx.ValueInfoProto) -> Value:
+    """A graph input or output as a record; a dim with neither size nor name is `NAME.INDEX`.
+
+    Raises AOTC-I007.
+    """
+    kind, proto = _unwrap(info.type)
+    if kind == "map":
+        dtype = _dtype_name(info.type.map_type.key_type, info.name)
+        return Value(name=info.name, kind="map", dtype=dtype)
+    dtype = _dtype_name(proto.elem_type, info.name)
+    shape: tuple[int | str, ...] | None = None
+    if proto.HasField("shape"):
+        shape = tuple(
+            dim.dim_value
+            if dim.dim_value > 0
+            else (dim.dim_param if dim.dim_param not in ("", "?") else f"{info.name}.{index}")
+            for index, dim in enumerate(proto.shape.dim)
+        )
+    return Value(name=info.name, kind=kind, dtype=_NUMPY_NAMES.get(dtype, dtype), shape=shape)
+
+
+def _unwrap(proto: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto.Tensor]:
+    case = proto.WhichOneof("value")
+    if case == "sequence_type":
+        inner_kind, inner = _unwrap(proto.sequence_type.elem_type)
+        return ("map" if inner_kind == "map" else "sequence"), inner
+    if case == "optional_type":
+        return "optional", _unwrap(proto.optional_type.elem_type)[1]
+    if case == "map_type":
+        return "map", onnx.TypeProto.Tensor(elem_type=proto.map_type.key_type)
+    if case == "sparse_tensor_type":
+        sparse = proto.sparse_tensor_type
+        return "sparse", onnx.TypeProto.Tensor(elem_type=sparse.elem_type, shape=sparse.shape)
+    return "tensor", proto.tensor_type
+
+
+def graph_inputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
+    """Inputs that a caller gives: those that are no initializers."""
+    constant = {tensor.name for tensor in model.graph.initializer}
+    return tuple(info for info in model.graph.input if info.name not in constant)
+
+
+def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, ...]]:
+    """Evidence of the model at `path`, its inputs and its outputs.
+
+    Raises AOTC-I001 to I007, I010 and I011.
+    """
+    model = read_model(path)
+    return (
+        capture(model, path),
+        tuple(value_of(info) for info in graph_inputs(model)),
+        tuple(value_of(info) for info in model.graph.output),
+    )
+
+
+def capture(model: onnx.ModelProto, path: Path) -> Capture:
+    """Evidence of a parsed model whose file is `path`; raises as `read_capture` does."""
+    for tensor in tensors(model):
+        _dtype_name(tensor.data_type, f"tensor {tensor.name}")
+    local = {(function.domain, function.name) for function in model.functions}
+    op_types: Counter[str] = Counter()
+    custom, contrib = set(), set()
+    constants = 0
+    for node in nodes(model):
+        name = _op_name(node.domain, node.op_type)
+        op_types[name] += 1
+        constants += node.op_type == "Constant"
+        _refuse(node)
+        if (node.domain, node.op_type) in local:
+            continue
+        if node.domain in ORT_DOMAINS:
+            contrib.add(name)
+        elif node.domain not in ONNX_DOMAINS:
+            custom.add(name)
+    initializers = [t for _, graph in graphs(model) for t in graph.initializer]
+    return Capture(
+        sha256=file_sha256(path),
+        size=path.stat().st_size,
+        producer_name=model.producer_name,
+        producer_version=model.producer_version,
+        domain=model.domain,
+        model_version=model.model_version,
+        graph_name=model.graph.name,
+        ir_version=model.ir_version,
+        opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+        nodes=len(model.graph.node),
+        nodes_total=sum(op_types.values()),
+        op_types=dict(sorted(op_types.items())),
+        initializers=len(initializers),
+        initializer_bytes=sum(_tensor_bytes(tensor) for tensor in initializers),
+        constants=constants,
+        functions=tuple(sorted(_op_name(f.domain, f.name) for f in model.functions)),
+        custom_ops=tuple(sorted(custom)),
+        contrib_ops=tuple(sorted(contrib)),
+        control_flow=tuple(_control_flow(model)),
+        side_inputs=tuple(_side_inputs(model)),
+        external_data=external_files(model, path.parent),
+        quantized=any(
+            node.op_type in _QUANTIZED or node.op_type.startswith("QLinear") for node in nodes(model)
+        ),
+        half=any(tensor.data_type in _HALF for tensor in initializers),
+        metadata=_metadata_bytes(model),
+        findings=tuple(_findings(model)),
+    )
+
+
+def _op_name(domain: str, op_type: str) -> str:
+    return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
+
+
+def _refuse(node: onnx.NodeProto) -> None:
+    where = f"node {node.name or node.op_type}"
+    if node.domain == "com.microsoft" and node.op_type == "EPContext":
+        raise AotcError("AOTC-I010", "the model holds an EPContext node", where=where)
+    if node.domain in ("", "ai.onnx") and node.op_type in RANDOM_OPS:
+        raise AotcError("AOTC-I011", f"{node.op_type} draws random numbers", where=where)
+
+
+def _tensor_bytes(tensor: onnx.TensorProto) -> int:
+    for pair in tensor.external_data:
+        if pair.key == "length" and pair.value.isdigit():
+            return int(pair.value)
+    return len(tensor.raw_data) or tensor.ByteSize()
+
+
+def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:
+    for node in nodes(model):
+        bodies = {
+            a.name: len(a.g.node) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH
+        }
+        if bodies:
+            yield ControlFlow(node=node.name, op_type=node.op_type, bodies=bodies)
+
+
+def _side_inputs(model: onnx.ModelProto) -> Iterator[str]:
+    for node in nodes(model):
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                outer = sorted(_free_names(attribute.g))
+                yield from (f"{node.name or node.op_type}.{attribute.name}: {v}" for v in outer)
+
+
+def _free_names(graph: onnx.GraphProto) -> set[str]:
+    """Values that a body reads and does not make: they come from the graphs around it."""
+    made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    free: set[str] = set()
+    for node in graph.node:
+        free |= {name for name in node.input if name and name not in made}
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                free |= _free_names(attribute.g) - made
+        made |= set(node.output)
+    return free | {v.name for v in graph.output if v.name not in made}
+
+
+def _metadata_bytes(model: onnx.ModelProto) -> dict[str, int]:
+    doc = len(model.doc_string) + len(model.graph.doc_string)
+    doc += sum(len(node.doc_string) for node in nodes(model))
+    props = sum(len(p.key) + len(p.value) for p in model.metadata_props)
+    for node in nodes(model):
+        props += sum(len(p.key) + len(p.value) for p in node.metadata_props)
+    return {name: size for name, size in (("doc_string", doc), ("metadata_props", props)) if size}
+
+
+def _findings(model: onnx.ModelProto) -> Iterator[Finding]:
+    seen: Counter[str] = Counter(node.name for node in nodes(model))
+    blank = seen.pop("", 0)
+    repeated = sum(count - 1 for count in seen.values() if count > 1)
+    if blank or repeated:
+        yield Finding(
+            code="AOTC-I031", what=f"{blank} nodes had no name and {repeated} had another's name"
+        )
+    overlap = len(model.graph.input) - len(graph_inputs(model))
+    if overlap:
+        yield Finding(code="AOTC-I032", what=f"{overlap} initializers were also graph inputs")

@@ -1,0 +1,232 @@
+"""How far an output is from the reference's.
+
+Rule, over the places where both are finite: |actual - reference| <= atol + rtol * max|reference|.
+NaN and infinities must stand at the same places with the same sign.  Integers, truth values
+and text must be equal.  The cosine of the flattened tensors must reach `min_cosine`, unless
+there is one element only, a norm is zero, or every error is within `atol` (a small tensor's
+direction is noise).  Kind, element type and shape must agree.
+
+Where no error can be measured (another shape, NaN at another place), `max_abs` and `max_rel`
+are `UNBOUNDED`, the largest float, as JSON has no infinity; `reason` says what is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from aotc.contract.profile import Tolerance
+from aotc.contract.report import OutputError
+from aotc.engine.values import Data, describe, dtype_name
+
+UNBOUNDED: Final = sys.float_info.max
+# Elements upcast at a time: 2 MiB as float64.
+_CHUNK: Final = 1 << 18
+
+
+def compare(reference: Data, actual: Data, tolerance: Tolerance, name: str) -> OutputError:
+    """Compare one output; sequences and maps item by item, the worst of which counts."""
+    worst = OutputError(output=name, max_abs=0.0, max_rel=0.0)
+    for found in _errors(reference, actual, tolerance, name):
+        worst = OutputError(
+            output=name,
+            max_abs=max(worst.max_abs, found.max_abs),
+            max_rel=max(worst.max_rel, found.max_rel),
+            cosine=_least(worst.cosine, found.cosine),
+            passed=worst.passed and found.passed,
+            reason=worst.reason or found.reason,
+        )
+    return worst
+
+
+def _least(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+def _errors(
+    reference: Data, actual: Data, tolerance: Tolerance, name: str
+) -> Iterator[OutputError]:
+    if reference is None or actual is None:
+        if reference is not None or actual is not None:
+            yield _mismatch(name, describe(reference), describe(actual))
+    elif isinstance(reference, dict):
+        if not isinstance(actual, dict) or set(reference) != set(actual):
+            yield _mismatch(name, f"map with keys {_keys(reference)}", _keys(actual))
+        elif reference:
+            keys = sorted(reference)
+            yield _array_error(
+                np.array([reference[key] for key in keys]),
+                np.array([actual[key] for key in keys]),
+                tolerance,
+                name,
+            )
+    elif isinstance(reference, list | tuple):
+        if not isinstance(actual, list | tuple) or len(reference) != len(actual):
+            yield _mismatch(name, describe(reference), describe(actual))
+        else:
+            for one, other in zip(reference, actual, strict=True):
+                yield from _errors(one, other, tolerance, name)
+    elif isinstance(actual, dict | list | tuple):
+        yield _mismatch(name, describe(reference), describe(actual))
+    else:
+        yield _array_error(np.asarray(reference), np.asarray(actual), tolerance, name)
+
+
+def _keys(value: Data) -> str:
+    if not isinstance(value, dict):
+        return describe(value)
+    shown = ", ".join(repr(key) for key in sorted(value, key=str)[:5])
+    return shown + (", ..." if len(value) > 5 else "")
+
+
+def _mismatch(name: str, expected: str, found: str) -> OutputError:
+    return _failed(name, f"expected {expected}, found {found}")
+
+
+def _failed(name: str, reason: str) -> OutputError:
+    return OutputError(
+        output=name, max_abs=UNBOUNDED, max_rel=UNBOUNDED, passed=False, reason=reason
+    )
+
+
+def _array_error(
+    reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], tolerance: Tolerance, name: str
+) -> OutputError:
+    dtype = dtype_name(reference.dtype)
+    if dtype != dtype_name(actual.dtype) or reference.shape != actual.shape:
+        return _mismatch(name, describe(reference), describe(actual))
+    if dtype == "string":
+        differ = int(np.count_nonzero(reference.astype(object) != actual.astype(object)))
+        if differ:
+            return _failed(name, f"{differ} of {reference.size} texts differ")
+        return OutputError(output=name, max_abs=0.0, max_rel=0.0)
+    if dtype == "bool" or reference.dtype.kind in "iu" or dtype.startswith(("int", "uint")):
+        return _exact_error(reference, actual, name)
+    return _float_error(reference, actual, tolerance, name)
+
+
+def _exact_error(
+    reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], name: str
+) -> OutputError:
+    differ, largest, scale = 0, 0.0, 0.0
+    for one, other in _chunks(reference, actual):
+        count = int(np.count_nonzero(one != other))
+        if count:
+            differ += count
+            wide, against = one.astype(np.float64), other.astype(np.float64)
+            # Neighbours above 2^53 coincide as float64, and yet differ by one at least.
+            largest = max(largest, 1.0, float(np.max(np.abs(against - wide))))
+        scale = max(scale, float(np.max(np.abs(one.astype(np.float64)))))
+    return OutputError(
+        output=name,
+        max_abs=largest,
+        max_rel=_relative(largest, scale),
+        passed=not differ,
+        reason=f"{differ} of {reference.size} values differ" if differ else "",
+    )
+
+
+def _chunks(
+    *arrays: np.ndarray[Any, Any],
+) -> Iterator[tuple[np.ndarray[Any, Any], ...]]:
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, _CHUNK):
+        yield tuple(array[start : start + _CHUNK] for array in flat)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What one pass over two tensors gathers; products are of values divided by `scale`."""
+
+    scale: float
+    error: float = 0.0
+    reference: float = 0.0
+    dot: float = 0.0
+    squares: float = 0.0
+    actual_squares: float = 0.0
+    misplaced: int = 0
+
+
+def _float_error(
+    reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], tolerance: Tolerance, name: str
+) -> OutputError:
+    sums = _gather(reference, actual, 1.0)
+    if sums.misplaced:
+        return _failed(name, f"{sums.misplaced} NaN or infinite values differ")
+    # Squares of numbers this large or small leave the range of float64.
+    if sums.reference and not 1e-140 < sums.reference < 1e140:
+        sums = _gather(reference, actual, sums.reference)
+    cosine = _cosine(sums)
+    bound = tolerance.atol + tolerance.rtol * sums.reference
+    reason = ""
+    # "not <=", so that an error which overflowed to NaN fails as well.
+    if not sums.error <= bound:
+        reason = f"error {sums.error:.3g} exceeds {bound:.3g}"
+    elif (
+        cosine is not None
+        and reference.size > 1
+        and sums.error > tolerance.atol
+        and cosine < tolerance.min_cosine
+    ):
+        reason = f"cosine {cosine:.6f} is below {tolerance.min_cosine:g}"
+    return OutputError(
+        output=name,
+        max_abs=_finite(sums.error),
+        max_rel=_relative(sums.error, sums.reference),
+        cosine=cosine,
+        passed=not reason,
+        reason=reason,
+    )
+
+
+def _gather(reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], scale: float) -> _Sums:
+    sums = _Sums(scale)
+    for one, other in _chunks(_real(reference), _real(actual)):
+        wide, against = one.astype(np.float64), other.astype(np.float64)
+        finite = np.isfinite(wide)
+        both = finite & np.isfinite(against)
+        if not both.all():
+            same = (wide == against) | (np.isnan(wide) & np.isnan(against))
+            sums.misplaced += int(np.count_nonzero(~both & ~same))
+            wide, against = wide[both], against[both]
+        if wide.size:
+            with np.errstate(over="ignore"):
+                sums.error = max(sums.error, float(np.max(np.abs(against - wide))))
+                sums.reference = max(sums.reference, float(np.max(np.abs(wide))))
+                if scale != 1.0:
+                    wide, against = wide / scale, against / scale
+                sums.dot += float(wide @ against)
+                sums.squares += float(wide @ wide)
+                sums.actual_squares += float(against @ against)
+    return sums
+
+
+def _real(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Complex numbers as pairs of real ones."""
+    if array.dtype.kind != "c":
+        return array
+    return np.ascontiguousarray(array).view(array.real.dtype)
+
+
+def _cosine(sums: _Sums) -> float | None:
+    norms = math.sqrt(sums.squares) * math.sqrt(sums.actual_squares)
+    if not norms or not math.isfinite(norms):
+        return None
+    return max(-1.0, min(1.0, sums.dot / norms))
+
+
+def _relative(error: float, scale: float) -> float:
+    if not scale:
+        return 0.0 if not error else UNBOUNDED
+    return _finite(error / scale)
+
+
+def _finite(number: float) -> float:
+    return number if math.isfinite(number) else UNBOUNDED

@@ -1,0 +1,424 @@
+"""The reference: the original model on the CPU execution provider, optimizations off, one thread.
+
+One sandboxed process finds the domain and computes the golden outputs, so that a large model is
+read once.  A run that crashes or hangs ends the process, and the caller finds its sizes in `TRYING`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aotc.contract.manifest import Finding, Value
+from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.profile import ParitySpec, ProbeLimits
+from aotc.contract.shapes import Dim, DimRange, Domain
+from aotc.engine import values
+from aotc.engine.cost import Growth, RunCost, read_profile
+from aotc.engine.fixtures import Hints, generate, shape_of
+from aotc.engine.probing import Cost, Prober, Trial
+from aotc.engine.rejection import rejection
+from aotc.engine.session import import_onnxruntime, ort_errors, reference_options, run
+from aotc.errors import AotcError
+
+# Sizes of the run that is going on, for whoever finds the process dead.
+TRYING = "trying.json"
+
+
+def analyze_job(request: Json) -> Json:
+    """In the worker: domain, fixtures, golden outputs and declared-against-produced shapes."""
+    reference = Reference(
+        model=Path(request["model"]),
+        inputs=tuple(decode(Value, item) for item in request["inputs"]),
+        outputs=tuple(decode(Value, item) for item in request["outputs"]),
+        hints=request["hints"],
+        seed=request["parity"].get("seed", ParitySpec().seed),
+    )
+    probe = decode(ProbeLimits, request["probe"])
+    reference.beware(request["deadly"], probe.run_seconds)
+    stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
+    given = [_Given.read(item, reference.inputs) for item in request["given"]]
+    domain = reference.domain(stated, probe, given)
+    fixtures = _plan(domain, decode(ParitySpec, request["parity"]), reference, given)
+    runs, findings = reference.golden(fixtures, Path("fixtures"))
+    return {
+        "domain": encode(domain),
+        "references": runs,
+        "findings": [encode(finding) for finding in (*reference.findings(domain), *findings)],
+        "activation_bytes": reference.activation_bytes(domain),
+    }
+
+
+class _Given:
+    """A user's fixture: values by input name, and the sizes they imply."""
+
+    def __init__(self, name: str, inputs: dict[str, Any], sizes: dict[str, int]) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.sizes = sizes
+
+    @classmethod
+    def read(cls, item: Json, declared: Sequence[Value]) -> _Given:
+        inputs = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
+        sizes: dict[str, int] = {}
+        for value in declared:
+            array = inputs.get(value.name)
+            shape = getattr(array, "shape", None)
+            if shape is None or value.shape is None:
+                continue
+            if len(shape) != len(value.shape):
+                raise AotcError(
+                    "AOTC-I024",
+                    "fixture has another rank than the input",
+                    where=f"{item['name']}: {value.name}",
+                    expected=str(value.shape),
+                    found=str(tuple(shape)),
+                )
+            sizes |= {d: s for d, s in zip(value.shape, shape, strict=True) if isinstance(d, str)}
+        return cls(item["name"], inputs, sizes)
+
+
+class Reference:
+    """The original model, ready to be run at any sizes."""
+
+    def __init__(
+        self,
+        *,
+        model: Path,
+        inputs: tuple[Value, ...],
+        outputs: tuple[Value, ...],
+        hints: Hints,
+        seed: int,
+    ) -> None:
+        self.model = model
+        self.inputs = inputs
+        self.outputs = outputs
+        self.hints = hints
+        self.seed = seed
+        self._ort = import_onnxruntime()
+        self._session = self._create(reference_options())
+        self._estimator: _Estimator | None = None
+        self._deadly: list[Json] = []
+        self._run_seconds = 0.0
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.dims = _free_dims(inputs)
+
+    def _create(self, options: Any) -> Any:
+        try:
+            return self._ort.InferenceSession(
+                str(self.model), options, providers=["CPUExecutionProvider"]
+            )
+        except ort_errors() as error:
+            raise rejection(
+                error, "AOTC-I012", "ONNX Runtime refuses the model", where=self.model.name
+            ) from None
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """All outputs; raises AOTC-R005 where ONNX Runtime fails."""
+        return run(self._session, inputs)
+
+    def inputs_at(self, sizes: Mapping[str, int], draw: int = 0) -> dict[str, Any]:
+        """Generated inputs at `sizes`; another `draw` gives other values."""
+        return generate(self.inputs, sizes, self.hints, self.seed + draw)
+
+    def beware(self, deadly: list[Json], run_seconds: float) -> None:
+        """Never run at the sizes in `deadly`; end the process where a run takes too long."""
+        self._deadly = deadly
+        self._run_seconds = run_seconds
+
+    @contextmanager
+    def _journal(self, sizes: Mapping[str, int]) -> Iterator[None]:
+        """Leave word of what is tried, as the process may not live to tell."""
+        Path(TRYING).write_text(json.dumps(dict(sizes)))
+        # The default action of SIGALRM ends a process that is stuck in native code.
+        signal.setitimer(signal.ITIMER_REAL, self._run_seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def trial(self, sizes: Mapping[str, int]) -> Trial:
+        """One run at `sizes` with generated inputs."""
+        if dict(sizes) in self._deadly:
+            return Trial(ok=False, error="ONNX Runtime crashes or hangs")
+        try:
+            with self._journal(sizes):
+                outputs = self.run(self.inputs_at(sizes))
+        except AotcError as error:
+            return Trial(ok=False, error=error.found)
+        return Trial(ok=True, empty=any(_elements(value) == 0 for value in outputs))
+
+    def domain(
+        self, stated: Mapping[str, DimRange], limits: ProbeLimits, given: Sequence[_Given]
+    ) -> Domain:
+        """The box of sizes that was proven; raises AOTC-S001, S005, S011."""
+        if not self.dims:
+            return Domain()
+        deadline = time.monotonic() + limits.seconds
+        prober = Prober(
+            dims=self.dims,
+            leading=_leading(self.inputs),
+            stated={d: s for d, s in stated.items() if d in self.dims},
+            limits=limits,
+            trial=self.trial,
+            late=lambda: time.monotonic() > deadline,
+            cost=self._cost,
+        )
+        try:
+            return prober.search([item.sizes for item in given])
+        except AotcError as error:
+            # Generated values may be what fails; then the user's own sizes are what is proven.
+            if error.code != "AOTC-S001" or not given:
+                raise
+            return _domain_of(self.dims, [item.sizes for item in given])
+
+    def _cost(self, points: Sequence[Mapping[str, int]]) -> Cost:
+        self._estimator = _Estimator(self, points)
+        return self._estimator
+
+    def counted(self, sizes: Sequence[Mapping[str, int]]) -> list[RunCost | None]:
+        """Costs at each of `sizes`, from a profiled session; None where the run fails."""
+        options = reference_options()
+        options.enable_profiling = True
+        options.profile_file_prefix = "cost"
+        session = self._create(options)
+        done: list[bool] = []
+        for item in sizes:
+            # Only what ran before is safe to run again.
+            ok = self.trial(item).ok
+            done.append(ok)
+            if ok:
+                run(session, self.inputs_at(item))
+        path = Path(session.end_profiling())
+        costs = iter(read_profile(path))
+        path.unlink()
+        return [next(costs, None) if ok else None for ok in done]
+
+    def activation_bytes(self, domain: Domain) -> int | None:
+        """Estimated sum of all nodes' outputs at the largest shape, where it was counted."""
+        if self._estimator is None:
+            return None
+        return self._estimator(domain.corner("max"))[1]
+
+    def golden(
+        self, fixtures: Sequence[_Given], folder: Path
+    ) -> tuple[list[Json], list[Finding]]:
+        """Run every fixture and write inputs and outputs below `folder`."""
+        runs: list[Json] = []
+        findings: list[Finding] = []
+        for index, fixture in enumerate(fixtures):
+            try:
+                with self._journal(fixture.sizes):
+                    outputs = self.run(fixture.inputs)
+            except AotcError as error:
+                if fixture.name.startswith("random"):
+                    text = f"a size within the range does not run: {error.found}"
+                    findings.append(
+                        Finding(code="AOTC-S008", what=text, where=_sizes_text(fixture.sizes))
+                    )
+                    continue
+                raise AotcError(
+                    "AOTC-S005" if fixture.sizes else "AOTC-S001",
+                    "the original model fails on its fixture",
+                    where=f"{fixture.name} {_sizes_text(fixture.sizes)}".strip(),
+                    found=error.found,
+                ) from None
+            finite = all(_finite(value) for value in outputs)
+            if not finite:
+                findings.append(
+                    Finding(code="AOTC-N005", what="NaN or infinity", where=fixture.name)
+                )
+            place = folder / str(index)
+            place.mkdir(parents=True)
+            runs.append(
+                {
+                    "name": fixture.name,
+                    "origin": "user" if fixture.name.startswith("user") else "generated",
+                    "sizes": fixture.sizes,
+                    "inputs": {
+                        name: str(values.save(value, place / f"input_{i}"))
+                        for i, (name, value) in enumerate(fixture.inputs.items())
+                    },
+                    "outputs": {
+                        value.name: str(values.save(output, place / f"output_{i}"))
+                        for i, (value, output) in enumerate(zip(self.outputs, outputs, strict=True))
+                    },
+                    "finite": finite,
+                }
+            )
+            if index == 0:
+                findings += _declared_shapes(self.outputs, outputs, fixture.sizes)
+        return runs, findings
+
+    def findings(self, domain: Domain) -> list[Finding]:
+        """What the search noticed."""
+        found = []
+        for name, dim in domain.dims.items():
+            if dim.origin == "probed" and dim.min == dim.max and dim.stopped_by in ("", "error"):
+                found.append(
+                    Finding(code="AOTC-S006", what=f"only size {dim.min} was found to run", where=name)
+                )
+            elif dim.origin == "probed" and dim.stopped_by not in ("", "error"):
+                found.append(
+                    Finding(
+                        code="AOTC-S008",
+                        what=f"proven from {dim.min} to {dim.max}, stopped by the limit of "
+                        f"{dim.stopped_by}",
+                        where=name,
+                    )
+                )
+        found += [
+            Finding(code="AOTC-S007", what=str(relation), where=relation.dim)
+            for relation in domain.relations
+        ]
+        return found
+
+
+class _Estimator:
+    """Input bytes, activation bytes and flops at any sizes, from a few counted runs.
+
+    `points`: the base, then sizes in which one free dim (and what follows from it) is larger.
+    Growth in several dims at once is taken as the product of the growths in each.
+    """
+
+    def __init__(self, reference: Reference, points: Sequence[Mapping[str, int]]) -> None:
+        self._reference = reference
+        base, *larger = points
+        costs = reference.counted(points)
+        self._first = costs[0] or RunCost(1, 1.0)
+        seen: dict[str, list[tuple[int, RunCost]]] = {}
+        for sizes, cost in zip(larger, costs[1:], strict=True):
+            dim = next(name for name in base if sizes[name] != base[name])
+            if cost is not None:
+                seen.setdefault(dim, [(base[dim], self._first)]).append((sizes[dim], cost))
+        self._activations = {
+            dim: Growth(tuple((size, cost.activation_bytes / max(self._first.activation_bytes, 1)) for size, cost in points))
+            for dim, points in seen.items()
+        }
+        self._flops = {
+            dim: Growth(tuple((size, cost.flops / max(self._first.flops, 1.0)) for size, cost in points))
+            for dim, points in seen.items()
+        }
+
+    def __call__(self, sizes: Mapping[str, int]) -> tuple[int, int, float]:
+        activations = float(self._first.activation_bytes)
+        flops = self._first.flops
+        for dim, growth in self._activations.items():
+            activations *= growth.at(sizes[dim])
+            flops *= self._flops[dim].at(sizes[dim])
+        inputs = 0
+        for value in self._reference.inputs:
+            width = 8 if "64" in value.dtype else 4
+            inputs += width * int(np.prod(shape_of(value, sizes), dtype=np.int64))
+        return inputs, int(activations), flops
+
+
+def _free_dims(inputs: Sequence[Value]) -> tuple[str, ...]:
+    names: list[str] = []
+    for value in inputs:
+        if value.kind == "tensor" and value.shape is not None:
+            names += [d for d in value.shape if isinstance(d, str) and d not in names]
+        elif value.kind == "tensor":
+            names.append(f"{value.name}.0")
+    return tuple(names)
+
+
+def _leading(inputs: Sequence[Value]) -> frozenset[str]:
+    """Dims that are the first free dim of an input of rank two or more, and never a later one."""
+    first, later = set(), set()
+    for value in inputs:
+        free = [d for d in value.shape or () if isinstance(d, str)]
+        if len(value.shape or ()) > 1:
+            first |= set(free[:1])
+            later |= set(free[1:])
+    return frozenset(first - later)
+
+
+def _plan(
+    domain: Domain, parity: ParitySpec, reference: Reference, given: Sequence[_Given]
+) -> list[_Given]:
+    """The user's fixtures, the corners of the domain, and sizes drawn between them."""
+    plan = [_Given(f"user{i}", item.inputs, item.sizes) for i, item in enumerate(given)]
+    if given and not domain.dims:
+        return plan
+    seen: list[dict[str, int]] = []
+    for which in ("opt", "min", "max"):
+        sizes = domain.corner(which)  # type: ignore[arg-type]
+        if sizes not in seen:
+            seen.append(sizes)
+            plan.append(_Given(which, reference.inputs_at(sizes, len(seen)), sizes))
+    rng = np.random.default_rng(parity.seed)
+    for index in range(parity.random_shapes if any(d.min < d.max for d in domain.dims.values()) else 0):
+        sizes = domain.complete({name: _draw(dim, rng) for name, dim in domain.dims.items()})
+        if sizes not in seen:
+            seen.append(sizes)
+            plan.append(_Given(f"random{index}", reference.inputs_at(sizes, len(seen)), sizes))
+    return plan
+
+
+def _draw(dim: Dim, rng: np.random.Generator) -> int:
+    """A size of the dim, log-uniform, so that small sizes are seen as well."""
+    if dim.min >= dim.max:
+        return dim.min
+    low, high = max(dim.min, 1), dim.max
+    size = int(round(float(np.exp(rng.uniform(np.log(low), np.log(high))))))
+    return min(high, max(dim.min, size // dim.multiple_of * dim.multiple_of))
+
+
+def _domain_of(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> Domain:
+    """The domain that a user's fixtures alone prove."""
+    result = {}
+    for name in dims:
+        seen = sorted({item[name] for item in sizes if name in item})
+        if seen:
+            result[name] = Dim(min=seen[0], max=seen[-1], opt=seen[0], tested=tuple(seen))
+    return Domain(dims=result)
+
+
+def _sizes_text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def _elements(value: Any) -> int:
+    if isinstance(value, list | tuple):
+        return sum(_elements(item) for item in value)
+    return int(getattr(value, "size", 1))
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_finite(item) for item in value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fc":
+        return bool(np.isfinite(value).all())
+    return True
+
+
+def _declared_shapes(
+    declared: Sequence[Value], produced: Sequence[Any], sizes: Mapping[str, int]
+) -> list[Finding]:
+    """Outputs whose declared rank or fixed sizes are not the produced ones."""
+    found = []
+    for value, output in zip(declared, produced, strict=True):
+        shape = getattr(output, "shape", None)
+        if value.shape is None or shape is None or value.kind != "tensor":
+            continue
+        wanted = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.shape)
+        same = len(wanted) == len(shape) and all(
+            isinstance(w, str) or w == s for w, s in zip(wanted, shape, strict=True)
+        )
+        if not same:
+            found.append(
+                Finding(
+                    code="AOTC-S009",
+                    what=f"declared {list(value.shape)}, produced {list(shape)}",
+                    where=value.name,
+                )
+            )
+    return found

@@ -1,0 +1,32 @@
+"""ONNX Runtime's messages as reason codes.
+
+ONNX Runtime raises one exception class a status, and the rest is English; the phrases here were
+seen with 1.31.  What matches none keeps its message under the code the caller gives.
+"""
+
+from __future__ import annotations
+
+import re
+
+from aotc.engine.session import ort_message
+from aotc.errors import AotcError
+
+_RULES: tuple[tuple[str, str, str], ...] = (
+    (r"Unsupported model IR version", "AOTC-I016", "the IR version is newer than ONNX Runtime's"),
+    (r"is under development and support for this is limited|only \*guarantees\* support for models",
+     "AOTC-I008", "the opset is newer than ONNX Runtime supports"),
+    (r"is not a registered function/op|No Op registered for|NOT_IMPLEMENTED|Could not find an "
+     r"implementation for|NotImplemented|Failed to find kernel|No opset registered|No opset import for domain",
+     "AOTC-I009", "ONNX Runtime has no such operator or kernel"),
+    (r"bad_alloc|Failed to allocate memory|bad allocation|out of memory", "AOTC-I015",
+     "ONNX Runtime could not allocate memory"),
+)  # fmt: skip
+
+
+def rejection(error: Exception, otherwise: str, what: str, *, where: str = "") -> AotcError:
+    """The refusal that an exception of ONNX Runtime means; `otherwise` is the code of last resort."""
+    text = str(error)
+    for pattern, code, phrase in _RULES:
+        if re.search(pattern, text):
+            return AotcError(code, phrase, where=where, found=ort_message(error))
+    return AotcError(otherwise, what, where=where, found=ort_message(error))

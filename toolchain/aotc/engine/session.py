@@ -1,0 +1,201 @@
+"""Sessions of ONNX Runtime: the one place where they are created and run.
+
+Session options are validated against our own list, as ONNX Runtime ignores unknown keys;
+the providers that were asked for are asserted, as it may leave one out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aotc.backends.base import import_onnxruntime, ort_errors
+from aotc.contract.manifest import SessionSpec
+from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
+from aotc.engine.values import Data
+from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+__all__ = [
+    "CONFIG_KEYS",
+    "MANIFEST_KEYS",
+    "create_session",
+    "import_onnxruntime",
+    "ort_errors",
+    "ort_message",
+    "reference_options",
+    "run",
+    "session_options",
+]
+
+# May stand in a manifest: they change how a session computes, and name no file.
+MANIFEST_KEYS: Final = frozenset(
+    {
+        "ep.context_enable",
+        "mlas.disable_kleidiai",
+        "mlas.enable_gemm_fastmath_arm64_bfloat16",
+        "mlas.qnbit.force_fp32",
+        "mlas.use_lut_gemm",
+        "optimization.disable_specified_optimizers",
+        "optimization.enable_cast_chain_elimination",
+        "optimization.enable_gelu_approximation",
+        "session.disable_aot_function_inlining",
+        "session.disable_cpu_ep_fallback",
+        "session.disable_double_qdq_remover",
+        "session.disable_prepacking",
+        "session.disable_quant_qdq",
+        "session.dynamic_block_base",
+        "session.enable_quant_qdq_cleanup",
+        "session.graph_optimizations_loop_level",
+        "session.inter_op.allow_spinning",
+        "session.intra_op.allow_spinning",
+        "session.qdq_matmulnbits_accuracy_level",
+        "session.qdqisint8allowed",
+        "session.set_denormal_as_zero",
+        "session.use_device_allocator_for_initializers",
+        "session.use_env_allocators",
+        "session.x64quantprecision",
+    }
+)
+
+_FOLDER: Final = "session.model_external_initializers_file_folder_path"
+_NO_COMPILE: Final = "session.disable_model_compile"
+_RECORD: Final = "session.record_ep_graph_assignment_info"
+
+# All that a session of ours may have; the rest are set here and in the build alone.
+CONFIG_KEYS: Final = MANIFEST_KEYS | {
+    _FOLDER,
+    _NO_COMPILE,
+    _RECORD,
+    "session.collect_node_memory_stats_to_file",
+    "session.optimized_model_external_initializers_file_name",
+    "session.optimized_model_external_initializers_min_size_in_bytes",
+}
+
+_LEVELS: Final = {
+    "disable": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+}
+_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+# A place in ONNX Runtime's sources, with the function where there is one.
+_PLACE = re.compile(r"\S*/\S+\.(?:cc|h|cpp|hpp):\d+ (?:[^()'\"]*\([^()]*\)(?: const)? )?")
+
+
+def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.SessionOptions:
+    """Options for `spec`; `threads` of one operator (None: one for each core).
+
+    Raises `ValueError` on a config key that is not in `CONFIG_KEYS`.
+    """
+    runtime = import_onnxruntime()
+    unknown = sorted(set(spec.config) - CONFIG_KEYS)
+    if unknown:
+        raise ValueError(f"unknown session config keys: {', '.join(unknown)}")
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = getattr(
+        runtime.GraphOptimizationLevel, _LEVELS[spec.optimization]
+    )
+    options.log_severity_level = 4
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    for key, value in spec.config.items():
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def reference_options(threads: int = 1) -> ort.SessionOptions:
+    """Options of the reference: all optimizations off; one thread makes its bits repeat."""
+    return session_options(SessionSpec(optimization="disable"), threads=threads)
+
+
+def create_session(
+    model: bytes | Path,
+    spec: SessionSpec,
+    *,
+    providers: Sequence[str],
+    weights_folder: Path | None = None,
+    threads: int | None = None,
+    record_placement: bool = False,
+    refusal: str = "AOTC-R008",
+) -> ort.InferenceSession:
+    """A session of exactly `providers` (ONNX Runtime's names, first choice first).
+
+    A model given as bytes finds its external data in `weights_folder`, which is mapped.
+    Raises AOTC-P004 where a provider is missing, `refusal` where ONNX Runtime refuses the
+    model, AOTC-I019 and AOTC-I020, and `ValueError` on an unknown config key.
+    """
+    runtime = import_onnxruntime()
+    options = session_options(spec, threads=threads)
+    options.add_session_config_entry(_NO_COMPILE, "1")
+    if record_placement:
+        options.add_session_config_entry(_RECORD, "1")
+    if weights_folder is not None:
+        options.add_session_config_entry(_FOLDER, str(weights_folder.resolve()))
+    _require(providers, runtime.get_available_providers())
+    try:
+        session: ort.InferenceSession = runtime.InferenceSession(
+            model if isinstance(model, bytes) else str(model),
+            options,
+            providers=list(providers),
+            provider_options=[dict(spec.provider_options.get(name, {})) for name in providers],
+            enable_fallback=0,
+        )
+    except ort_errors() as error:
+        raise AotcError(
+            refusal,
+            "ONNX Runtime could not create the session",
+            where="" if isinstance(model, bytes) else str(model),
+            found=ort_message(error),
+        ) from None
+    _require(providers, session.get_providers())
+    return session
+
+
+def _require(wanted: Sequence[str], present: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in present]
+    if missing:
+        raise AotcError(
+            "AOTC-P004",
+            f"ONNX Runtime has no {' and no '.join(missing)}",
+            expected=", ".join(wanted),
+            found=", ".join(present),
+        )
+
+
+def run(
+    session: ort.InferenceSession,
+    inputs: Mapping[str, Data],
+    outputs: Sequence[str] | None = None,
+    *,
+    ortvalues: bool | None = None,
+    refusal: str = "AOTC-R005",
+) -> list[Data]:
+    """The named outputs (None: all), in order; safe from many threads.
+
+    `ortvalues` says whether a type needs the slower way (None: find out from the session).
+    Raises `refusal` with ONNX Runtime's message.
+    """
+    if ortvalues is None:
+        ortvalues = needs_ortvalues(session)
+    try:
+        if ortvalues:
+            return run_with_ortvalues(session, inputs, outputs)
+        result: list[Any] = session.run(outputs, inputs)
+    except ort_errors() as error:
+        raise AotcError(
+            refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)
+        ) from None
+    return result
+
+
+def ort_message(error: Exception) -> str:
+    """ONNX Runtime's message in one line, without its prefix and its source paths."""
+    text = _PLACE.sub("", _PREFIX.sub("", str(error)))
+    return " ".join(text.split()) or type(error).__name__

@@ -1,0 +1,230 @@
+"""Values of graph inputs and outputs: what they are in Python, on disk, and in words.
+
+A tensor is a numpy array (text: an object array of `str`); a sequence is a list; a map is a
+dict; an empty optional is None.  Element types have ONNX's names, which are numpy's but for
+the narrow floats (`float8e4m3fn`); `string` is text.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from aotc.contract.canonical import canonical_json
+from aotc.contract.manifest import Kind, Value
+from aotc.contract.parsing import Json, ParseError, strict_json
+from aotc.errors import AotcError
+
+# ndarray, list, dict or None.
+Data = Any
+
+_PLAIN: Final = frozenset(
+    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64", "complex128"]
+)
+_NUMPY_NAMES: Final = {"float": "float32", "double": "float64"}
+_ML_NAMES: Final = {
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+    "float8e8m0": "float8_e8m0fnu",
+    "float4e2m1": "float4_e2m1fn",
+}
+_ONNX_NAMES: Final = {name: onnx for onnx, name in _ML_NAMES.items()}
+_TYPE = re.compile(r"(\w+)\((.*)\)")
+
+
+class NodeArg(Protocol):
+    """What ONNX Runtime says of an input or output."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The numpy dtype of an element type; `string` gives object.
+
+    Raises AOTC-I007; AOTC-I019 where the type needs ml_dtypes and that is not installed.
+    """
+    if name == "string":
+        return np.dtype(object)
+    if name in _PLAIN:
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise AotcError(
+            "AOTC-I019",
+            f"element type {name} needs the package ml_dtypes",
+            mend="pip install ml_dtypes",
+        ) from None
+    kind = getattr(ml_dtypes, _ML_NAMES.get(name, name), None)
+    if kind is None:
+        raise AotcError("AOTC-I007", "unknown element type", found=name)
+    return np.dtype(kind)
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """The element type of a numpy dtype; of objects and all kinds of text, `string`."""
+    if dtype.kind in "OUST":
+        return "string"
+    return _ONNX_NAMES.get(dtype.name, dtype.name)
+
+
+def ort_type_to_value(arg: NodeArg) -> Value:
+    """A session's input or output as a record; a dim with neither size nor name is `NAME.INDEX`.
+
+    The dtype of a map, and of a sequence of maps, is its keys'.  The shape is None where
+    ONNX Runtime gives none, which it does not tell from a scalar's.
+    """
+    kind, dtype = _parse_type(arg.type)
+    shape: tuple[int | str, ...] | None = None
+    if kind in ("tensor", "optional", "sparse") and arg.shape:
+        shape = tuple(
+            f"{arg.name}.{index}" if size is None or size == "" else size
+            for index, size in enumerate(arg.shape)
+        )
+    return Value(name=arg.name, kind=kind, dtype=dtype, shape=shape)
+
+
+def _parse_type(text: str) -> tuple[Kind, str]:
+    match = _TYPE.fullmatch(text.strip())
+    if match is None:
+        raise AotcError("AOTC-I007", "unknown type", found=text)
+    outer, inner = match[1], match[2]
+    if outer == "tensor":
+        return "tensor", _NUMPY_NAMES.get(inner, inner)
+    if outer == "sparse_tensor":
+        return "sparse", _NUMPY_NAMES.get(inner, inner)
+    if outer == "map":
+        key = inner.partition(",")[0].strip()
+        return "map", _NUMPY_NAMES.get(key, key)
+    if outer == "seq":
+        kind, dtype = _parse_type(inner)
+        return ("map" if kind == "map" else "sequence"), dtype
+    if outer == "optional":
+        return "optional", _parse_type(inner)[1]
+    raise AotcError("AOTC-I007", "unknown type", found=text)
+
+
+def is_plain(value: Data) -> bool:
+    """Whether a value is an array that the `.npy` format holds as it is."""
+    return (
+        isinstance(value, np.ndarray) and value.dtype.kind in "biufc" and value.dtype.isbuiltin == 1
+    )
+
+
+def save(value: Data, path: Path) -> Path:
+    """Write a value; equal values give equal bytes.  Returns the file that was written.
+
+    The suffix of `path` becomes `.npy` for plain tensors, `.json` for all else.
+    """
+    stem = path.with_suffix("") if path.suffix in (".npy", ".json") else path
+    if is_plain(value):
+        target = stem.with_name(stem.name + ".npy")
+        with target.open("wb") as file:
+            np.save(file, np.asarray(value, order="C"), allow_pickle=False)
+    else:
+        target = stem.with_name(stem.name + ".json")
+        target.write_bytes(canonical_json(_encode(value)))
+    return target
+
+
+def load(path: Path, *, refusal: str = "AOTC-I024") -> Data:
+    """Read a value that `save` wrote, or any `.npy` without objects.
+
+    Raises `refusal`.
+    """
+    try:
+        if path.suffix == ".json":
+            return _decode(strict_json(path.read_bytes()))
+        with path.open("rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except (OSError, ParseError, ValueError, KeyError, TypeError, EOFError) as error:
+        raise AotcError(
+            refusal, "a value cannot be read", where=str(path), found=str(error)
+        ) from None
+
+
+def _encode(value: Data) -> Json:
+    if value is None:
+        return {"kind": "none"}
+    if isinstance(value, dict):
+        keys = sorted(value)
+        return {
+            "kind": "map",
+            "keys": _encode(_column(keys)),
+            "values": _encode(_column([value[key] for key in keys])),
+        }
+    if isinstance(value, list | tuple):
+        return {"kind": "sequence", "items": [_encode(item) for item in value]}
+    array = np.asarray(value, order="C")
+    head = {"kind": "tensor", "dtype": dtype_name(array.dtype), "shape": list(array.shape)}
+    if head["dtype"] == "string":
+        return head | {"data": [str(text) for text in array.ravel().tolist()]}
+    # Base64, as JSON holds neither NaN nor all 64-bit integers.
+    return head | {"data": base64.b64encode(array.tobytes()).decode("ascii")}
+
+
+def _column(items: list[Any]) -> Data:
+    return np.array(items, dtype=object if items and isinstance(items[0], str) else None)
+
+
+def _decode(data: Json) -> Data:
+    kind = data["kind"]
+    if kind == "none":
+        return None
+    if kind == "map":
+        return dict(
+            zip(_decode(data["keys"]).tolist(), _decode(data["values"]).tolist(), strict=True)
+        )
+    if kind == "sequence":
+        return [_decode(item) for item in data["items"]]
+    if kind != "tensor":
+        raise ValueError(f"unknown kind {kind!r}")
+    shape = tuple(int(size) for size in data["shape"])
+    if data["dtype"] == "string":
+        return np.array([str(text) for text in data["data"]], dtype=object).reshape(shape)
+    try:
+        content = base64.b64decode(data["data"], validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"data is not base64: {error}") from None
+    return np.frombuffer(bytearray(content), numpy_dtype(data["dtype"])).reshape(shape)
+
+
+def nbytes(value: Data) -> int:
+    """Bytes of content; text counts as UTF-8, a number of a map as 8 bytes."""
+    if value is None:
+        return 0
+    if isinstance(value, dict):
+        return sum(_item_bytes(key) + _item_bytes(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return sum(nbytes(item) for item in value)
+    array = np.asarray(value)
+    if dtype_name(array.dtype) == "string":
+        return sum(_item_bytes(text) for text in array.ravel().tolist())
+    return array.nbytes
+
+
+def _item_bytes(item: Any) -> int:
+    return len(str(item).encode("utf-8", "replace")) if isinstance(item, str) else 8
+
+
+def describe(value: Data) -> str:
+    """A value's type and shape in words, such as `float32[1, 3]` or `list of 2 float32[3]`."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return f"map of {len(value)}"
+    if isinstance(value, list | tuple):
+        kinds = sorted({describe(item) for item in value})
+        return f"list of {len(value)}" + (f" {' or '.join(kinds[:3])}" if kinds else "")
+    if isinstance(value, np.ndarray | np.generic):
+        return f"{dtype_name(value.dtype)}[{', '.join(str(size) for size in value.shape)}]"
+    return type(value).__name__

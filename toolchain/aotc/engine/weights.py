@@ -1,0 +1,115 @@
+"""Weights as external data: out of the graph once, and stored once for all variants."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+
+from aotc.engine.capture import tensors
+
+# Below this the entry costs more than it saves; ONNX Runtime's own writer gets the same bound.
+EXTERNAL_BYTES = 1024
+# Pages of a mapping start here, and no SIMD load wants more.
+_ALIGN = 4096
+_BLOCK = 4 << 20
+
+
+def externalize(model: onnx.ModelProto, folder: Path, name: str) -> int:
+    """Move large initializers of the main graph from `model` into `folder/name`.
+
+    Only `raw_data` is moved.  Returns the bytes written; no file is made where there are none.
+    """
+    offset = 0
+    large = [t for t in model.graph.initializer if len(t.raw_data) >= EXTERNAL_BYTES]
+    if not large:
+        return 0
+    with (folder / name).open("wb") as file:
+        for tensor in large:
+            offset += file.write(b"\0" * (-offset % _ALIGN))
+            length = len(tensor.raw_data)
+            file.write(tensor.raw_data)
+            _point(tensor, name, offset, length)
+            offset += length
+    return offset
+
+
+def _point(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    del tensor.external_data[:]
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
+
+
+# ONNX Runtime externalises the initializers of control-flow bodies as well.
+def _external(model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, int, int]]:
+    for tensor in tensors(model):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            entry = {pair.key: pair.value for pair in tensor.external_data}
+            yield tensor, int(entry.get("offset", "0")), int(entry["length"])
+
+
+def adopt(model: onnx.ModelProto, data: Path, folder: Path, name: str) -> None:
+    """Make `data`, the external file of `model`, the file `folder/name`, without copying it."""
+    if data.exists():
+        data.rename(folder / name)
+    for tensor, offset, length in _external(model):
+        _point(tensor, name, offset, length)
+
+
+def share(
+    model: onnx.ModelProto, data: Path, folder: Path, name: str, known: dict[str, tuple[str, int]]
+) -> None:
+    """Point `model` at tensors that `known` already holds; write the others to `folder/name`.
+
+    `data` is the external file of `model`.  `known` maps sha256 to (file, offset) and grows.
+    """
+    if not data.exists():
+        return
+    written = 0
+    with data.open("rb") as source, (folder / name).open("wb") as file:
+        for tensor, offset, length in _external(model):
+            digest = _digest(source, offset, length)
+            if digest not in known:
+                written += file.write(b"\0" * (-written % _ALIGN))
+                _copy(source, offset, length, file)
+                known[digest] = (name, written)
+                written += length
+            location, place = known[digest]
+            _point(tensor, location, place, length)
+    if not written:
+        (folder / name).unlink()
+
+
+def digests(model: onnx.ModelProto, data: Path, name: str) -> dict[str, tuple[str, int]]:
+    """sha256 of each external tensor of `model`, with where it lies in the file called `name`."""
+    if not data.exists():
+        return {}
+    with data.open("rb") as source:
+        return {_digest(source, o, length): (name, o) for _, o, length in _external(model)}
+
+
+def _blocks(source: BinaryIO, offset: int, length: int) -> Iterator[bytes]:
+    source.seek(offset)
+    while length:
+        block = source.read(min(length, _BLOCK))
+        if not block:
+            raise EOFError("external data ends early")
+        length -= len(block)
+        yield block
+
+
+def _digest(source: BinaryIO, offset: int, length: int) -> str:
+    digest = hashlib.sha256()
+    for block in _blocks(source, offset, length):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _copy(source: BinaryIO, offset: int, length: int, target: BinaryIO) -> None:
+    for block in _blocks(source, offset, length):
+        target.write(block)

@@ -1,0 +1,193 @@
+"""The sandboxed worker: one fresh process a job, bounded in time and memory.
+
+ONNX Runtime may crash, hang or allocate without end on a bad model; what happens in the worker
+becomes a reason code here.  A fresh process and a fixed relative working directory also make the
+bytes that ONNX Runtime writes repeat.  Requests and results are JSON files in the job's folder;
+arrays travel as files beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aotc.contract.parsing import Json
+from aotc.contract.profile import WorkerLimits
+from aotc.errors import AotcError
+
+_REQUEST = "request.json"
+_RESULT = "result.json"
+_LOG = "log.txt"
+# Environment that would change what ONNX Runtime computes or reads.
+_UNSET = ("ORT_LOAD_CONFIG_FROM_MODEL", "OMP_NUM_THREADS", "PYTHONSTARTUP", "PYTHONWARNINGS")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What a job returned, and what it cost: seconds of wall time, peak resident bytes."""
+
+    value: Json
+    seconds: float
+    peak_memory_bytes: int
+
+
+def run_job(
+    job: str, request: Json, *, folder: Path, limits: WorkerLimits, where: str = ""
+) -> JobResult:
+    """Run `module:function` on `request` in a fresh process whose working directory is `folder`.
+
+    The function gets the request and returns JSON-like data.  Raises the job's own `AotcError`,
+    or AOTC-I013 (crash), AOTC-I014 (time), AOTC-I015 (memory).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _REQUEST).write_text(json.dumps({"job": job, "request": request}))
+    (folder / _RESULT).unlink(missing_ok=True)
+    environment = {k: v for k, v in os.environ.items() if k not in _UNSET}
+    environment["PYTHONHASHSEED"] = "0"
+    command = [sys.executable, "-P", "-m", "aotc.engine.worker", str(limits.memory_bytes)]
+    started = time.monotonic()
+    with (folder / _LOG).open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(timeout=limits.seconds)
+        except subprocess.TimeoutExpired:
+            raise AotcError(
+                "AOTC-I014",
+                f"{job.partition(':')[2]} ran longer than {limits.seconds:g} s",
+                where=where,
+            ) from None
+        finally:
+            _end(process)
+    seconds = time.monotonic() - started
+    return _result(folder, job, status, seconds, where, limits)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def _result(
+    folder: Path, job: str, status: int, seconds: float, where: str, limits: WorkerLimits
+) -> JobResult:
+    path = folder / _RESULT
+    if not path.exists():
+        last = _last_lines(folder / _LOG)
+        name = job.partition(":")[2]
+        if "bad_alloc" in last or "MemoryError" in last:
+            raise _out_of_memory(name, limits, where)
+        cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        if status == -signal.SIGALRM:
+            cause = "its alarm (a run took too long)"
+        raise AotcError(
+            "AOTC-I013", f"{name} ended by {cause}", where=where, found=last or "an empty log"
+        )
+    document = json.loads(path.read_text())
+    if "error" in document:
+        error = document["error"]
+        if error.get("internal"):
+            raise RuntimeError(error["internal"])
+        if error["code"] == "AOTC-I015" and not error.get("found"):
+            raise _out_of_memory(job.partition(":")[2], limits, where)
+        raise AotcError(
+            error["code"],
+            error["what"],
+            where=error.get("where", "") or where,
+            expected=error.get("expected", ""),
+            found=error.get("found", ""),
+            mend=error.get("mend", ""),
+        )
+    return JobResult(
+        value=document["value"], seconds=seconds, peak_memory_bytes=document["peak_memory_bytes"]
+    )
+
+
+def _out_of_memory(name: str, limits: WorkerLimits, where: str) -> AotcError:
+    return AotcError(
+        "AOTC-I015", f"{name} needed more than {limits.memory_bytes} bytes", where=where
+    )
+
+
+def _last_lines(path: Path, lines: int = 5) -> str:
+    text = path.read_text(errors="replace").strip().splitlines()
+    return " | ".join(text[-lines:])
+
+
+def peak_memory_bytes() -> int:
+    """Peak resident set of this process; ru_maxrss would count the parent's from before exec."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _limit_memory(limit: int) -> None:
+    # RLIMIT_DATA counts private writable memory; RLIMIT_AS would count mapped weights as well.
+    import resource
+
+    if hasattr(resource, "RLIMIT_DATA"):
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        allowed = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _main(memory_limit: int) -> None:
+    from importlib import import_module
+
+    _limit_memory(memory_limit)
+    call = json.loads(Path(_REQUEST).read_text())
+    module, _, name = call["job"].partition(":")
+    document: dict[str, Any]
+    try:
+        function: Callable[[Json], Json] = getattr(import_module(module), name)
+        value = function(call["request"])
+        document = {"value": value, "peak_memory_bytes": peak_memory_bytes()}
+    except AotcError as error:
+        document = {"error": error.to_dict()}
+    except MemoryError:
+        document = {"error": {"code": "AOTC-I015", "what": "out of memory"}}
+    except OSError as error:
+        import errno
+
+        if error.errno != errno.ENOSPC:
+            raise
+        document = {"error": {"code": "AOTC-I018", "what": str(error)}}
+    except Exception:
+        import traceback
+
+        document = {"error": {"internal": traceback.format_exc()}}
+    temporary = Path(_RESULT + ".part")
+    temporary.write_text(json.dumps(document))
+    temporary.rename(_RESULT)
+    # Tearing down sessions and numpy takes time and serves nobody.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]))

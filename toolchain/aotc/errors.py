@@ -1,0 +1,69 @@
+"""The one error type of the project, and the exit statuses of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from aotc.reasons import REASONS
+
+EXIT_YES: Final = 0
+EXIT_NO: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INPUT: Final = 3
+EXIT_BUG: Final = 70
+EXIT_INTERRUPTED: Final = 130
+
+
+class AotcError(Exception):
+    """A refusal: what happened, where, what was expected and found, and the mend.
+
+    `code` is a stable reason code of `aotc.reasons.REASONS`; an unknown one is our own bug.
+    `where` names a file, node or field.  `mend` defaults to the catalogue's.
+    `also` holds further refusals of the same kind, so that a report lists every reason.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        what: str,
+        *,
+        where: str = "",
+        expected: str = "",
+        found: str = "",
+        mend: str = "",
+        also: tuple[AotcError, ...] = (),
+    ) -> None:
+        reason = REASONS[code]
+        self.code = code
+        self.title = reason.title
+        self.exit_status = reason.exit_status
+        self.what = what
+        self.where = where
+        self.expected = expected
+        self.found = found
+        self.mend = mend or reason.mend
+        self.also = also
+        super().__init__(self.line())
+
+    def line(self) -> str:
+        """The error in one line, without the mend."""
+        text = f"{self.code} {self.what}"
+        if self.where:
+            text += f" [{self.where}]"
+        if self.expected or self.found:
+            text += f" (expected {self.expected or '-'}; found {self.found or '-'})"
+        return text
+
+    def to_dict(self) -> dict[str, str]:
+        """The error as data; empty fields are left out."""
+        fields: Mapping[str, str] = {
+            "code": self.code,
+            "title": self.title,
+            "what": self.what,
+            "where": self.where,
+            "expected": self.expected,
+            "found": self.found,
+            "mend": self.mend,
+        }
+        return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,36 @@
+"""Take initializers out of the graph inputs.
+
+Up to IR version 3 every initializer had to be listed among the inputs; later it means that a
+caller may override it, which stops constant folding.  Cases: IR 3 (raised to 4, which allows
+initializers that are no inputs); an overridable initializer in IR 4 and later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aotc.passes.base import Pass
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclass(frozen=True)
+class ConstantInputs(Pass):
+    """Make initializers constants."""
+
+    name = "constant-inputs"
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        constant = {tensor.name for tensor in model.graph.initializer}
+        kept = [value for value in model.graph.input if value.name not in constant]
+        if len(kept) < len(model.graph.input):
+            del model.graph.input[:]
+            model.graph.input.extend(kept)
+        model.ir_version = max(model.ir_version, 4)
+
+    def ensures(self, model: onnx.ModelProto) -> str:
+        constant = {tensor.name for tensor in model.graph.initializer}
+        both = constant & {value.name for value in model.graph.input}
+        return f"still inputs: {sorted(both)[:3]}" if both else ""

@@ -1,0 +1,45 @@
+"""Give named free dims of the graph inputs one fixed size.
+
+With static shapes ONNX Runtime folds the nodes that compute shapes.
+Cases: a dim with a name; a dim with neither name nor size, addressed as `INPUT.INDEX`.
+Outputs and inner values that mention a fixed dim get its size too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aotc.passes.base import Pass
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclass(frozen=True)
+class FixDims(Pass):
+    """`sizes`: size by dim name."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    name = "fix-dims"
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        for value in model.graph.input:
+            for index, dim in enumerate(value.type.tensor_type.shape.dim):
+                label = dim.dim_param if dim.dim_param not in ("", "?") else f"{value.name}.{index}"
+                if not dim.HasField("dim_value") and label in self.sizes:
+                    dim.dim_value = self.sizes[label]
+        for value in (*model.graph.output, *model.graph.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param in self.sizes:
+                    dim.dim_value = self.sizes[dim.dim_param]
+
+    def ensures(self, model: onnx.ModelProto) -> str:
+        left = [
+            dim.dim_param
+            for value in model.graph.input
+            for dim in value.type.tensor_type.shape.dim
+            if dim.dim_param in self.sizes
+        ]
+        return f"still free: {left}" if left else ""

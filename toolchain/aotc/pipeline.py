@@ -1,0 +1,217 @@
+"""The build pipeline: the only place where the order of stages is written."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from aotc.contract.documents import load_profile, load_target
+from aotc.contract.manifest import Finding
+from aotc.contract.parsing import ParseError, encode
+from aotc.contract.profile import Profile
+from aotc.contract.report import BuildReport, Evidence
+from aotc.contract.shapes import DimRange
+from aotc.contract.target import Target
+from aotc.contract.versions import EVIDENCE_PREDICATE
+from aotc.errors import AotcError
+from aotc.signing import attest, keys, oms
+from aotc.stages.analyze import analyze
+from aotc.stages.importing import import_model
+from aotc.stages.lower import lower
+from aotc.stages.optimize import optimize
+from aotc.stages.package import package, publish
+from aotc.stages.partition import partition
+from aotc.stages.prove import prove
+from aotc.stages.specialize import specialize, wanted_variants
+from aotc.stages.types import Artifact, BuildOptions, SignedArtifact
+from aotc.verification.host import probe
+
+Progress = Callable[[str], None]
+
+
+class _Clock:
+    """Seconds by stage; tells `progress` what begins."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.seconds: dict[str, float] = {}
+        self._progress = progress
+
+    @contextmanager
+    def stage(self, name: str, detail: str = "") -> Iterator[None]:
+        if self._progress is not None:
+            self._progress(f"{name} {detail}".strip())
+        started = time.monotonic()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+
+
+def build(
+    model: str | Path | bytes,
+    *,
+    profile: str | Path | Profile = "edge",
+    target: str | Path | None = None,
+    output: str | Path | None = None,
+    key: str | Path | None = None,
+    force: bool = False,
+    dims: Mapping[str, str | int] | None = None,
+    fixtures: str | Path | None = None,
+    embed_fixtures: bool = False,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Build a signed artifact from an ONNX model, and prove it against the model.
+
+    `model` is a path, or the bytes of a self-contained model.  `dims` bounds or fixes dims by
+    name (`8`, `"1..8"`), over the profile's.  `output` defaults to `NAME.aotc` in the working
+    directory.  Without `key` the user's development key signs.  Raises `AotcError`: exit status 3
+    where the input must be mended, 1 where a gate of the profile failed; nothing is left at
+    `output` then.
+    """
+    started = time.monotonic()
+    clock = _Clock(progress)
+    resolved = profile if isinstance(profile, Profile) else load_profile(profile)
+    resolved = _with_dims(resolved, dims or {})
+    if target is not None:
+        resolved = replace(resolved, target=str(target))
+    name = "model" if isinstance(model, bytes) else Path(model).stem
+    place = Path(output) if output is not None else Path(f"{name}.aotc")
+    _check_output(place, force)
+    signer = keys.load_private(Path(key)) if key is not None else keys.development_key()
+    host = probe()
+    with _work_folder(place) as work:
+        options = BuildOptions(
+            profile=resolved,
+            target=_target(resolved, host),
+            host=host,
+            work=work / "build",
+            fixtures=Path(fixtures) if fixtures is not None else None,
+            embed_fixtures=embed_fixtures,
+        )
+        options.work.mkdir()
+        artifact, evidence = _line(model, options, work / "artifact", clock)
+        with clock.stage("sign"):
+            signed = _sign(artifact, evidence, signer, place, force)
+    return BuildReport(
+        artifact=str(signed.path),
+        artifact_id=artifact.artifact_id,
+        payload_bytes=artifact.payload_bytes,
+        key_id=signed.key_id,
+        development_key=signed.development_key,
+        variants=evidence.variants,
+        findings=artifact.findings,
+        stages=clock.seconds,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _line(
+    model: str | Path | bytes, options: BuildOptions, folder: Path, clock: _Clock
+) -> tuple[Artifact, Evidence]:
+    with clock.stage("import"):
+        source = import_model(model, options)
+    with clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
+        analyzed = analyze(source, options)
+    specs, skipped = wanted_variants(options)
+    findings: list[Finding] = [*source.capture.findings, *analyzed.findings, *skipped]
+    optimized = []
+    for spec in specs:
+        with clock.stage("optimize", spec.name):
+            optimized.append(optimize(specialize(analyzed, spec, options), options))
+    with clock.stage("partition"):
+        partitioned = [partition(item, options) for item in optimized]
+    with clock.stage("lower"):
+        lowered = lower(partitioned, options)
+    proven = []
+    for item in lowered:
+        with clock.stage("prove", item.partitioned.optimized.specialized.spec.name):
+            proven.append(prove(item, options))
+    with clock.stage("package"):
+        artifact = package(proven, findings, folder, options)
+    evidence = Evidence(
+        built_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        stages=clock.seconds,
+        variants=tuple(item.evidence for item in proven),
+        host={
+            "os": options.host.os,
+            "architecture": options.host.architecture,
+            "isa": " ".join(options.host.isa or ()),
+            "cores": str(os.cpu_count() or 0),
+        },
+    )
+    return artifact, evidence
+
+
+def _sign(
+    artifact: Artifact, evidence: Evidence, signer: keys.PrivateKey, place: Path, force: bool
+) -> SignedArtifact:
+    folder = artifact.folder / "attestations"
+    folder.mkdir()
+    (folder / "oms.sigstore.json").write_bytes(oms.sign(artifact.digests, signer))
+    (folder / "evidence.sigstore.json").write_bytes(
+        attest.attest(
+            EVIDENCE_PREDICATE, encode(evidence), {"aotc.json": artifact.artifact_id}, signer
+        )
+    )
+    publish(artifact.folder, place, force)
+    return SignedArtifact(
+        artifact=artifact,
+        path=place,
+        key_id=signer.key_id,
+        development_key=signer.development,
+    )
+
+
+def _with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
+    """`profile` with ranges from the command line; raises AOTC-S003."""
+    ranges = dict(profile.dims)
+    for name, text in dims.items():
+        try:
+            ranges[name] = DimRange.from_json(
+                int(text) if isinstance(text, str) and text.strip().isdigit() else text
+            )
+        except ParseError as error:
+            raise AotcError(
+                "AOTC-S003",
+                str(error.problems[0].what),
+                where=f"--dim {name}={text}",
+                expected="NAME=SIZE or NAME=MIN..MAX",
+            ) from None
+    return replace(profile, dims=ranges)
+
+
+def _target(profile: Profile, host: Target) -> Target:
+    return host if profile.target == "host" else load_target(profile.target)
+
+
+def _check_output(place: Path, force: bool) -> None:
+    if (place.exists() or place.is_symlink()) and not force:
+        raise AotcError("AOTC-I017", "the output exists", where=str(place))
+    if not place.absolute().parent.is_dir():
+        raise AotcError("AOTC-I026", "the output's folder does not exist", where=str(place.parent))
+
+
+@contextmanager
+def _work_folder(place: Path) -> Iterator[Path]:
+    """A folder beside the output, so that the last step is a rename; gone whatever happens."""
+    try:
+        work = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.absolute().parent))
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I026", "cannot write beside the output", where=str(place), found=str(error.strerror)
+        ) from None
+    try:
+        yield work
+    except OSError as error:
+        import errno
+
+        if error.errno == errno.ENOSPC:
+            raise AotcError("AOTC-I018", "no space left", where=str(place)) from None
+        raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

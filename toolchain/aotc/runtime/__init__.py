@@ -1,0 +1,1 @@
+"""Loading from the store, guards, and the ready model."""

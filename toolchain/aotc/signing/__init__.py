@@ -1,0 +1,1 @@
+"""Keys, DSSE envelopes, the OMS signature and other in-toto attestations."""

@@ -1,0 +1,134 @@
+"""The OpenSSF Model Signing (OMS) v1.0 signature over every file of a payload.
+
+A sigstore bundle with an in-toto Statement v1: the predicate lists each file with its sha256,
+and the subject is sha256 over the concatenated raw digests in the order of that list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aotc.contract.manifest import PayloadPath
+from aotc.contract.parsing import Json, ParseError, Problem, decode, record, strict_json
+from aotc.contract.trust import TrustedKey
+from aotc.signing import dsse
+from aotc.signing.keys import PrivateKey
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://model_signing/signature/v1.0"
+SUBJECT_NAME = "payload"
+
+
+@dataclass(frozen=True, slots=True)
+class SignedPayload:
+    """What a trusted key vouched for: sha256 (hex) by path inside the payload."""
+
+    digests: Mapping[str, str]
+    key: TrustedKey
+
+
+@record
+class _Resource:
+    name: PayloadPath
+    algorithm: str
+    digest: str
+
+    def problems(self) -> list[Problem]:
+        found = []
+        if self.algorithm != "sha256":
+            found.append(Problem("algorithm", f"{self.algorithm!r} is not sha256"))
+        if not re.fullmatch(r"[0-9a-f]{64}", self.digest):
+            found.append(Problem("digest", "is not a sha256 in lower-case hex"))
+        return found
+
+
+def root(digests: Iterable[str]) -> str:
+    """sha256 (hex) over raw digests, in the order given; it does not bind the files' names."""
+    return hashlib.sha256(b"".join(bytes.fromhex(digest) for digest in digests)).hexdigest()
+
+
+def sign(digests: Mapping[str, str], key: PrivateKey) -> bytes:
+    """The bundle that signs a payload; equal arguments give equal bytes.
+
+    `digests` maps each path inside the payload, aotc.json and manifest.json included, to the
+    sha256 (hex) of the file.
+    """
+    names = sorted(digests)
+    return dsse.sign(
+        {
+            "_type": STATEMENT_TYPE,
+            "subject": [
+                {
+                    "name": SUBJECT_NAME,
+                    "digest": {"sha256": root(digests[name] for name in names)},
+                }
+            ],
+            "predicateType": PREDICATE_TYPE,
+            "predicate": {
+                "serialization": {
+                    "method": "files",
+                    "hash_type": "sha256",
+                    "allow_symlinks": False,
+                    "ignore_paths": [],
+                },
+                "resources": [
+                    {"name": name, "algorithm": "sha256", "digest": digests[name]} for name in names
+                ],
+            },
+        },
+        key,
+    )
+
+
+def verify(bundle: bytes, keys: Iterable[TrustedKey]) -> SignedPayload:
+    """The digests that a trusted key signed; raises G002, G003, G004."""
+    verified = dsse.verify(dsse.parse(bundle), keys)
+    return SignedPayload(digests=read_digests(verified.payload), key=verified.key)
+
+
+def read_digests(payload: bytes) -> dict[str, str]:
+    """The digests that a statement lists; raises G004.
+
+    The statement's `ignore_paths` has no effect here: a file that is not listed is refused.
+    """
+    try:
+        return _read(strict_json(payload, limit=dsse.MAX_BUNDLE_BYTES))
+    except ParseError as error:
+        raise dsse.malformed(error) from None
+
+
+def _read(statement: Json) -> dict[str, str]:
+    if not isinstance(statement, dict):
+        raise ParseError([Problem("", "the statement is not a mapping")])
+    problems = [
+        Problem(name, f"expected {wanted}")
+        for name, wanted in (("_type", STATEMENT_TYPE), ("predicateType", PREDICATE_TYPE))
+        if statement.get(name) != wanted
+    ]
+    predicate = statement.get("predicate")
+    if not isinstance(predicate, dict):
+        raise ParseError([*problems, Problem("predicate", "expected a mapping")])
+    method = predicate.get("serialization")
+    if not isinstance(method, dict):
+        method = {}
+    for name, wanted in (("method", "files"), ("hash_type", "sha256")):
+        if method.get(name) != wanted:
+            problems.append(Problem(f"predicate.serialization.{name}", f"expected {wanted}"))
+    listed = predicate.get("resources")
+    if not isinstance(listed, list) or not listed:
+        raise ParseError([*problems, Problem("predicate.resources", "expected a list of files")])
+    if problems:
+        raise ParseError(problems)
+    resources = decode(tuple[_Resource, ...], listed, path="predicate.resources")
+    digests = {each.name: each.digest for each in resources}
+    if len(digests) != len(resources):
+        raise ParseError([Problem("predicate.resources", "a file is listed twice")])
+    stated = statement.get("subject")
+    subject = stated[0] if isinstance(stated, list) and len(stated) == 1 else None
+    wanted_root = {"sha256": root(each.digest for each in resources)}
+    if not isinstance(subject, dict) or subject.get("digest") != wanted_root:
+        raise ParseError([Problem("subject", "is not the digest of the listed files")])
+    return digests

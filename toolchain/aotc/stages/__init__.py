@@ -1,0 +1,1 @@
+"""The closed stages of a build, one a file."""

@@ -1,0 +1,94 @@
+"""Import: from a file or bytes to a captured model and a staged graph without its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aotc.contract.manifest import Capture, Finding, PassRecord, Value
+from aotc.contract.parsing import Json, decode, encode
+from aotc.engine.worker import run_job
+from aotc.errors import AotcError
+from aotc.stages.types import BuildOptions, SourceModel
+
+_GRAPH = "graph.onnx"
+_WEIGHTS = "source.bin"
+
+
+def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceModel:
+    """Read, check and stage `model`: a path, or the bytes of a self-contained model.
+
+    Raises AOTC-I001 to I007, I010, I011, I013 to I015.
+    """
+    if isinstance(model, bytes):
+        path = options.work / "given.onnx"
+        path.write_bytes(model)
+        name = "model"
+    else:
+        path = Path(model).resolve()
+        name = path.stem
+    if not path.is_file():
+        raise AotcError("AOTC-I001", "no such model file", where=str(model))
+    folder = options.work / "import"
+    result = run_job(
+        "aotc.stages.importing:import_job",
+        {"path": str(path)},
+        folder=folder,
+        limits=options.profile.limits,
+        where=path.name,
+    ).value
+    captured = decode(Capture, result["capture"])
+    return SourceModel(
+        path=path,
+        name=name,
+        graph=folder / _GRAPH,
+        weights=path.parent if captured.external_data else folder,
+        capture=captured,
+        inputs=tuple(decode(Value, item) for item in result["inputs"]),
+        outputs=tuple(decode(Value, item) for item in result["outputs"]),
+        hints=result["hints"],
+        passes=tuple(decode(PassRecord, item) for item in result["passes"]),
+    )
+
+
+def import_job(request: Json) -> Json:
+    """In the worker: capture, clean, name, and move the weights out of the graph."""
+    from aotc.engine.capture import capture, graph_inputs, read_model, value_of
+    from aotc.engine.fixtures import hints_of
+    from aotc.engine.weights import externalize
+    from aotc.passes.base import run_passes
+    from aotc.passes.constant_inputs import ConstantInputs
+    from aotc.passes.name_nodes import NameNodes
+    from aotc.passes.strip_metadata import StripMetadata
+
+    path = Path(request["path"])
+    model = read_model(path)
+    captured = capture(model, path)
+    inputs = [value_of(info) for info in graph_inputs(model)]
+    outputs = [value_of(info) for info in model.graph.output]
+    records = run_passes(model, (StripMetadata(), NameNodes(), ConstantInputs()))
+    hints = hints_of(model)
+    if not captured.external_data:
+        externalize(model, Path(), _WEIGHTS)
+    Path(_GRAPH).write_bytes(model.SerializeToString(deterministic=True))
+    findings = [*captured.findings, *_checker(path if captured.external_data else Path(_GRAPH))]
+    data = encode(captured)
+    data["findings"] = encode(tuple(findings))
+    return {
+        "capture": data,
+        "inputs": [encode(value) for value in inputs],
+        "outputs": [encode(value) for value in outputs],
+        "hints": hints,
+        "passes": [encode(record) for record in records],
+    }
+
+
+def _checker(path: Path) -> list[Finding]:
+    """onnx.checker's verdict is evidence: it rejects files that ONNX Runtime runs."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(str(path))
+    except (onnx.checker.ValidationError, ValueError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+        return [Finding(code="AOTC-I030", what=first.replace(str(path), path.name)[:300])]
+    return []

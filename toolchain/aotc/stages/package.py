@@ -1,0 +1,314 @@
+"""Package and sign: the payload as an ORT model package, its manifest, its attestations.
+
+Everything is written beside the output and renamed into place, so that a build that fails leaves
+nothing half-written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+
+from aotc.contract.canonical import canonical_json, canonical_sha256
+from aotc.contract.manifest import (
+    CHUNK_BYTES,
+    FileEntry,
+    Finding,
+    Fixture,
+    FixtureTensor,
+    Manifest,
+    Requirements,
+    Toolchain,
+    Variant,
+)
+from aotc.contract.parsing import Json, encode
+from aotc.contract.target import Libc
+from aotc.contract.versions import MANIFEST_SCHEMA, VERSION, release
+from aotc.errors import AotcError
+from aotc.stages.types import AnalyzedModel, Artifact, BuildOptions, ProvenModel
+
+_BLOCK = 4 << 20
+_ASSET_KEY = "session.model_external_initializers_file_folder_path"
+
+
+def package(
+    proven: Sequence[ProvenModel], findings: Sequence[Finding], folder: Path, options: BuildOptions
+) -> Artifact:
+    """Write the payload of all variants into `folder/payload`; raises AOTC-M001."""
+    payload = folder / "payload"
+    payload.mkdir(parents=True)
+    analyzed = proven[0].lowered.partitioned.optimized.specialized.analyzed
+    asset, entries = _weights(proven[0].lowered.weights, payload)
+    variants = []
+    for one in proven:
+        variant = _variant(one, asset, options)
+        place = payload / variant.model
+        place.parent.mkdir(parents=True)
+        shutil.move(one.lowered.model, place)
+        entries.append(_entry(place, payload, "model"))
+        variants.append(variant)
+    fixtures = _fixtures(analyzed, payload, options)
+    for fixture in fixtures:
+        for tensor in (*fixture.inputs, *fixture.outputs):
+            entries.append(_entry(payload / tensor.path, payload, "fixture"))
+    (payload / "manifest.json").write_bytes(canonical_json(_ort_manifest(analyzed, variants)))
+    entries.append(_entry(payload / "manifest.json", payload, "package"))
+    entries.sort(key=lambda entry: entry.path)
+    document = encode(_manifest(analyzed, variants, fixtures, entries, findings, options))
+    text = canonical_json(document)
+    (payload / "aotc.json").write_bytes(text)
+    digests = {entry.path: entry.sha256 for entry in entries}
+    digests["aotc.json"] = hashlib.sha256(text).hexdigest()
+    total = sum(entry.size for entry in entries) + len(text)
+    budget = options.profile.budgets.artifact_bytes
+    if budget is not None and total > budget:
+        raise AotcError(
+            "AOTC-M001",
+            "the payload is larger than its budget",
+            where="budgets.artifact_bytes",
+            expected=f"<= {budget} bytes",
+            found=f"{total} bytes",
+        )
+    return Artifact(
+        folder=folder,
+        artifact_id=digests["aotc.json"],
+        digests=digests,
+        payload_bytes=total,
+        proven=tuple(proven),
+        findings=tuple(findings),
+    )
+
+
+def _weights(source: Path, payload: Path) -> tuple[str | None, list[FileEntry]]:
+    """Move the shared asset in, under the URI that ORT's package library computes for it."""
+    files = sorted(source.iterdir())
+    if not files:
+        return None, []
+    entries = [_entry(file, source, "weights") for file in files]
+    lines = "".join(f"{entry.sha256}  {entry.path}\n" for entry in entries)
+    name = f"shared_assets/sha256-{hashlib.sha256(lines.encode()).hexdigest()}"
+    (payload / name).parent.mkdir()
+    shutil.move(source, payload / name)
+    moved = [
+        FileEntry(
+            path=f"{name}/{e.path}", size=e.size, sha256=e.sha256, role=e.role, chunks=e.chunks
+        )
+        for e in entries
+    ]
+    return name, moved
+
+
+def _entry(path: Path, root: Path, role: str) -> FileEntry:
+    """Size and digests of a file; the chunks of a large one are digested beside the whole."""
+    size = path.stat().st_size
+    chunks: tuple[str, ...] = ()
+    if size > CHUNK_BYTES:
+        with ThreadPoolExecutor(2) as pool:
+            whole = pool.submit(_sha256, path, 0, size)
+            starts = range(0, size, CHUNK_BYTES)
+            chunks = tuple(pool.map(lambda start: _sha256(path, start, CHUNK_BYTES), starts))
+            digest = whole.result()
+    else:
+        digest = _sha256(path, 0, size)
+    return FileEntry(
+        path=path.relative_to(root).as_posix(),
+        size=size,
+        sha256=digest,
+        role=role,  # type: ignore[arg-type]
+        chunks=chunks,
+    )
+
+
+def _sha256(path: Path, start: int, length: int) -> str:
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(_BLOCK))
+    with path.open("rb", buffering=0) as file:
+        file.seek(start)
+        while length and (count := file.readinto(buffer[: min(length, _BLOCK)])):
+            digest.update(buffer[:count])
+            length -= count
+    return digest.hexdigest()
+
+
+def _variant(proven: ProvenModel, asset: str | None, options: BuildOptions) -> Variant:
+    lowered = proven.lowered
+    optimized = lowered.partitioned.optimized
+    specialized = optimized.specialized
+    exact = specialized.spec.isa == "host"
+    target = options.target
+    ort = _ort_version()
+    major, minor = (*release(ort), 0)[:2]
+    return Variant(
+        name=specialized.spec.name,
+        component=specialized.component,
+        providers=lowered.partitioned.providers,
+        precision=options.profile.precision,
+        model=f"{specialized.component}/{specialized.spec.name}/model.onnx",
+        weights=asset,
+        session=lowered.session,
+        passes=optimized.passes,
+        placement=proven.placement,
+        memory=lowered.memory,
+        parity=proven.parity,
+        requirements=Requirements(
+            os=target.os,
+            architecture=target.architecture,
+            libc=Libc(name=target.libc.name, version=_wheel_libc()) if target.libc else None,
+            isa=tuple(sorted(target.isa or ())) if exact else (),
+            isa_exact=exact,
+            # Optimized graphs hold operators internal to a minor version.
+            onnxruntime_min=f"{major}.{minor}.0",
+            onnxruntime_below=f"{major}.{minor + 1}",
+            providers=lowered.partitioned.providers,
+        ),
+    )
+
+
+def _ort_version() -> str:
+    for name in ("onnxruntime", "onnxruntime-gpu"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return "0"
+
+
+def _wheel_libc() -> str | None:
+    """The least glibc of the ONNX Runtime wheel, from its manylinux tag."""
+    import re
+
+    for name in ("onnxruntime", "onnxruntime-gpu"):
+        try:
+            text = metadata.distribution(name).read_text("WHEEL") or ""
+        except metadata.PackageNotFoundError:
+            continue
+        found = sorted(
+            (int(m[1]), int(m[2])) for m in re.finditer(r"manylinux_(\d+)_(\d+)", text)
+        )
+        if found:
+            return f"{found[0][0]}.{found[0][1]}"
+    return None
+
+
+def _fixtures(
+    analyzed: AnalyzedModel, payload: Path, options: BuildOptions
+) -> tuple[Fixture, ...]:
+    """Small golden fixtures; the user's own data only where asked for."""
+    spec = options.profile.fixtures
+    kept: list[Fixture] = []
+    total = 0
+    for reference in analyzed.references:
+        if reference.origin == "user" and not options.embed_fixtures:
+            continue
+        files = (*reference.inputs.values(), *reference.outputs.values())
+        size = sum(path.stat().st_size for path in files)
+        if len(kept) == spec.max_count or total + size > spec.max_bytes:
+            continue
+        total += size
+        kept.append(
+            Fixture(
+                name=reference.name,
+                origin="user" if reference.origin == "user" else "generated",
+                sizes=reference.sizes,
+                inputs=_copied(reference.inputs, reference.name, payload),
+                outputs=_copied(reference.outputs, reference.name, payload),
+            )
+        )
+    return tuple(kept)
+
+
+def _copied(files: Mapping[str, Path], name: str, payload: Path) -> tuple[FixtureTensor, ...]:
+    result = []
+    for value, source in files.items():
+        path = f"fixtures/{name}/{source.name}"
+        (payload / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, payload / path)
+        result.append(FixtureTensor(name=value, path=path))
+    return tuple(result)
+
+
+def _ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
+    """ORT's own manifest: a component for each of our variants, so that only we route by ISA."""
+    components: dict[str, Json] = {}
+    for variant in variants:
+        ort: dict[str, Json] = {"model_file": "model.onnx"}
+        if variant.weights:
+            uri = variant.weights.rpartition("/")[2].replace("sha256-", "sha256:")
+            ort["session_options"] = {_ASSET_KEY: uri}
+        components[variant.component] = {
+            "variants": {
+                variant.name: {
+                    "variant_directory": variant.model.rpartition("/")[0],
+                    "ep": variant.providers[0],
+                    "executor_info": {"ort": ort},
+                }
+            }
+        }
+    return {
+        "schema_version": "1.0",
+        "package_name": analyzed.source.name,
+        "layout": "portable",
+        "components": components,
+        "additional_metadata": {"aotc": {"manifest": "aotc.json", "schema": MANIFEST_SCHEMA}},
+    }
+
+
+def _manifest(
+    analyzed: AnalyzedModel,
+    variants: Sequence[Variant],
+    fixtures: Sequence[Fixture],
+    entries: Sequence[FileEntry],
+    findings: Sequence[Finding],
+    options: BuildOptions,
+) -> Manifest:
+    profile = encode(options.profile)
+    return Manifest(
+        schema=MANIFEST_SCHEMA,
+        required_features=("shape-domain", "shared-weights"),
+        name=analyzed.source.name,
+        source=analyzed.source.capture,
+        profile=profile,
+        profile_sha256=canonical_sha256(profile),
+        target=options.profile.target,
+        toolchain=Toolchain(
+            aotc=VERSION,
+            python=platform.python_version(),
+            onnx=metadata.version("onnx"),
+            onnxruntime=_ort_version(),
+            onnxruntime_build=_build_info(),
+            numpy=metadata.version("numpy"),
+        ),
+        inputs=analyzed.source.inputs,
+        outputs=analyzed.source.outputs,
+        domain=analyzed.domain,
+        strict=options.profile.strict,
+        findings=tuple(findings),
+        variants=tuple(variants),
+        fixtures=tuple(fixtures),
+        files=tuple(entries),
+    )
+
+
+def _build_info() -> str:
+    from aotc.engine.session import import_onnxruntime
+
+    return str(import_onnxruntime().get_build_info())
+
+
+def publish(folder: Path, output: Path, force: bool) -> None:
+    """Rename the finished `folder` to `output`; raises AOTC-I017 where that exists already."""
+    if output.exists() or output.is_symlink():
+        if not force:
+            raise AotcError("AOTC-I017", "the output exists", where=str(output))
+        old = folder.with_name(folder.name + ".old")
+        os.rename(output, old)
+        os.rename(folder, output)
+        shutil.rmtree(old)
+        return
+    os.rename(folder, output)

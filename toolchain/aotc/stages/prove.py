@@ -1,0 +1,211 @@
+"""Prove: run every variant on the reference's fixtures, and look where its nodes really are."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from aotc.contract.manifest import Parity, Placement, SessionSpec
+from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.profile import Tolerance
+from aotc.contract.report import Comparison, OutputError, VariantEvidence
+from aotc.engine.worker import run_job
+from aotc.errors import AotcError
+from aotc.stages.types import BuildOptions, LoweredModel, ProvenModel
+
+
+def arithmetic_of(lowered: LoweredModel) -> str:
+    """The class of arithmetic whose tolerance holds: quantized, float16 or float32."""
+    source = lowered.partitioned.optimized.specialized.analyzed.source
+    if source.capture.quantized:
+        return "quantized"
+    types = {value.dtype for value in (*source.inputs, *source.outputs)}
+    return "float16" if types & {"float16", "bfloat16"} or source.capture.half else "float32"
+
+
+def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
+    """Parity, placement, load time and peak memory of one variant.
+
+    Raises AOTC-N001 (parity), P001, P002 (placement), M002, M003 (budgets), and R008, I013 to
+    I015 from the sandbox.
+    """
+    spec = lowered.partitioned.optimized.specialized.spec
+    analyzed = lowered.partitioned.optimized.specialized.analyzed
+    arithmetic = arithmetic_of(lowered)
+    tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
+    where = f"variant {spec.name}"
+    result = run_job(
+        "aotc.stages.prove:prove_job",
+        {
+            "model": str(lowered.model),
+            "weights": str(lowered.weights),
+            "session": encode(lowered.session),
+            "providers": list(lowered.partitioned.providers),
+            "tolerance": encode(tolerance),
+            "references": [
+                {
+                    "name": reference.name,
+                    "sizes": reference.sizes,
+                    "inputs": {name: str(path) for name, path in reference.inputs.items()},
+                    "outputs": {name: str(path) for name, path in reference.outputs.items()},
+                }
+                for reference in analyzed.references
+            ],
+        },
+        folder=options.work / f"prove-{spec.name}",
+        limits=options.profile.limits,
+        where=where,
+    )
+    value = result.value
+    comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
+    evidence = VariantEvidence(
+        name=spec.name,
+        comparisons=comparisons,
+        load_seconds=value["load_seconds"],
+        first_run_seconds=value["first_run_seconds"],
+        run_seconds=value["run_seconds"],
+        peak_memory_bytes=result.peak_memory_bytes,
+    )
+    placement = decode(Placement, value["placement"])
+    _refuse_breaches(comparisons, where, tolerance)
+    _check_placement(placement, options, where)
+    _check_budgets(evidence, options, where)
+    return ProvenModel(
+        lowered=lowered,
+        placement=placement,
+        parity=Parity(
+            status="passed",
+            arithmetic=arithmetic,  # type: ignore[arg-type]
+            tolerance=tolerance,
+            shapes=tuple(c.sizes for c in comparisons),
+        ),
+        evidence=evidence,
+    )
+
+
+def _refuse_breaches(
+    comparisons: tuple[Comparison, ...], where: str, tolerance: Tolerance
+) -> None:
+    breaches = []
+    for comparison in comparisons:
+        sizes = ", ".join(f"{k}={v}" for k, v in comparison.sizes.items()) or "static shapes"
+        for error in comparison.outputs:
+            if not error.passed:
+                breaches.append(
+                    AotcError(
+                        "AOTC-N001",
+                        f"output {error.output!r} differs at {sizes}",
+                        where=f"{where}, fixture {comparison.fixture}",
+                        expected=f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * max|reference|"
+                        f", cosine >= {tolerance.min_cosine:g}",
+                        found=f"max absolute {error.max_abs:.3g}, max relative {error.max_rel:.3g}, "
+                        f"cosine {'-' if error.cosine is None else format(error.cosine, '.6f')}",
+                    )
+                )
+    if breaches:
+        breaches[0].also = tuple(breaches[1:])
+        raise breaches[0]
+
+
+def _check_placement(placement: Placement, options: BuildOptions, where: str) -> None:
+    from aotc.backends.base import BACKENDS
+
+    profile = options.profile
+    ort_names = {name: BACKENDS.load(name)().ort_name for name in profile.providers}
+    by_ort = {ort: name for name, ort in ort_names.items()}
+    for provider in placement.share:
+        if provider not in by_ort and not (
+            profile.fallback.policy == "cpu" and provider == "CPUExecutionProvider"
+        ):
+            node = next(n for n in placement.nodes if n.provider == provider)
+            raise AotcError(
+                "AOTC-P001",
+                f"node {node.name} ({node.op}) landed on {provider}",
+                where=where,
+                expected=", ".join(by_ort),
+            )
+    cpu = placement.share.get("CPUExecutionProvider", 0.0)
+    if "cpu" not in profile.providers and cpu > profile.fallback.max_node_share:
+        raise AotcError(
+            "AOTC-P002",
+            "too many nodes fell back to the CPU",
+            where=where,
+            expected=f"share <= {profile.fallback.max_node_share:g}",
+            found=f"{cpu:g}",
+        )
+    for name, budget in profile.budgets.providers.items():
+        share = placement.share.get(ort_names.get(name, name), 0.0)
+        if not budget.min_node_share <= share <= budget.max_node_share:
+            raise AotcError(
+                "AOTC-P002",
+                f"share of nodes on {name} is outside of its budget",
+                where=where,
+                expected=f"{budget.min_node_share:g}..{budget.max_node_share:g}",
+                found=f"{share:g}",
+            )
+
+
+def _check_budgets(evidence: VariantEvidence, options: BuildOptions, where: str) -> None:
+    budgets = options.profile.budgets
+    peak, load = evidence.peak_memory_bytes or 0, evidence.load_seconds or 0.0
+    if budgets.peak_memory_bytes is not None and peak > budgets.peak_memory_bytes:
+        raise AotcError(
+            "AOTC-M002",
+            "peak memory exceeds its budget",
+            where=where,
+            expected=f"<= {budgets.peak_memory_bytes} bytes",
+            found=f"{peak} bytes",
+        )
+    if budgets.load_seconds is not None and load > budgets.load_seconds:
+        raise AotcError(
+            "AOTC-M003",
+            "load time exceeds its budget",
+            where=where,
+            expected=f"<= {budgets.load_seconds:g} s",
+            found=f"{load:.3f} s",
+        )
+
+
+def prove_job(request: Json) -> Json:
+    """In the worker: load the variant, place, run every fixture once, compare."""
+    from aotc.engine import values
+    from aotc.engine.parity import compare
+    from aotc.engine.placement import observe
+    from aotc.engine.session import create_session, run
+
+    spec = decode(SessionSpec, request["session"])
+    tolerance = decode(Tolerance, request["tolerance"])
+    started = time.perf_counter()
+    session = create_session(
+        Path(request["model"]).read_bytes(),
+        spec,
+        providers=request["providers"],
+        weights_folder=Path(request["weights"]),
+        record_placement=True,
+    )
+    load_seconds = time.perf_counter() - started
+    comparisons: list[Comparison] = []
+    run_seconds: dict[str, float] = {}
+    first = None
+    for reference in request["references"]:
+        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        names = list(reference["outputs"])
+        started = time.perf_counter()
+        outputs = run(session, inputs, names, refusal="AOTC-N001")
+        seconds = time.perf_counter() - started
+        first = seconds if first is None else first
+        run_seconds[reference["name"]] = seconds
+        errors: list[OutputError] = []
+        for name, output in zip(names, outputs, strict=True):
+            golden = values.load(Path(reference["outputs"][name]))
+            errors.append(compare(golden, output, tolerance, name))
+        comparisons.append(
+            Comparison(fixture=reference["name"], sizes=reference["sizes"], outputs=tuple(errors))
+        )
+    return {
+        "placement": encode(observe(session)),
+        "comparisons": [encode(item) for item in comparisons],
+        "load_seconds": load_seconds,
+        "first_run_seconds": first,
+        "run_seconds": run_seconds,
+    }

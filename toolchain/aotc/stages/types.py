@@ -1,0 +1,155 @@
+"""The build line: one frozen record a stage, each the only input of the next.
+
+SourceModel -> AnalyzedModel -> SpecializedModel (one per variant) -> OptimizedModel ->
+PartitionedModel -> LoweredModel -> ProvenModel -> Artifact -> SignedArtifact.
+Graphs live in files of the build's work folder; a stage that changes one writes another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotc.contract.manifest import (
+    Capture,
+    Finding,
+    MemoryPlan,
+    Parity,
+    PassRecord,
+    Placement,
+    SessionSpec,
+    Value,
+)
+from aotc.contract.parsing import Json
+from aotc.contract.profile import Profile, VariantSpec
+from aotc.contract.report import VariantEvidence
+from aotc.contract.shapes import Domain
+from aotc.contract.target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """What the user asked for; every stage reads it, none changes it."""
+
+    profile: Profile
+    target: Target
+    host: Target
+    work: Path
+    fixtures: Path | None = None
+    embed_fixtures: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceModel:
+    """The model as given (`path`), and the staged graph that every later stage starts from.
+
+    `weights` is the folder against which the staged graph's external data resolves.
+    """
+
+    path: Path
+    name: str
+    graph: Path
+    weights: Path
+    capture: Capture
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    hints: Mapping[str, Mapping[str, Json]]
+    passes: tuple[PassRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceRun:
+    """One fixture: input and output files, and the sizes of the dims."""
+
+    name: str
+    origin: str
+    sizes: Mapping[str, int]
+    inputs: Mapping[str, Path]
+    outputs: Mapping[str, Path]
+    finite: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzedModel:
+    """The source with its proven domain and the reference's answers."""
+
+    source: SourceModel
+    domain: Domain
+    references: tuple[ReferenceRun, ...]
+    activation_bytes: int | None
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecializedModel:
+    """One variant to be: its graph with stated dims fixed."""
+
+    analyzed: AnalyzedModel
+    spec: VariantSpec
+    component: str
+    graph: Path
+    passes: tuple[PassRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizedModel:
+    """A variant's optimized graph; its external data is in `data`, which may not exist."""
+
+    specialized: SpecializedModel
+    graph: Path
+    data: Path
+    nodes: tuple[tuple[str, str], ...]
+    passes: tuple[PassRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionedModel:
+    """Which provider takes which node, as the backends claim it."""
+
+    optimized: OptimizedModel
+    providers: tuple[str, ...]
+    claims: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredModel:
+    """A runnable variant: model file, shared weights folder, and how to create the session."""
+
+    partitioned: PartitionedModel
+    model: Path
+    weights: Path
+    session: SessionSpec
+    memory: MemoryPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvenModel:
+    """A variant with its observed placement, its verdict, and what was measured."""
+
+    lowered: LoweredModel
+    placement: Placement
+    parity: Parity
+    evidence: VariantEvidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A complete payload in `folder`; `digests` by path, aotc.json included."""
+
+    folder: Path
+    artifact_id: str
+    digests: Mapping[str, str]
+    payload_bytes: int
+    proven: tuple[ProvenModel, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedArtifact:
+    """An artifact with its attestations, at its final path."""
+
+    artifact: Artifact
+    path: Path
+    key_id: str
+    development_key: bool

@@ -1,0 +1,152 @@
+"""Steps 1 to 3 of the gate: what is there, whether it can be parsed, and who vouches for it."""
+
+from __future__ import annotations
+
+from aotc.contract.manifest import Finding
+from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, strict_json
+from aotc.errors import AotcError
+from aotc.signing import attest, dsse, oms
+from aotc.verification.container import Container
+from aotc.verification.examination import Examination, malformed
+
+MAX_BUNDLES = 64
+BUNDLE_SUFFIX = ".sigstore.json"
+DOCUMENTS = ("aotc.json", "manifest.json")
+
+
+def list_files(state: Examination, attestations: Container) -> bool:
+    """Step 1.  False where there is nothing that could be examined further."""
+    state.listing = state.container.listing()
+    for problem in state.listing.problems:
+        state.refuse(problem)
+    payload = state.listing.under("payload")
+    outside = attestations.listing("attestations")
+    names = [path for path in outside.files if path.endswith(BUNDLE_SUFFIX)]
+    if attestations is not state.container:
+        for problem in outside.problems:
+            if problem.code != "AOTC-G006":
+                state.refuse(problem)
+    if "aotc.json" not in payload and not (payload and names):
+        if not any(refusal.where == "payload/aotc.json" for refusal in state.refusals):
+            state.refuse(
+                AotcError(
+                    "AOTC-G015",
+                    "the folder is not an aotc artifact",
+                    where=str(state.container.root),
+                    expected="a folder with payload/aotc.json",
+                )
+            )
+        return False
+    if len(names) > MAX_BUNDLES:
+        state.refuse(
+            AotcError(
+                "AOTC-G012",
+                "the artifact exceeds the limits",
+                where="attestations",
+                expected=f"at most {MAX_BUNDLES} bundles",
+                found=str(len(names)),
+            )
+        )
+        return False
+    for name in names:
+        _read(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles)
+    for name in DOCUMENTS:
+        if name in payload:
+            _read(state, state.container, f"payload/{name}", MAX_JSON_BYTES, state.documents, name)
+    return all(refusal.code != "AOTC-G012" for refusal in state.refusals)
+
+
+def parse_strictly(state: Examination) -> None:
+    """Step 2: bundles and documents are well-formed, or they are refused and looked at no more."""
+    for path, bundle in list(state.bundles.items()):
+        try:
+            dsse.parse(bundle)
+        except AotcError as error:
+            state.refuse(error, path)
+            del state.bundles[path]
+    for name, text in state.documents.items():
+        try:
+            state.parsed[name] = strict_json(text)
+        except ParseError as error:
+            for problem in error.problems:
+                state.refuse(malformed(problem, f"payload/{name}"))
+
+
+def is_oms(path: str) -> bool:
+    """Whether a bundle's name is one of an OMS signature."""
+    name = path.rpartition("/")[2]
+    return name == f"oms{BUNDLE_SUFFIX}" or name.startswith("oms-")
+
+
+def check_signatures(state: Examination) -> None:
+    """Step 3: at least one OMS bundle is by a trusted key, and no bundle is a broken one."""
+    before = len(state.refusals)
+    oms_errors: list[AotcError] = []
+    for path, bundle in state.bundles.items():
+        try:
+            if is_oms(path):
+                _check_oms(state, path, bundle)
+            else:
+                state.attested[path] = attest.read(bundle, state.trust).subjects
+        except AotcError as error:
+            error.where = error.where or path
+            if error.code != "AOTC-G002":
+                state.refuse(error)
+            elif is_oms(path):
+                oms_errors.append(error)
+            else:
+                state.findings.append(_unknown_signer(error))
+    for error in oms_errors:
+        if state.digests is None:
+            state.refuse(error)
+        else:
+            state.findings.append(_unknown_signer(error))
+    if state.digests is None and len(state.refusals) == before and not _broken_oms(state):
+        state.refuse(
+            AotcError(
+                "AOTC-G001",
+                "the artifact has no signature bundle",
+                where="attestations",
+                expected=f"attestations/oms{BUNDLE_SUFFIX}",
+                found=f"{len(state.bundles)} other attestations",
+            )
+        )
+    if state.signers and all(key.development for key in state.signers):
+        state.findings.append(
+            Finding(code="AOTC-G016", what="the only trusted signature is by a development key")
+        )
+
+
+def _check_oms(state: Examination, path: str, bundle: bytes) -> None:
+    if state.claimed is None:
+        state.claimed = oms.read_digests(dsse.parse(bundle).payload)
+    signed = oms.verify(bundle, state.trust)
+    if state.digests is None:
+        state.digests = signed.digests
+    elif state.digests != signed.digests:
+        raise AotcError("AOTC-G014", "two signatures list other files or digests", where=path)
+    if signed.key not in state.signers:
+        state.signers.append(signed.key)
+
+
+def _broken_oms(state: Examination) -> bool:
+    """Whether an OMS bundle is there that an earlier step refused."""
+    return any(is_oms(refusal.where) for refusal in state.refusals)
+
+
+def _unknown_signer(error: AotcError) -> Finding:
+    return Finding(code="AOTC-G018", what=f"{error.what}: {error.found}", where=error.where)
+
+
+def _read(
+    state: Examination,
+    container: Container,
+    path: str,
+    limit: int,
+    into: dict[str, bytes],
+    name: str = "",
+) -> None:
+    try:
+        into[name or path] = container.read(path, limit)
+    except AotcError as error:
+        state.refuse(error, path)

@@ -1,0 +1,57 @@
+"""What a compatibility check is: pure, from a variant's requirements and a host to findings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+from aotc.contract.manifest import Finding, Requirements
+from aotc.contract.report import Refusal
+from aotc.contract.target import Target
+from aotc.contract.versions import release
+from aotc.reasons import REASONS
+
+UNCHECKED = "AOTC-C011"
+
+
+class Check(ABC):
+    """One requirement, checked.  The class's docstring explains it to a user."""
+
+    code: ClassVar[str]
+    severity: ClassVar[Literal["refusal"]] = "refusal"
+
+    @property
+    def mend(self) -> str:
+        """What a user can do about a refusal."""
+        return REASONS[self.code].mend
+
+    @abstractmethod
+    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+        """Refusals with `code`, findings with C011 for what the host does not say, or nothing."""
+
+    def refuse(
+        self, what: str, *, expected: str, found: str, mend: str = ""
+    ) -> tuple[Refusal | Finding, ...]:
+        """One refusal."""
+        return (
+            Refusal(
+                code=self.code,
+                what=what,
+                expected=expected,
+                found=found,
+                mend=mend or self.mend,
+            ),
+        )
+
+    def unchecked(self, what: str, host: Target) -> tuple[Refusal | Finding, ...]:
+        """One finding: the described target is silent on this requirement."""
+        return (
+            Finding(code=UNCHECKED, what=f"{what} is not checked", where=f"target {host.name}"),
+        )
+
+
+def at_least(found: str, least: str) -> bool:
+    """Whether version `found` is not older than `least`; missing parts count as zero."""
+    have, want = release(found), release(least)
+    width = max(len(have), len(want))
+    return have + (0,) * (width - len(have)) >= want + (0,) * (width - len(want))

@@ -1,0 +1,31 @@
+"""AOTC-C008."""
+
+from __future__ import annotations
+
+from aotc.contract.manifest import Finding, Requirements
+from aotc.contract.report import Refusal
+from aotc.contract.target import Target
+from aotc.verification.checks.base import Check
+
+
+class ComputeCapability(Check):
+    """A GPU of the host has a compute capability that the variant was compiled for."""
+
+    code = "AOTC-C008"
+
+    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+        """Look for one GPU that fits."""
+        wanted = requirements.compute_capabilities
+        if not wanted:
+            return ()
+        expected = "compute capability " + " or ".join(wanted)
+        if not host.gpus and not host.probed:
+            return self.unchecked(expected, host)
+        if any(gpu.compute_capability in wanted for gpu in host.gpus):
+            return ()
+        return self.refuse(
+            "no GPU has the compute capability",
+            expected=expected,
+            found=", ".join(f"{gpu.name} ({gpu.compute_capability})" for gpu in host.gpus)
+            or "no GPU",
+        )

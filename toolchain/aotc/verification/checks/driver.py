@@ -1,0 +1,41 @@
+"""AOTC-C007."""
+
+from __future__ import annotations
+
+from aotc.contract.manifest import Finding, Requirements
+from aotc.contract.report import Refusal
+from aotc.contract.target import Target
+from aotc.verification.checks.base import Check, at_least
+
+
+class NvidiaDriver(Check):
+    """The host's NVIDIA driver is new enough, and supports the CUDA major version needed."""
+
+    code = "AOTC-C007"
+
+    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+        """Compare the driver's version, then the newest CUDA major version it supports."""
+        results: list[Refusal | Finding] = []
+        if requirements.nvidia_driver_min is not None:
+            expected = f"NVIDIA driver {requirements.nvidia_driver_min} or newer"
+            if host.nvidia_driver is None and not host.probed:
+                results += self.unchecked(expected, host)
+            elif host.nvidia_driver is None:
+                results += self.refuse(
+                    "the NVIDIA driver is missing", expected=expected, found="none"
+                )
+            elif not at_least(host.nvidia_driver, requirements.nvidia_driver_min):
+                results += self.refuse(
+                    "the NVIDIA driver is too old", expected=expected, found=host.nvidia_driver
+                )
+        if requirements.cuda_major is not None:
+            expected = f"CUDA {requirements.cuda_major}"
+            if host.cuda_major is None and not host.probed:
+                results += self.unchecked(expected, host)
+            elif host.cuda_major is None or host.cuda_major < requirements.cuda_major:
+                results += self.refuse(
+                    "the NVIDIA driver does not support the CUDA version",
+                    expected=expected,
+                    found=f"CUDA {host.cuda_major}" if host.cuda_major else "none",
+                )
+        return tuple(results)

@@ -1,0 +1,46 @@
+"""AOTC-C004."""
+
+from __future__ import annotations
+
+from aotc.contract.manifest import Finding, Requirements
+from aotc.contract.report import Refusal
+from aotc.contract.target import ISA_FEATURES, Target
+from aotc.verification.checks.base import Check
+
+# Part of every CPU of the architecture; x86-64's own baseline has none of the listed features.
+_BASELINE = {"aarch64": frozenset({"asimd"})}
+
+
+class IsaFeatures(Check):
+    """The host's CPU has the features that the variant was optimized for.
+
+    A variant at the highest optimization level holds the build host's memory layout, so it
+    requires exactly that host's set: a feature more may mean another layout, and one less other
+    kernels.  A target that states no features is taken to have the baseline only.
+    """
+
+    code = "AOTC-C004"
+
+    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+        """Compare the sets: equal where the variant is exact, else contained."""
+        wanted = frozenset(requirements.isa)
+        have = frozenset(host.isa or ()) | _BASELINE.get(host.architecture, frozenset())
+        missing = sorted(wanted - have)
+        extra: list[str] = []
+        if requirements.isa_exact:
+            relevant = ISA_FEATURES.get(requirements.architecture, ())
+            baseline = _BASELINE.get(requirements.architecture, frozenset())
+            extra = sorted((have & frozenset(relevant)) - wanted - baseline)
+        if not missing and not extra:
+            return ()
+        found = []
+        if missing:
+            found.append("without " + ", ".join(missing))
+        if extra:
+            found.append("with also " + ", ".join(extra))
+        return self.refuse(
+            "the CPU features differ",
+            expected=("exactly " if requirements.isa_exact else "")
+            + (", ".join(sorted(wanted)) or "the baseline"),
+            found="a CPU " + " and ".join(found),
+        )

@@ -1,0 +1,49 @@
+"""AOTC-C006."""
+
+from __future__ import annotations
+
+from aotc.contract.manifest import Finding, Requirements
+from aotc.contract.report import Refusal
+from aotc.contract.target import Target
+from aotc.verification.checks.base import Check
+
+
+class ExecutionProviders(Check):
+    """The host's ONNX Runtime has every execution provider and plugin of the variant.
+
+    ONNX Runtime replaces a provider that it lacks by the CPU with no more than a warning, so
+    this is decided before a session is made.  A plugin must have the version that was proven.
+    """
+
+    code = "AOTC-C006"
+
+    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+        """Look up providers, then plugins by name and version."""
+        if host.onnxruntime is None and host.probed:
+            return ()  # AOTC-C005 says it.
+        results: list[Refusal | Finding] = []
+        if host.providers is None:
+            results += self.unchecked(
+                f"execution providers {', '.join(requirements.providers)}", host
+            )
+        else:
+            for name in requirements.providers:
+                if name not in host.providers:
+                    results += self.refuse(
+                        "an execution provider is missing",
+                        expected=name,
+                        found=", ".join(host.providers) or "none",
+                    )
+        versions = {plugin.name: plugin.version for plugin in host.plugins}
+        for plugin in requirements.plugins:
+            version = versions.get(plugin.name)
+            if version is None and not host.probed and not host.plugins:
+                results += self.unchecked(f"plugin {plugin.name} {plugin.version}", host)
+            elif version != plugin.version:
+                results += self.refuse(
+                    "an execution provider plugin is missing or of another version",
+                    expected=f"{plugin.name} {plugin.version}",
+                    found=f"{plugin.name} {version}" if version else "none",
+                    mend=f'pip install "{plugin.name}=={plugin.version}"',
+                )
+        return tuple(results)

@@ -1,0 +1,124 @@
+"""Whether an authentic artifact runs on a host, with which variant, and how well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aotc.contract.manifest import Finding, Manifest, Variant
+from aotc.contract.report import Refusal, VariantVerdict, Verdict
+from aotc.contract.target import Target
+from aotc.errors import AotcError
+from aotc.verification.checks import CHECKS
+from aotc.verification.checks.base import Check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """`best` names the variant to load, and is None where the verdict is incompatible."""
+
+    verdict: Verdict
+    best: str | None
+    variants: tuple[VariantVerdict, ...]
+    findings: tuple[Finding, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def preference(variants: Iterable[Variant]) -> list[Variant]:
+    """Variants for one exact ISA first, being the faster ones; else as the manifest has them."""
+    return sorted(variants, key=lambda variant: not variant.requirements.isa_exact)
+
+
+def judge(manifest: Manifest, host: Target) -> Judgement:
+    """Run every check on every variant, and grade the best that runs."""
+    checks: list[Check] = [CHECKS.load(code)() for code in CHECKS.names()]
+    verdicts: dict[str, VariantVerdict] = {}
+    findings: list[Finding] = []
+    for variant in manifest.variants:
+        reasons: list[Refusal] = []
+        for check in checks:
+            for result in check.run(variant.requirements, host):
+                if isinstance(result, Refusal):
+                    reasons.append(_at(result, variant))
+                elif result not in findings:
+                    findings.append(result)
+        verdicts[variant.name] = VariantVerdict(
+            name=variant.name, runs=not reasons, reasons=tuple(reasons)
+        )
+    ordered = preference(manifest.variants)
+    best = next((variant for variant in ordered if verdicts[variant.name].runs), None)
+    listed = tuple(verdicts[variant.name] for variant in manifest.variants)
+    if best is None:
+        return Judgement(
+            verdict="incompatible",
+            best=None,
+            variants=listed,
+            findings=tuple(findings),
+            refusals=(
+                refusal_of(_no_variant(host)),
+                *(reason for verdict in listed for reason in verdict.reasons),
+            ),
+        )
+    verdict: Verdict = "optimal"
+    passed_over = ordered[: ordered.index(best)]
+    if passed_over:
+        verdict = "degraded"
+        names = ", ".join(variant.name for variant in passed_over)
+        findings.append(
+            Finding(
+                code="AOTC-C010",
+                what=f"{names} does not fit this host, and {best.name} serves",
+                where=f"target {host.name}",
+            )
+        )
+    if best.parity.status == "not-run":
+        verdict = "degraded"
+        findings.append(
+            Finding(
+                code="AOTC-N002",
+                what=f"{best.name} was not proven: {best.parity.reason or 'no reason given'}",
+                where=f"variant {best.name}",
+            )
+        )
+    return Judgement(
+        verdict=verdict, best=best.name, variants=listed, findings=tuple(findings), refusals=()
+    )
+
+
+def refusal_of(error: AotcError) -> Refusal:
+    """An error as a record; what it holds in `also` is left out."""
+    return Refusal(
+        code=error.code,
+        what=error.what,
+        where=error.where,
+        expected=error.expected,
+        found=error.found,
+        mend=error.mend,
+    )
+
+
+def error_of(refusal: Refusal) -> AotcError:
+    """A record as an error."""
+    return AotcError(
+        refusal.code,
+        refusal.what,
+        where=refusal.where,
+        expected=refusal.expected,
+        found=refusal.found,
+        mend=refusal.mend,
+    )
+
+
+def _at(refusal: Refusal, variant: Variant) -> Refusal:
+    return Refusal(
+        code=refusal.code,
+        what=refusal.what,
+        where=f"variant {variant.name}",
+        expected=refusal.expected,
+        found=refusal.found,
+        mend=refusal.mend,
+    )
+
+
+def _no_variant(host: Target) -> AotcError:
+    return AotcError("AOTC-C009", "no variant runs on this host", where=f"target {host.name}")

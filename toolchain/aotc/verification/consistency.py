@@ -1,0 +1,155 @@
+"""Whether aotc.json, ORT's manifest.json and the signed files say one and the same thing.
+
+ORT reads manifest.json only, so whatever it says there must be what aotc.json promises: a
+component too many or a session option unproven would be loaded by an ORT application as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Iterator, Mapping
+
+from aotc.contract.manifest import Manifest, Variant
+from aotc.contract.parsing import Json, Problem
+
+WEIGHTS_OPTION = "session.model_external_initializers_file_folder_path"
+
+_TOP = {
+    "schema_version",
+    "package_name",
+    "package_version",
+    "description",
+    "layout",
+    "components",
+    "shared_assets",
+    "additional_metadata",
+}
+_COMPONENT = {"component_name", "variants", "additional_metadata"}
+_VARIANT = {
+    "variant_directory",
+    "ep",
+    "device",
+    "compatibility_string",
+    "executor_info",
+    "additional_metadata",
+}
+_ORT = {"model_file", "session_options", "provider_options"}
+
+
+def contradictions(manifest: Manifest, package: Json, digests: Mapping[str, str]) -> list[Problem]:
+    """Every place where `package` (manifest.json) or `digests` (the signed files) disagrees."""
+    return [
+        *_files(manifest, digests),
+        *_assets(manifest),
+        *_package(manifest, package),
+    ]
+
+
+def _files(manifest: Manifest, digests: Mapping[str, str]) -> Iterator[Problem]:
+    listed = {entry.path: entry.sha256 for entry in manifest.files}
+    for path in sorted(listed.keys() | digests.keys()):
+        if path == "aotc.json":
+            if path in listed:
+                yield Problem(path, "lists itself")
+        elif path not in listed:
+            yield Problem(path, "is signed, and aotc.json does not list it")
+        elif path not in digests:
+            yield Problem(path, "is listed in aotc.json, and not signed")
+        elif listed[path] != digests[path]:
+            yield Problem(path, "has another digest in aotc.json than in the signature")
+    if "manifest.json" not in listed:
+        yield Problem("manifest.json", "is not listed in aotc.json")
+
+
+def _assets(manifest: Manifest) -> Iterator[Problem]:
+    """A shared asset's name is the sha256 of its sorted lines `digest, two spaces, path`."""
+    for index, variant in enumerate(manifest.variants):
+        if variant.weights is None:
+            continue
+        start = variant.weights + "/"
+        lines = "".join(
+            f"{entry.sha256}  {entry.path[len(start) :]}\n"
+            for entry in manifest.files
+            if entry.path.startswith(start)
+        )
+        name = f"shared_assets/sha256-{hashlib.sha256(lines.encode('utf-8')).hexdigest()}"
+        if variant.weights != name:
+            yield Problem(f"variants[{index}].weights", f"is not the asset of its files, {name}")
+
+
+def _package(manifest: Manifest, package: Json) -> Iterator[Problem]:
+    if not isinstance(package, dict):
+        yield Problem("manifest.json", "is not a mapping")
+        return
+    yield from _unknown(package, _TOP, "manifest.json")
+    if not str(package.get("schema_version")).startswith("1."):
+        yield Problem("manifest.json: schema_version", "is not 1.x")
+    if package.get("layout", "portable") != "portable":
+        yield Problem("manifest.json: layout", "is not portable")
+    if package.get("shared_assets"):
+        yield Problem("manifest.json: shared_assets", "moves assets to other folders")
+    wanted = {(variant.component, variant.name): variant for variant in manifest.variants}
+    if len(wanted) != len(manifest.variants):
+        yield Problem("variants", "two variants have one component and name")
+    found: set[tuple[str, str]] = set()
+    for component, body in _mapping(package.get("components")).items():
+        where = f"manifest.json: components.{component}"
+        if not isinstance(body, dict):
+            yield Problem(where, "is not inline")
+            continue
+        yield from _unknown(body, _COMPONENT, where)
+        for name, described in _mapping(body.get("variants")).items():
+            found.add((component, name))
+            promised = wanted.get((component, name))
+            if promised is None:
+                yield Problem(f"{where}.variants.{name}", "is not in aotc.json")
+            elif not isinstance(described, dict):
+                yield Problem(f"{where}.variants.{name}", "is not a mapping")
+            else:
+                yield from _variant(promised, described, name, f"{where}.variants.{name}")
+    for component, name in sorted(wanted.keys() - found):
+        yield Problem(f"manifest.json: components.{component}", f"has no variant {name}")
+
+
+def _variant(
+    promised: Variant, described: Mapping[str, Json], name: str, where: str
+) -> Iterator[Problem]:
+    yield from _unknown(described, _VARIANT, where)
+    provider = promised.providers[0] if promised.providers else None
+    if described.get("ep") != provider:
+        yield Problem(f"{where}.ep", f"is not {provider}")
+    executors = _mapping(described.get("executor_info"))
+    ort = executors.get("ort")
+    if set(executors) != {"ort"} or not isinstance(ort, dict):
+        yield Problem(f"{where}.executor_info", "is not ort's alone, inline")
+        return
+    yield from _unknown(ort, _ORT, f"{where}.executor_info.ort")
+    folder = described.get("variant_directory", name)
+    model = posixpath.join(str(folder), str(ort.get("model_file")))
+    if model != promised.model:
+        yield Problem(f"{where}.executor_info.ort.model_file", f"{model} is not {promised.model}")
+    options: dict[str, Json] = dict(promised.session.config)
+    if promised.weights is not None:
+        uri = promised.weights.rpartition("/")[2].replace("sha256-", "sha256:", 1)
+        options[WEIGHTS_OPTION] = uri
+    stated = _mapping(ort.get("session_options"))
+    for key, value in stated.items():
+        if options.get(key) != value:
+            yield Problem(f"{where}.executor_info.ort.session_options.{key}", "is not promised")
+    if promised.weights is not None and WEIGHTS_OPTION not in stated:
+        yield Problem(f"{where}.executor_info.ort.session_options", "lacks the weights' folder")
+    providers = promised.session.provider_options.get(provider or "", {})
+    for key, value in _mapping(ort.get("provider_options")).items():
+        if providers.get(key) != value:
+            yield Problem(f"{where}.executor_info.ort.provider_options.{key}", "is not promised")
+
+
+def _unknown(data: Mapping[str, Json], known: set[str], where: str) -> Iterator[Problem]:
+    for key in data:
+        if key not in known:
+            yield Problem(f"{where}.{key}", "is unknown")
+
+
+def _mapping(data: Json) -> Mapping[str, Json]:
+    return data if isinstance(data, dict) else {}

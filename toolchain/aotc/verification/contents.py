@@ -1,0 +1,187 @@
+"""Steps 4 to 6 of the gate: the files are the signed ones, no others are there, and they agree."""
+
+from __future__ import annotations
+
+import hashlib
+
+from aotc.contract.manifest import Finding, Manifest
+from aotc.contract.parsing import ParseError, Problem, decode
+from aotc.contract.versions import KNOWN_FEATURES, MANIFEST_SCHEMA, manifest_version
+from aotc.errors import AotcError
+from aotc.verification import consistency
+from aotc.verification.authenticity import BUNDLE_SUFFIX
+from aotc.verification.digests import Sink, Wanted, check
+from aotc.verification.examination import Examination, malformed
+
+
+def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
+    """Step 4: every signed file is there and has the signed bytes.
+
+    Where nobody trusted vouches, the digests that an untrusted bundle claims serve to report
+    what does not even match those.
+    """
+    digests = state.digests if state.digests is not None else state.claimed
+    if digests is None:
+        return
+    payload = state.listing.under("payload")
+    wanted = []
+    for path in sorted(digests):
+        where = f"payload/{path}"
+        if path not in payload:
+            if not any(refusal.where == where for refusal in state.refusals):
+                state.refuse(AotcError("AOTC-G006", "a signed file is missing", where=where))
+            continue
+        text = state.documents.get(path)
+        if text is None:
+            wanted.append(path)
+            continue
+        found = hashlib.sha256(text).hexdigest()
+        state.bytes_hashed += len(text)
+        if found != digests[path]:
+            state.refuse(_changed(where, digests[path], found))
+        elif sink is not None:
+            _write(sink, where, text)
+    # A signature over aotc.json vouches for the chunk digests in it.
+    aotc = digests.get("aotc.json")
+    if state.digests is not None and aotc is not None and aotc == state.artifact_id:
+        _decode(state)
+    entries = {entry.path: entry for entry in state.manifest.files} if state.manifest else {}
+    files = []
+    for path in wanted:
+        entry = entries.get(path)
+        known = entry is not None and entry.sha256 == digests[path]
+        files.append(
+            Wanted(
+                path=f"payload/{path}",
+                sha256=digests[path],
+                size=entry.size if known and entry else None,
+                chunks=entry.chunks if known and entry else (),
+            )
+        )
+    checked = check(state.container, files, sink=sink, full=full)
+    state.bytes_hashed += checked.bytes_hashed
+    for problem in checked.problems:
+        state.refuse(problem)
+
+
+def check_unlisted(state: Examination, sink: Sink | None) -> None:
+    """Step 5: nothing is in the artifact that was not signed, not even an empty folder."""
+    digests = state.digests if state.digests is not None else state.claimed
+    if digests is None:
+        return
+    expected = {f"payload/{path}" for path in digests}
+    folders = {"payload", "attestations"}
+    for path in expected:
+        while "/" in path:
+            path = path.rpartition("/")[0]
+            folders.add(path)
+    for path in state.listing.files:
+        is_bundle = path.count("/") == 1 and path.startswith("attestations/")
+        if path not in expected and not (is_bundle and path.endswith(BUNDLE_SUFFIX)):
+            state.refuse(AotcError("AOTC-G007", "a file was not signed", where=path))
+    for folder in sorted(state.listing.folders - folders):
+        state.refuse(AotcError("AOTC-G007", "a folder holds nothing that was signed", where=folder))
+    if sink is not None and not state.refusals:
+        for path, bundle in state.bundles.items():
+            _write(sink, path, bundle)
+
+
+def check_schema(state: Examination) -> None:
+    """Step 6: aotc.json fits its schema, and agrees with manifest.json and the signed files."""
+    for problem in state.manifest_problems:
+        state.refuse(problem)
+    if state.manifest is None or state.digests is None:
+        return
+    if "manifest.json" in state.parsed:
+        for each in consistency.contradictions(
+            state.manifest, state.parsed["manifest.json"], state.digests
+        ):
+            state.refuse(
+                AotcError(
+                    "AOTC-G014",
+                    "the manifest contradicts itself",
+                    where=each.path,
+                    found=each.what,
+                )
+            )
+    for path, subjects in state.attested.items():
+        if state.artifact_id not in subjects.values():
+            state.refuse(
+                AotcError(
+                    "AOTC-G014",
+                    "the attestation is about another artifact",
+                    where=path,
+                    expected=state.artifact_id,
+                    found=", ".join(subjects.values()),
+                )
+            )
+
+
+def _decode(state: Examination) -> None:
+    """aotc.json as a record; its problems are kept for step 6."""
+    problems = state.manifest_problems
+    data = state.parsed.get("aotc.json")
+    if data is None:
+        return
+    where = "payload/aotc.json"
+    schema = data.get("schema") if isinstance(data, dict) else None
+    version = manifest_version(schema) if isinstance(schema, str) else None
+    ours = manifest_version(MANIFEST_SCHEMA) or (0, 0)
+    if version is None or not isinstance(data, dict):
+        problems.append(malformed(Problem("schema", f"is not like {MANIFEST_SCHEMA}"), where))
+        return
+    if version[0] != ours[0]:
+        problems.append(
+            AotcError(
+                "AOTC-G010",
+                "the manifest's version is not supported",
+                where=where,
+                expected=f"aotc.manifest/{ours[0]}.x",
+                found=str(schema),
+            )
+        )
+        return
+    features = data.get("required_features", [])
+    unknown = [
+        str(name)
+        for name in (features if isinstance(features, list) else [features])
+        if not isinstance(name, str) or name not in KNOWN_FEATURES
+    ]
+    if unknown:
+        problems.append(
+            AotcError(
+                "AOTC-G011",
+                "the artifact requires a feature that this release does not know",
+                where=where,
+                expected=", ".join(sorted(KNOWN_FEATURES)),
+                found=", ".join(unknown),
+            )
+        )
+        return
+    newer = version[1] > ours[1]
+    if newer:
+        state.findings.append(
+            Finding(code="AOTC-G017", what=f"the manifest is {schema}", where=where)
+        )
+    try:
+        state.manifest = decode(Manifest, data, allow_unknown=newer)
+    except ParseError as error:
+        problems.extend(malformed(problem, where) for problem in error.problems)
+
+
+def _write(sink: Sink, path: str, data: bytes) -> None:
+    writer = sink.open(path)
+    try:
+        writer.write(0, memoryview(data))
+    finally:
+        writer.close()
+
+
+def _changed(where: str, expected: str, found: str) -> AotcError:
+    return AotcError(
+        "AOTC-G005",
+        "the file's bytes are not the ones that were signed",
+        where=where,
+        expected=f"sha256 {expected}",
+        found=f"sha256 {found}",
+    )

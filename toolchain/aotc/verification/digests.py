@@ -1,0 +1,177 @@
+"""Digests of many or large files: streamed, in parallel, in little memory.
+
+A file with chunk digests is split at its chunks among threads; `hashlib` and `readinto` release
+the interpreter's lock.  Nothing is memory-mapped, so a file that shrinks is a mismatch and not a
+signal.  With a sink, what is hashed is also written, from the same buffer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from io import FileIO
+from typing import Protocol
+
+from aotc.contract.manifest import CHUNK_BYTES
+from aotc.errors import AotcError
+from aotc.verification.container import Container
+
+BUFFER_BYTES = 1 << 20
+# Below this a pool of threads costs more than it saves.
+PARALLEL_BYTES = 4 << 20
+MAX_THREADS = 16
+
+
+class Writer(Protocol):
+    """One file of a sink, written at offsets; several writers may share a file."""
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Write all of `data` at `offset`."""
+
+    def close(self) -> None:
+        """Release the file."""
+
+
+class Sink(Protocol):
+    """Where verified bytes are copied to while they are hashed."""
+
+    def open(self, path: str) -> Writer:
+        """A writer for one file, created where it is not there yet; called from any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a file must be.  `size` is None where only the digest is known."""
+
+    path: str
+    sha256: str
+    size: int | None = None
+    chunks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found: one refusal a file at most, and the bytes that were hashed."""
+
+    problems: tuple[AotcError, ...]
+    bytes_hashed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    wanted: Wanted
+    sha256: str
+    offset: int = 0
+    length: int | None = None
+    copy: bool = True
+
+    def weight(self) -> int:
+        return self.length if self.length is not None else self.wanted.size or 0
+
+
+def check(
+    container: Container, files: Iterable[Wanted], *, sink: Sink | None = None, full: bool = False
+) -> Checked:
+    """Hash `files` of `container` and compare; with `full`, whole files beside their chunks.
+
+    Raises only what the sink raises; a file that is missing, no plain one, or not as wanted
+    is a problem of the result (G005, G006, G008, I001), sorted by path.
+    """
+    spans = sorted(
+        (span for wanted in files for span in _spans(wanted, full)),
+        key=lambda span: -span.weight(),
+    )
+    threads = min(len(spans), _processors(), MAX_THREADS)
+    if threads > 1 and sum(span.weight() for span in spans) >= PARALLEL_BYTES:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(threads) as pool:
+            jobs = [pool.submit(_check_span, container, span, sink) for span in spans]
+            try:
+                results = [job.result() for job in jobs]
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+    else:
+        results = [_check_span(container, span, sink) for span in spans]
+    problems: dict[str, AotcError] = {}
+    for problem, _ in results:
+        if problem is not None:
+            problems.setdefault(problem.where, problem)
+    return Checked(
+        problems=tuple(problems[path] for path in sorted(problems)),
+        bytes_hashed=sum(count for _, count in results),
+    )
+
+
+def _spans(wanted: Wanted, full: bool) -> Iterable[_Span]:
+    if not wanted.chunks or wanted.size is None:
+        yield _Span(wanted, wanted.sha256, length=wanted.size)
+        return
+    if full:
+        yield _Span(wanted, wanted.sha256, length=wanted.size, copy=False)
+    for number, digest in enumerate(wanted.chunks):
+        offset = number * CHUNK_BYTES
+        yield _Span(wanted, digest, offset, min(CHUNK_BYTES, wanted.size - offset))
+
+
+def _check_span(
+    container: Container, span: _Span, sink: Sink | None
+) -> tuple[AotcError | None, int]:
+    wanted = span.wanted
+    try:
+        file = container.open(wanted.path)
+    except AotcError as problem:
+        return problem, 0
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        if wanted.size is not None and size != wanted.size:
+            return _mismatch(wanted.path, f"{wanted.size} bytes", f"{size} bytes"), 0
+        length = size if span.length is None else span.length
+        file.seek(span.offset)
+        writer = sink.open(wanted.path) if sink is not None and span.copy else None
+        try:
+            digest, count = _stream(file, span.offset, length, writer)
+        except OSError as error:
+            what = f"a file of the artifact cannot be read: {error.strerror}"
+            return AotcError("AOTC-I001", what, where=wanted.path), 0
+        finally:
+            if writer is not None:
+                writer.close()
+    if digest != span.sha256:
+        part = f" from byte {span.offset}" if wanted.chunks else ""
+        return _mismatch(wanted.path, f"sha256 {span.sha256}{part}", f"sha256 {digest}"), count
+    return None, count
+
+
+def _stream(file: FileIO, offset: int, length: int, writer: Writer | None) -> tuple[str, int]:
+    hasher = hashlib.sha256()
+    buffer = memoryview(bytearray(min(BUFFER_BYTES, length)))
+    done = 0
+    while done < length:
+        count = file.readinto(buffer[: length - done])
+        if not count:
+            break
+        hasher.update(buffer[:count])
+        if writer is not None:
+            writer.write(offset + done, buffer[:count])
+        done += count
+    return hasher.hexdigest(), done
+
+
+def _mismatch(path: str, expected: str, found: str) -> AotcError:
+    return AotcError(
+        "AOTC-G005",
+        "the file's bytes are not the ones that were signed",
+        where=path,
+        expected=expected,
+        found=found,
+    )
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,61 @@
+"""What the gate has found of one artifact so far; its steps only add to it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aotc.contract.manifest import Finding, Manifest
+from aotc.contract.parsing import Json, Problem
+from aotc.contract.trust import TrustedKey
+from aotc.errors import AotcError
+from aotc.verification.container import Container, Listing
+
+
+@dataclass(slots=True)
+class Examination:
+    """The state of one run of the gate.
+
+    Only `digests`, `signers`, `attested` (subjects by path) and `manifest` were vouched for by a
+    trusted key; `claimed` is what some bundle lists.  `documents` are read once into memory,
+    checked and parsed there, so that what is checked is what is read.
+    """
+
+    container: Container
+    trust: tuple[TrustedKey, ...]
+    listing: Listing = field(default_factory=lambda: Listing({}, frozenset(), ()))
+    bundles: dict[str, bytes] = field(default_factory=dict)
+    documents: dict[str, bytes] = field(default_factory=dict)
+    parsed: dict[str, Json] = field(default_factory=dict)
+    signers: list[TrustedKey] = field(default_factory=list)
+    attested: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    digests: Mapping[str, str] | None = None
+    claimed: Mapping[str, str] | None = None
+    manifest: Manifest | None = None
+    manifest_problems: list[AotcError] = field(default_factory=list)
+    refusals: list[AotcError] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    bytes_hashed: int = 0
+
+    def refuse(self, error: AotcError, where: str = "") -> None:
+        """Keep an error and those beside it, once each."""
+        for each in (error, *error.also):
+            each.where = each.where or where
+            if not any(
+                (each.code, each.where, each.found) == (old.code, old.where, old.found)
+                for old in self.refusals
+            ):
+                each.also = ()
+                self.refusals.append(each)
+
+    @property
+    def artifact_id(self) -> str:
+        """sha256 (hex) of aotc.json, or an empty string where it was not read."""
+        text = self.documents.get("aotc.json")
+        return hashlib.sha256(text).hexdigest() if text is not None else ""
+
+
+def malformed(problem: Problem, where: str) -> AotcError:
+    """A G009 refusal."""
+    return AotcError("AOTC-G009", "the manifest is malformed", where=where, found=str(problem))

@@ -1,0 +1,278 @@
+"""The gate: what an artifact must pass before anything of it is believed, loaded or run.
+
+1. Container and limits: plain files of its own, not too many, not too deep, not too large.
+2. Strict parse: bundles, aotc.json and manifest.json are JSON without ambiguity.
+3. Signature: an OMS bundle is by a trusted key; every other bundle is intact.
+4. Digests: every signed file is there, with the signed bytes.
+5. Nothing unlisted: no file, and no folder, beside the signed ones.
+6. Schema: aotc.json fits its record, and agrees with manifest.json and the signature.
+7. Host compatibility: the requirements of each variant against the host or target.
+8. Verdict: optimal, degraded or incompatible.
+
+`verify` collects every reason.  A step whose ground was not established is `not-run`; what an
+unknown signer claims may add refusals, and never takes one away.  `authenticate` is for loading:
+it stops before it reads large files for nobody, and returns the artifact only when steps 1 to 6
+hold.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from aotc.contract.manifest import Finding, Manifest
+from aotc.contract.report import CheckResult, VariantVerdict, Verdict, VerifyReport
+from aotc.contract.target import Target
+from aotc.contract.trust import TrustedKey
+from aotc.errors import AotcError
+from aotc.signing.keys import key_id, resolve_trust
+from aotc.verification import authenticity, contents
+from aotc.verification.compatibility import Judgement, error_of, judge, refusal_of
+from aotc.verification.container import Container
+from aotc.verification.digests import Sink
+from aotc.verification.examination import Examination
+
+STEPS = (
+    "1 container and limits",
+    "2 strict parse",
+    "3 signature",
+    "4 digests",
+    "5 nothing unlisted",
+    "6 schema",
+    "7 host compatibility",
+    "8 verdict",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthenticArtifact:
+    """An artifact that passed steps 1 to 6: a trusted key vouches for all that is here."""
+
+    manifest: Manifest
+    id: str
+    digests: Mapping[str, str]
+    keys: tuple[TrustedKey, ...]
+    findings: tuple[Finding, ...]
+    bytes_hashed: int
+
+    @property
+    def development(self) -> bool:
+        """Whether only a development key vouches."""
+        return all(key.development for key in self.keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompatibleArtifact:
+    """An authentic artifact of which at least the variant `best` runs on `host`."""
+
+    authentic: AuthenticArtifact
+    host: Target
+    verdict: Verdict
+    best: str
+    variants: tuple[VariantVerdict, ...]
+    findings: tuple[Finding, ...]
+
+
+def authenticate(
+    container: Container,
+    trust: Iterable[TrustedKey],
+    *,
+    sink: Sink | None = None,
+    attestations: Container | None = None,
+) -> AuthenticArtifact:
+    """Steps 1 to 6, for loading: each failed step ends it.
+
+    With `sink`, what is verified is copied there from the same reads.  With `attestations`,
+    the signatures are read from there, for a payload that is held elsewhere.
+    Raises the first refusal (G001 to G014, I001), the others of that step in `also`.
+    """
+    state = Examination(container, tuple(trust))
+    _examine(state, attestations or container, sink=sink, full=False, collect=False)
+    if state.refusals:
+        first, *others = state.refusals
+        first.also = tuple(others)
+        raise first
+    if state.manifest is None or state.digests is None or not state.signers:
+        raise AotcError("AOTC-R999", "the gate passed an artifact that nobody vouches for")
+    return AuthenticArtifact(
+        manifest=state.manifest,
+        id=state.artifact_id,
+        digests=state.digests,
+        keys=tuple(state.signers),
+        findings=tuple(state.findings),
+        bytes_hashed=state.bytes_hashed,
+    )
+
+
+def check_compatibility(authentic: AuthenticArtifact, host: Target) -> CompatibleArtifact:
+    """Steps 7 and 8; raises C009, with each variant's reasons in `also`, where none runs."""
+    judgement = judge(authentic.manifest, host)
+    if judgement.best is None:
+        first, *others = (error_of(refusal) for refusal in judgement.refusals)
+        first.also = tuple(others)
+        raise first
+    return CompatibleArtifact(
+        authentic=authentic,
+        host=host,
+        verdict=judgement.verdict,
+        best=judgement.best,
+        variants=judgement.variants,
+        findings=(*authentic.findings, *judgement.findings),
+    )
+
+
+def verify(
+    artifact: str | Path,
+    *,
+    trust: str | Path | None = None,
+    key: str | Path | None = None,
+    target: str | Path = "host",
+    full: bool = False,
+) -> VerifyReport:
+    """Run the whole gate on an artifact's folder and report every reason.
+
+    `trust` (a file of public keys) or `key` (one public key) replaces the default trust, which is
+    this user's development key.  `target` is "host", a built-in target or a target file.
+    `full` also hashes whole files whose chunks were hashed.
+    Never raises for a bad artifact; raises I001 (no such path or key file), G013, I021, I022
+    and I023 for arguments that cannot be used.
+    """
+    started = time.perf_counter()
+    path = Path(artifact)
+    keys = resolve_trust(trust, key)
+    described = None if str(target) == "host" else _load_target(target)
+    try:
+        container = Container(path)
+    except AotcError as error:
+        if error.code != "AOTC-G015":
+            raise
+        refused = refusal_of(error)
+        return VerifyReport(
+            artifact=str(path),
+            authentic=False,
+            verdict="unverified",
+            target=described.name if described else "host",
+            steps=_not_run(0, failed=True),
+            refusals=(refused,),
+            seconds=time.perf_counter() - started,
+        )
+    with container:
+        state = Examination(container, keys)
+        steps = _examine(state, container, sink=None, full=full, collect=True)
+    authentic = not state.refusals
+    judgement: Judgement | None = None
+    if authentic and state.manifest is not None:
+        # 7.
+        host = described or _probe(state.manifest)
+        judgement = judge(state.manifest, host)
+        fits = judgement.best is not None
+        steps.append(_result(6, "passed" if fits else "failed", f"target {host.name}"))
+        # 8.
+        detail = judgement.verdict + (f": {judgement.best}" if judgement.best else "")
+        steps.append(_result(7, "passed" if fits else "failed", detail))
+    else:
+        steps += _not_run(6)
+    return VerifyReport(
+        artifact=str(path),
+        artifact_id=state.artifact_id,
+        authentic=authentic,
+        verdict=judgement.verdict if judgement else "unverified",
+        signers=tuple(key_id(each.pem) for each in state.signers),
+        development_key=bool(state.signers) and all(each.development for each in state.signers),
+        target=described.name if described else "host",
+        steps=tuple(steps),
+        refusals=(
+            *(refusal_of(error) for error in state.refusals),
+            *(judgement.refusals if judgement else ()),
+        ),
+        findings=(*state.findings, *(judgement.findings if judgement else ())),
+        variants=judgement.variants if judgement else (),
+        bytes_hashed=state.bytes_hashed,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _examine(
+    state: Examination,
+    attestations: Container,
+    *,
+    sink: Sink | None,
+    full: bool,
+    collect: bool,
+) -> list[CheckResult]:
+    """Steps 1 to 6 into `state`; without `collect`, the first failed one ends it."""
+    steps: list[CheckResult] = []
+    seen = 0
+
+    def done(*, established: bool = True) -> bool:
+        """Note the step's result; whether to go on."""
+        nonlocal seen
+        found, seen = len(state.refusals) - seen, len(state.refusals)
+        if found:
+            steps.append(_result(len(steps), "failed", f"{found} refused"))
+        else:
+            steps.append(_result(len(steps), "passed" if established else "not-run"))
+        return collect or not state.refusals
+
+    # 1.
+    goes_on = authenticity.list_files(state, attestations)
+    if not done() or not goes_on:
+        return [*steps, *_not_run(len(steps), before=6)]
+    # 2.
+    authenticity.parse_strictly(state)
+    if not done():
+        return steps
+    # 3.
+    authenticity.check_signatures(state)
+    if not done():
+        return steps
+    vouched = state.digests is not None
+    # 4.
+    contents.check_digests(state, sink=sink, full=full)
+    if not done(established=vouched):
+        return steps
+    # 5.
+    contents.check_unlisted(state, sink)
+    if not done(established=vouched):
+        return steps
+    # 6.
+    contents.check_schema(state)
+    done(established=state.manifest is not None)
+    return steps
+
+
+def _result(
+    index: int, status: Literal["passed", "failed", "not-run"], detail: str = ""
+) -> CheckResult:
+    return CheckResult(step=STEPS[index], status=status, detail=detail)
+
+
+def _not_run(
+    start: int, *, before: int = len(STEPS), failed: bool = False
+) -> tuple[CheckResult, ...]:
+    """Results of the steps that were not reached; with `failed`, the first of them failed."""
+    return tuple(
+        _result(index, "failed" if failed and index == start else "not-run")
+        for index in range(start, before)
+    )
+
+
+def _probe(manifest: Manifest) -> Target:
+    from aotc.verification.host import probe
+
+    needs_gpu = any(
+        variant.requirements.nvidia_driver_min is not None
+        or variant.requirements.cuda_major is not None
+        or variant.requirements.compute_capabilities
+        for variant in manifest.variants
+    )
+    return probe(gpus=needs_gpu)
+
+
+def _load_target(target: str | Path) -> Target:
+    from aotc.contract.documents import load_target
+
+    return load_target(target)

@@ -1,0 +1,185 @@
+"""This machine as a target, found without importing what it looks for."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from aotc.contract.target import ISA_FEATURES, Gpu, Libc, Plugin, Target
+
+NVIDIA_SMI_SECONDS = 10
+
+_OS: dict[str, Literal["linux", "darwin", "windows"]] = {
+    "linux": "linux",
+    "darwin": "darwin",
+    "win32": "windows",
+}
+_ARCHITECTURE = {"amd64": "x86_64", "arm64": "aarch64"}
+# The providers that a wheel of ONNX Runtime is built with, first choice first.
+_WHEELS = {
+    "onnxruntime": ("CPUExecutionProvider",),
+    "onnxruntime-gpu": (
+        "TensorrtExecutionProvider",
+        "CUDAExecutionProvider",
+        "CPUExecutionProvider",
+    ),
+}
+_PLUGINS = {
+    "onnxruntime-ep-openvino": "OpenVINOExecutionProvider",
+    "onnxruntime-ep-nv-tensorrt-rtx": "NvTensorRTRTXExecutionProvider",
+}
+
+
+@cache
+def probe(*, gpus: bool = True) -> Target:
+    """Describe this machine; what is absent is None or empty, and `probed` says so.
+
+    With `gpus=False` the GPUs and their driver are not asked for, which may take seconds.
+    The answer is kept for the life of the process.
+    """
+    version, providers, plugins = _onnxruntime()
+    machine = platform.machine().lower()
+    architecture = _ARCHITECTURE.get(machine, machine)
+    return Target(
+        schema="aotc.target/1",
+        name="host",
+        # An operating system that targets cannot name fits no artifact, which C001 then says.
+        os=_OS.get(sys.platform, sys.platform),  # type: ignore[arg-type]
+        architecture=architecture,
+        libc=_libc(),
+        isa=_isa(architecture),
+        onnxruntime=version,
+        providers=providers,
+        plugins=plugins,
+        nvidia_driver=_driver() if gpus else None,
+        cuda_major=_cuda_major() if gpus else None,
+        gpus=_gpus() if gpus else (),
+        probed=True,
+    )
+
+
+def parse_isa(cpuinfo: str, architecture: str) -> tuple[str, ...]:
+    """The features of the first CPU in the text of /proc/cpuinfo that ONNX Runtime chooses by."""
+    line = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
+    have = frozenset(line[1].split()) if line else frozenset()
+    return tuple(name for name in ISA_FEATURES.get(architecture, ()) if name in have)
+
+
+def parse_driver(text: str) -> str | None:
+    """The version in the text of /proc/driver/nvidia/version."""
+    found = re.search(r"Kernel Module(?:\s+for\s+\S+)?\s+(\d+(?:\.\d+)+)", text)
+    return found[1] if found else None
+
+
+def parse_gpus(text: str) -> tuple[Gpu, ...]:
+    """GPUs from `nvidia-smi --query-gpu=name,compute_cap,memory.total` as CSV, memory in MiB."""
+    found = []
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) == 3 and re.fullmatch(r"\d+\.\d+", fields[1]):
+            memory = int(fields[2]) << 20 if fields[2].isdigit() else None
+            found.append(Gpu(name=fields[0], compute_capability=fields[1], memory_bytes=memory))
+    return tuple(found)
+
+
+def _libc() -> Libc | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        text = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        text = ""
+    name, _, version = text.partition(" ")
+    if name == "glibc" and version:
+        return Libc(name="glibc", version=version)
+    if any(Path("/lib").glob("ld-musl-*.so.1")):
+        return Libc(name="musl")
+    return Libc(name="other")
+
+
+def _isa(architecture: str) -> tuple[str, ...] | None:
+    text = _text(Path("/proc/cpuinfo"))
+    return None if text is None else parse_isa(text, architecture)
+
+
+def _onnxruntime() -> tuple[str | None, tuple[str, ...], tuple[Plugin, ...]]:
+    from importlib import metadata
+
+    def version_of(name: str) -> str | None:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return None
+
+    version: str | None = None
+    providers: tuple[str, ...] = ()
+    for wheel, built_in in _WHEELS.items():
+        found = version_of(wheel)
+        if found is not None:
+            version, providers = found, built_in
+    plugins = []
+    for name, provider in _PLUGINS.items():
+        found = version_of(name)
+        if found is not None:
+            plugins.append(Plugin(name=name, version=found))
+            providers = (provider, *providers)
+    return version, providers if version is not None else (), tuple(plugins)
+
+
+def _driver() -> str | None:
+    text = _text(Path("/proc/driver/nvidia/version"))
+    if text is not None:
+        return parse_driver(text)
+    lines = _nvidia_smi("driver_version").split()
+    return lines[0] if lines and re.fullmatch(r"\d+(\.\d+)+", lines[0]) else None
+
+
+def _gpus() -> tuple[Gpu, ...]:
+    return parse_gpus(_nvidia_smi("name,compute_cap,memory.total"))
+
+
+def _nvidia_smi(query: str) -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=NVIDIA_SMI_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _cuda_major() -> int | None:
+    """The newest CUDA that the driver supports: cuDriverGetVersion gives 1000 * major + ..."""
+    if not Path("/proc/driver/nvidia").exists() and shutil.which("nvidia-smi") is None:
+        return None
+    import ctypes
+
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        driver = ctypes.CDLL(name)
+        number = ctypes.c_int(0)
+        failed = driver.cuDriverGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError):
+        return None
+    return None if failed or number.value < 1000 else number.value // 1000
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return None
