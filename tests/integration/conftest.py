@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from built_artifact import DIGITS, BuiltArtifact
+
 from aotc import build
 from aotc.signing import keys
-from built_artifact import DIGITS, BuiltArtifact
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from aotc.signing import keys
 from built_artifact import BuiltArtifact
+
+from aotc.signing import keys
 
 
 def verify(artifact: BuiltArtifact, payload: Path, key: Path) -> subprocess.CompletedProcess[str]:

@@ -19,6 +19,8 @@ from built_artifact import DIGITS, BuiltArtifact
 from onnx import TensorProto, helper
 
 PROGRAM = Path(__file__).with_name("ort_package_api.py")
+# Our names of the graph optimization levels, and ONNX Runtime's in session options.
+LEVELS = {"disable": "disable_all", "all": "enable_all"}
 Array = npt.NDArray[Any]
 
 
@@ -111,6 +113,27 @@ def test_weights_come_from_the_shared_asset(
     assert result.returncode == 1
     uri = asset.name.replace("-", ":")
     assert f"Asset URI not declared in this package: '{uri}'" in result.stderr
+
+
+def test_the_session_has_the_options_of_our_manifest(
+    digits: BuiltArtifact, images: Array, tmp_path: Path
+) -> None:
+    """The same in both manifests; and ONNX Runtime reads them, as it refuses a wrong one."""
+    level = "session.graph_optimization_level"
+    package = tmp_path / "payload"
+    shutil.copytree(digits.payload, package)
+    document = json.loads((package / "manifest.json").read_bytes())
+    for variant in manifest_of(digits)["variants"]:
+        body = document["components"][variant["component"]]["variants"][variant["name"]]
+        options = body["executor_info"]["ort"]["session_options"]
+        session = variant["session"]
+        assert options[level] == LEVELS[session["optimization"]]
+        assert session.get("config", {}).items() <= options.items()
+        options[level] = "wrong"
+    (package / "manifest.json").write_text(json.dumps(document), encoding="utf-8")
+    result = attempt(package, "model", {"image": images[:1]}, tmp_path)
+    assert result.returncode == 1
+    assert "value for 'graph_optimization_level' must be one of" in result.stderr
 
 
 def test_a_component_that_is_not_there_is_refused(

@@ -123,6 +123,7 @@ def _line(
     for spec in specs:
         with clock.stage("optimize", spec.name):
             optimized.append(optimize(specialize(analyzed, spec, options), options))
+        findings += optimized[-1].findings
     with clock.stage("partition"):
         partitioned = [partition(item, options) for item in optimized]
     with clock.stage("lower"):

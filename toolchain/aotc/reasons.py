@@ -167,6 +167,10 @@ _ROWS: tuple[tuple[str, str, int, str, str], ...] = (
      "Level ALL bakes in the CPU layout of the build host. Host and target differ in ISA features, "
      "so that variant was left out; the portable one serves.",
      "Build on a host like the target to get the faster variant."),
+    ("AOTC-O003", "optimization level lowered", _FINDING,
+     "ONNX Runtime could not load the graph that its own optimizer wrote at the wanted level, "
+     "so a lower level was used.",
+     "Report the model to ONNX Runtime."),
     # placement
     ("AOTC-P001", "node is not where the profile allows", _NO,
      "A node landed on an execution provider that the fallback policy does not allow.",

@@ -198,4 +198,5 @@ def run(
 def ort_message(error: Exception) -> str:
     """ONNX Runtime's message in one line, without its prefix and its source paths."""
     text = _PLACE.sub("", _PREFIX.sub("", str(error)))
+    text = re.sub(r"Load model from \S+ failed:?", "", text)
     return " ".join(text.split()) or type(error).__name__

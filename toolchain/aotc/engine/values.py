@@ -24,16 +24,25 @@ from aotc.errors import AotcError
 Data = Any
 
 _PLAIN: Final = frozenset(
-    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64", "complex128"]
+    {
+        "bool",
+        *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    }
 )
 _NUMPY_NAMES: Final = {"float": "float32", "double": "float64"}
 _ML_NAMES: Final = {
+    "bfloat16": "bfloat16",
     "float8e4m3fn": "float8_e4m3fn",
     "float8e4m3fnuz": "float8_e4m3fnuz",
     "float8e5m2": "float8_e5m2",
     "float8e5m2fnuz": "float8_e5m2fnuz",
     "float8e8m0": "float8_e8m0fnu",
     "float4e2m1": "float4_e2m1fn",
+    "int2": "int2",
+    "int4": "int4",
+    "uint2": "uint2",
+    "uint4": "uint4",
 }
 _ONNX_NAMES: Final = {name: onnx for onnx, name in _ML_NAMES.items()}
 _TYPE = re.compile(r"(\w+)\((.*)\)")
@@ -56,6 +65,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         return np.dtype(object)
     if name in _PLAIN:
         return np.dtype(name)
+    if name not in _ML_NAMES:
+        raise AotcError("AOTC-I007", "unknown element type", found=name)
     try:
         import ml_dtypes
     except ImportError:
@@ -64,10 +75,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
             f"element type {name} needs the package ml_dtypes",
             mend="pip install ml_dtypes",
         ) from None
-    kind = getattr(ml_dtypes, _ML_NAMES.get(name, name), None)
-    if kind is None:
-        raise AotcError("AOTC-I007", "unknown element type", found=name)
-    return np.dtype(kind)
+    narrow: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_NAMES[name]))
+    return narrow
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:

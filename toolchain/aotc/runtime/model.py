@@ -38,6 +38,7 @@ class ReadyModel:
     def __init__(
         self, manifest: Manifest, variant: Variant, opened: ort.InferenceSession, report: LoadReport
     ) -> None:
+        """`opened` is the session of `variant`; `load` makes all four."""
         self.manifest = manifest
         self.variant = variant
         self.telemetry = Telemetry()
@@ -142,12 +143,12 @@ def load(
     # The import is no part of the load times.
     session.import_onnxruntime()
     # 1.
-    keys = resolve_trust(None if trust is None else Path(trust), None if key is None else Path(key))
-    stored = Store(store).install(Path(path), keys)
-    # 2.
-    compatible = check_compatibility(stored.authentic, probe())
+    stored = Store(store).install(Path(path), resolve_trust(trust, key))
     manifest = stored.authentic.manifest
-    chosen = choose(manifest, _fitting(compatible), variant)
+    # 2.
+    host = probe(gpus=any(each.device != "cpu" for each in manifest.variants))
+    compatible = check_compatibility(stored.authentic, host)
+    chosen = choose(manifest, compatible.variants, variant)
     # 3.
     started = time.perf_counter()
     opened = open_variant(stored.folder, chosen, threads=threads)
@@ -167,7 +168,7 @@ def load(
         session_seconds=created - started,
         warmup_seconds=time.perf_counter() - created,
         fixtures=len(manifest.fixtures) if warm_up else 0,
-        findings=manifest.findings,
+        findings=compatible.findings,
     )
     return ReadyModel(manifest, chosen, opened, report)
 

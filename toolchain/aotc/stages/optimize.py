@@ -5,9 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.manifest import PassRecord, SessionSpec
+import onnx
+
+from aotc.backends.base import Optimization
+from aotc.contract.manifest import Finding, PassRecord, SessionSpec
 from aotc.contract.parsing import Json, decode, encode
+from aotc.engine.rejection import rejection
+from aotc.engine.session import create_session, import_onnxruntime, ort_errors, session_options
+from aotc.engine.weights import EXTERNAL_BYTES
 from aotc.engine.worker import run_job
+from aotc.errors import AotcError
+from aotc.passes.base import run_passes, walk_nodes
+from aotc.passes.name_nodes import NameNodes
+from aotc.passes.strip_metadata import StripMetadata
 from aotc.stages.types import BuildOptions, OptimizedModel, SpecializedModel
 
 # EXTENDED leaves out the layout step, which bakes in the CPU of the build host.
@@ -36,51 +46,82 @@ def optimize(specialized: SpecializedModel, options: BuildOptions) -> OptimizedM
         graph=folder / _MODEL,
         data=folder / _DATA,
         nodes=tuple((name, op) for name, op in value["nodes"]),
+        findings=tuple(decode(Finding, item) for item in value["findings"]),
         passes=(*specialized.passes, *(decode(PassRecord, item) for item in value["passes"])),
     )
 
 
 def optimize_job(request: Json) -> Json:
     """In the worker: optimize the graph, then name its nodes and strip what ORT added."""
-    import onnx
-
-    from aotc.engine.rejection import rejection
-    from aotc.engine.session import import_onnxruntime, ort_errors, session_options
-    from aotc.engine.weights import EXTERNAL_BYTES
-    from aotc.passes.base import run_passes, walk_nodes
-    from aotc.passes.name_nodes import NameNodes
-    from aotc.passes.strip_metadata import StripMetadata
-
-    ort = import_onnxruntime()
     graph = Path(request["graph"])
-    level = request["level"]
-    before = len(onnx.load(graph, load_external_data=False).graph.node)
-    settings = {
-        "session.optimized_model_external_initializers_file_name": _DATA,
-        "session.optimized_model_external_initializers_min_size_in_bytes": str(EXTERNAL_BYTES),
-        "session.model_external_initializers_file_folder_path": request["weights"],
-    }
-    options = session_options(SessionSpec(optimization=level, config=settings))
-    options.optimized_model_filepath = _MODEL
-    try:
-        ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
-    except ort_errors() as error:
-        raise rejection(
-            error, "AOTC-O001", "ONNX Runtime cannot optimize the model", where=f"level {level}"
-        ) from None
-    model = onnx.load(_MODEL, load_external_data=False)
-    record = PassRecord(
-        name="onnxruntime-optimizer",
-        options={"level": level, "external_bytes": EXTERNAL_BYTES},
-        nodes_before=before,
-        nodes_after=len(model.graph.node),
-    )
-    records = (record, *run_passes(model, (StripMetadata(), NameNodes())))
-    Path(_MODEL).write_bytes(model.SerializeToString(deterministic=True))
+    source = onnx.load(graph, load_external_data=False)
+    records: tuple[PassRecord, ...] = ()
+    findings: list[Finding] = []
+    wanted = request["level"]
+    # Written graphs with control flow do not always load again (SSA broken by fusions).
+    levels = (wanted, "basic", "disable") if any(_has_body(node) for node in walk_nodes(source)) else (wanted,)
+    for level in levels:
+        _write(graph, level, Path(request["weights"]))
+        model = onnx.load(_MODEL, load_external_data=False)
+        after = len(model.graph.node)
+        records = (
+            PassRecord(
+                name="onnxruntime-optimizer",
+                options={"level": level, "external_bytes": EXTERNAL_BYTES},
+                nodes_before=len(source.graph.node),
+                nodes_after=after,
+            ),
+            *run_passes(model, (StripMetadata(), NameNodes())),
+        )
+        Path(_MODEL).write_bytes(model.SerializeToString(deterministic=True))
+        if len(levels) == 1:
+            break
+        try:
+            create_session(
+                Path(_MODEL).read_bytes(),
+                SessionSpec(optimization="disable"),
+                providers=["CPUExecutionProvider"],
+                weights_folder=Path(),
+            )
+            break
+        except AotcError as error:
+            if level == levels[-1]:
+                raise AotcError(
+                    "AOTC-O001",
+                    "ONNX Runtime cannot load the graph that it wrote",
+                    where=f"level {level}",
+                    found=error.found,
+                ) from None
+            findings.append(Finding(code="AOTC-O003", what=f"level {level}: {error.found}"[:300]))
     return {
         "passes": [encode(item) for item in records],
+        "findings": [encode(item) for item in findings],
         "nodes": [
             [node.name, f"{node.domain}::{node.op_type}" if node.domain else node.op_type]
             for node in walk_nodes(model)
         ],
     }
+
+
+def _has_body(node: onnx.NodeProto) -> bool:
+    return any(attribute.HasField("g") for attribute in node.attribute)
+
+
+def _write(graph: Path, level: Optimization, weights: Path) -> None:
+    """Let ONNX Runtime write the graph optimized at `level`; raises AOTC-O001."""
+    settings = {
+        "session.optimized_model_external_initializers_file_name": _DATA,
+        "session.optimized_model_external_initializers_min_size_in_bytes": str(EXTERNAL_BYTES),
+        "session.model_external_initializers_file_folder_path": str(weights),
+    }
+    options = session_options(SessionSpec(optimization=level, config=settings))
+    options.optimized_model_filepath = _MODEL
+    Path(_DATA).unlink(missing_ok=True)
+    try:
+        import_onnxruntime().InferenceSession(
+            str(graph), options, providers=["CPUExecutionProvider"]
+        )
+    except ort_errors() as error:
+        raise rejection(
+            error, "AOTC-O001", "ONNX Runtime cannot optimize the model", where=f"level {level}"
+        ) from None

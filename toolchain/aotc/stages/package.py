@@ -31,9 +31,17 @@ from aotc.contract.parsing import Json, encode
 from aotc.contract.target import Libc
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION, release
 from aotc.errors import AotcError
-from aotc.stages.types import AnalyzedModel, Artifact, BuildOptions, ProvenModel
+from aotc.stages.types import AnalyzedModel, Artifact, BuildOptions, ProvenModel, ReferenceRun
 
 _BLOCK = 4 << 20
+_LEVEL_KEY = "session.graph_optimization_level"
+_LEVELS = {
+    "disable": "disable_all",
+    "basic": "enable_basic",
+    "extended": "enable_extended",
+    "layout": "enable_layout",
+    "all": "enable_all",
+}
 _ASSET_KEY = "session.model_external_initializers_file_folder_path"
 
 
@@ -203,7 +211,7 @@ def _fixtures(
     spec = options.profile.fixtures
     kept: list[Fixture] = []
     total = 0
-    for reference in analyzed.references:
+    for reference in sorted(analyzed.references, key=_embedding_order):
         if reference.origin == "user" and not options.embed_fixtures:
             continue
         files = (*reference.inputs.values(), *reference.outputs.values())
@@ -223,6 +231,12 @@ def _fixtures(
     return tuple(kept)
 
 
+def _embedding_order(reference: ReferenceRun) -> tuple[bool, bool, int]:
+    """The user's, then the optimal shape, then the smallest: every load runs what is embedded."""
+    size = sum(path.stat().st_size for path in reference.inputs.values())
+    return reference.origin != "user", reference.name != "opt", size
+
+
 def _copied(files: Mapping[str, Path], name: str, payload: Path) -> tuple[FixtureTensor, ...]:
     result = []
     for value, source in files.items():
@@ -237,10 +251,11 @@ def _ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
     """ORT's own manifest: a component for each of our variants, so that only we route by ISA."""
     components: dict[str, Json] = {}
     for variant in variants:
-        ort: dict[str, Json] = {"model_file": "model.onnx"}
+        settings = {_LEVEL_KEY: _LEVELS[variant.session.optimization], **variant.session.config}
         if variant.weights:
             uri = variant.weights.rpartition("/")[2].replace("sha256-", "sha256:")
-            ort["session_options"] = {_ASSET_KEY: uri}
+            settings[_ASSET_KEY] = uri
+        ort: dict[str, Json] = {"model_file": "model.onnx", "session_options": settings}
         components[variant.component] = {
             "variants": {
                 variant.name: {

@@ -100,6 +100,7 @@ class OptimizedModel:
     graph: Path
     data: Path
     nodes: tuple[tuple[str, str], ...]
+    findings: tuple[Finding, ...]
     passes: tuple[PassRecord, ...]
 
 

@@ -96,11 +96,11 @@ def check_signatures(state: Examination) -> None:
                 oms_errors.append(error)
             else:
                 state.findings.append(_unknown_signer(error))
-    for error in oms_errors:
+    for each in oms_errors:
         if state.digests is None:
-            state.refuse(error)
+            state.refuse(each)
         else:
-            state.findings.append(_unknown_signer(error))
+            state.findings.append(_unknown_signer(each))
     if state.digests is None and len(state.refusals) == before and not _broken_oms(state):
         state.refuse(
             AotcError(

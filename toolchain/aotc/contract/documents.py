@@ -1,0 +1,120 @@
+"""Profiles and targets by name or file: strict YAML into records."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aotc.contract.parsing import Json, ParseError, Problem, decode, nearest
+from aotc.contract.profile import Profile
+from aotc.contract.target import Target
+from aotc.errors import AotcError
+
+T = TypeVar("T", Profile, Target)
+
+MAX_YAML_BYTES = 1 << 20
+
+
+def data_folder(name: str) -> Path:
+    """The folder `profiles` or `manifests`: inside the installed package, or in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    shipped = package / f"_{name}"
+    return shipped if shipped.is_dir() else package.parent.parent / name
+
+
+@cache
+def builtin_profiles() -> tuple[str, ...]:
+    """Names of the built-in profiles."""
+    return tuple(sorted(path.stem for path in data_folder("profiles").glob("*.yaml")))
+
+
+@cache
+def builtin_targets() -> tuple[str, ...]:
+    """Names of the built-in targets; `host` is probed and is not among them."""
+    return tuple(sorted(path.stem for path in (data_folder("profiles") / "targets").glob("*.yaml")))
+
+
+def load_profile(name_or_path: str | Path) -> Profile:
+    """A built-in profile by name, or one in a YAML file; raises AOTC-I021, I022."""
+    return _load(name_or_path, Profile, "profile", data_folder("profiles"), builtin_profiles())
+
+
+def load_target(name_or_path: str | Path) -> Target:
+    """A built-in target by name, or one in a YAML file; raises AOTC-I021, I022.
+
+    The build host is not loaded but probed (`aotc.verification.host`).
+    """
+    folder = data_folder("profiles") / "targets"
+    return _load(name_or_path, Target, "target", folder, builtin_targets())
+
+
+def _load(
+    name_or_path: str | Path, record: type[T], kind: str, folder: Path, builtin: tuple[str, ...]
+) -> T:
+    text = str(name_or_path)
+    path = Path(text)
+    if text in builtin:
+        path = folder / f"{text}.yaml"
+    elif not path.is_file():
+        close = nearest(text, builtin)
+        raise AotcError(
+            "AOTC-I021",
+            f"no such {kind}: {text}",
+            expected=f"a YAML file, or one of: {', '.join(builtin)}",
+            found=f"nearest: {close}" if close else "",
+        )
+    try:
+        return decode(record, strict_yaml(path.read_bytes()))
+    except ParseError as error:
+        first, *others = [
+            AotcError("AOTC-I022", problem.what, where=f"{path}: {problem.path or '(top)'}")
+            for problem in error.problems
+        ]
+        first.also = tuple(others)
+        raise first from None
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I001", f"cannot read the {kind}", where=str(path), found=str(error.strerror)
+        ) from None
+
+
+def strict_yaml(data: bytes) -> Json:
+    """Parse one YAML document of plain types; refuse duplicate keys, aliases and odd keys.
+
+    Raises `ParseError`.
+    """
+    import yaml
+
+    if len(data) > MAX_YAML_BYTES:
+        raise ParseError([Problem("", f"{len(data)} bytes, at most {MAX_YAML_BYTES} are read")])
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise ParseError([Problem("", "aliases are not allowed")])
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise ParseError([Problem("", f"line {_line(key)}: a key is no plain text")])
+                if key.value in seen:
+                    raise ParseError([Problem(key.value, f"line {_line(key)}: duplicate key")])
+                seen.add(key.value)
+            return super().construct_mapping(node, deep=True)
+
+    try:
+        return yaml.load(data.decode("utf-8"), Loader)  # noqa: S506 - a SafeLoader
+    except UnicodeDecodeError as error:
+        raise ParseError([Problem("", f"not UTF-8: {error.reason}")]) from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        what = getattr(error, "problem", None) or str(error) or type(error).__name__
+        raise ParseError([Problem("", f"{where}not YAML: {what}")]) from None
+
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
