@@ -71,7 +71,6 @@ PACKAGE_API: Final = {
     "ModelPackage_GetComponentNames": 6,
     "ModelPackage_GetVariantNames": 8,
     "ModelPackage_GetVariantEpName": 9,
-    "ModelPackage_ResolveStringRef": 10,
     "SelectComponent": 11,
     "ReleaseModelPackageComponentContext": 12,
     "ModelPackageComponent_GetSelectedVariantName": 13,
@@ -106,6 +105,7 @@ class OrtPackageApi:
     """One environment, one open package, and at most one selected component with its session."""
 
     def __init__(self, provider: str = "CPUExecutionProvider") -> None:
+        """Create the environment, and options that name `provider`."""
         self._library = ctypes.CDLL(str(library()))
         base = self._library.OrtGetApiBase
         base.restype = POINTER(c_void_p)
@@ -168,19 +168,6 @@ class OrtPackageApi:
             )
             found[name] = (provider.value or b"").decode()
         return found
-
-    def resolve(self, reference: str) -> Path:
-        """Where a relative path or the URI of a shared asset points to; it must exist."""
-        path = c_char_p()
-        self._package(
-            "ModelPackage_ResolveStringRef",
-            self._context,
-            None,
-            reference.encode(),
-            c_int(1),
-            byref(path),
-        )
-        return Path((path.value or b"").decode())
 
     def select(self, component: str) -> tuple[str, Path]:
         """Let ONNX Runtime pick a variant; return its name and folder."""

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from built_artifact import BuiltArtifact
+
 from aotc.contract.canonical import canonical_json
 from aotc.contract.manifest import Manifest, SessionSpec, Variant
 from aotc.contract.parsing import decode, encode, strict_json
@@ -23,7 +25,6 @@ from aotc.engine.parity import compare
 from aotc.errors import AotcError
 from aotc.runtime.model import ReadyModel, load
 from aotc.signing import keys, oms
-from built_artifact import BuiltArtifact
 
 CPU = ("CPUExecutionProvider",)
 
@@ -53,7 +54,7 @@ def output_of(model: ReadyModel) -> str:
 def reforged(
     digits: BuiltArtifact, folder: Path, change: Callable[[Manifest], Manifest]
 ) -> tuple[Path, Path]:
-    """A copy whose manifest was changed and signed again, by another key; that key's public half."""
+    """A copy with another manifest, signed by another key; with that key's public half."""
     private, public = keys.generate(folder / "other.pem")
     artifact = folder / "other.aotc"
     shutil.copytree(digits.path, artifact)
@@ -69,9 +70,7 @@ def reforged(
     return artifact, public
 
 
-def each_variant(
-    manifest: Manifest, change: Callable[[Variant], Variant]
-) -> Manifest:
+def each_variant(manifest: Manifest, change: Callable[[Variant], Variant]) -> Manifest:
     return replace(manifest, variants=tuple(change(variant) for variant in manifest.variants))
 
 
@@ -81,9 +80,10 @@ def test_the_report_says_what_loading_cost(digits: BuiltArtifact, tmp_path: Path
     with load(digits.path, key=digits.public_key, store=tmp_path) as model:
         report = model.report
         assert report.from_store
-        assert report.artifact_id == hashlib.sha256(
-            (digits.payload / "aotc.json").read_bytes()
-        ).hexdigest()
+        assert (
+            report.artifact_id
+            == hashlib.sha256((digits.payload / "aotc.json").read_bytes()).hexdigest()
+        )
         assert report.verdict == "optimal"
         assert report.fixtures == len(model.manifest.fixtures) > 0
         assert min(report.verify_seconds, report.session_seconds, report.warmup_seconds) > 0

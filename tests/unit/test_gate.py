@@ -256,7 +256,9 @@ TAMPERS: list[tuple[Callable[[Path], None], list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("tamper", "wanted"), TAMPERS, ids=lambda each: getattr(each, "__name__", ""))
+@pytest.mark.parametrize(
+    ("tamper", "wanted"), TAMPERS, ids=lambda each: getattr(each, "__name__", "")
+)
 def test_tampering_has_its_code(
     tamper: Callable[[Path], None], wanted: list[tuple[str, str]], artifact: Path, keys: Keys
 ) -> None:
@@ -404,7 +406,9 @@ def test_a_newer_minor_version_is_a_finding(tmp_path: Path, keys: Keys) -> None:
     assert [finding.code for finding in report.findings] == ["AOTC-G017"]
 
 
-def _edit_package(edit: Callable[[dict[str, object]], None], artifact: Path, key: PrivateKey) -> None:
+def _edit_package(
+    edit: Callable[[dict[str, object]], None], artifact: Path, key: PrivateKey
+) -> None:
     """Change manifest.json, keeping every digest right."""
     path = artifact / "payload/manifest.json"
     package = json.loads(path.read_bytes())
@@ -526,9 +530,7 @@ def test_verdicts(tmp_path: Path, keys: Keys) -> None:
     compatible = check_compatibility(authentic, weaker)
     assert (compatible.best, compatible.verdict) == ("portable", "degraded")
     assert [finding.code for finding in compatible.findings] == ["AOTC-C010"]
-    assert [reason.code for each in compatible.variants for reason in each.reasons] == [
-        "AOTC-C004"
-    ]
+    assert [reason.code for each in compatible.variants for reason in each.reasons] == ["AOTC-C004"]
     foreign = dataclasses.replace(host, os="darwin", architecture="sparc")
     with pytest.raises(AotcError) as caught:
         check_compatibility(authentic, foreign)

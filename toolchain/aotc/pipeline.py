@@ -204,7 +204,10 @@ def _work_folder(place: Path) -> Iterator[Path]:
         work = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.absolute().parent))
     except OSError as error:
         raise AotcError(
-            "AOTC-I026", "cannot write beside the output", where=str(place), found=str(error.strerror)
+            "AOTC-I026",
+            "cannot write beside the output",
+            where=str(place),
+            found=str(error.strerror),
         ) from None
     try:
         yield work

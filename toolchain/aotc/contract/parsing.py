@@ -170,7 +170,9 @@ def _decode(kind: Any, data: Json, path: str, problems: list[Problem], loose: bo
     if origin is Literal:
         if data not in get_args(kind) or isinstance(data, bool):
             wanted = ", ".join(str(choice) for choice in get_args(kind))
-            problems.append(Problem(path, f"{data!r} is none of: {wanted}{_near(data, get_args(kind))}"))
+            problems.append(
+                Problem(path, f"{data!r} is none of: {wanted}{_near(data, get_args(kind))}")
+            )
         return data
     if origin is tuple:
         if not isinstance(data, list):

@@ -127,4 +127,3 @@ class Domain:
     def corner(self, which: Literal["min", "opt", "max"]) -> dict[str, int]:
         """Sizes of every dim at the smallest, optimal or largest corner of the box."""
         return self.complete({name: getattr(dim, which) for name, dim in self.dims.items()})
-

@@ -18,12 +18,30 @@ from google.protobuf.message import DecodeError
 from aotc.contract.manifest import Capture, ControlFlow, ExternalFile, Finding, Kind, Value
 from aotc.errors import AotcError
 
-ORT_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.microsoft.experimental", "com.ms.internal.nhwc")
+ORT_DOMAINS = (
+    "com.microsoft",
+    "com.microsoft.nchwc",
+    "com.microsoft.experimental",
+    "com.ms.internal.nhwc",
+)
 ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
 RANDOM_OPS = frozenset(
-    ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+    (
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+    )
 )
-_QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits")
+_QUANTIZED = (
+    "QuantizeLinear",
+    "DynamicQuantizeLinear",
+    "MatMulInteger",
+    "ConvInteger",
+    "MatMulNBits",
+)
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 _MAX_PROTOBUF = 2**31 - 1
 _BLOCK = 4 << 20
@@ -180,7 +198,7 @@ def _dtype_name(code: int, where: str) -> str:
         return "string"
     if code not in onnx.TensorProto.DataType.values() or code == onnx.TensorProto.UNDEFINED:
         raise AotcError("AOTC-I007", "unknown element type", where=where, found=str(code))
-    return onnx.TensorProto.DataType.Name(code).lower().replace("bool", "bool")
+    return str(onnx.TensorProto.DataType.Name(code)).lower()
 
 
 _NUMPY_NAMES = {"float": "float32", "double": "float64"}
@@ -284,7 +302,8 @@ def capture(model: onnx.ModelProto, path: Path) -> Capture:
         side_inputs=tuple(_side_inputs(model)),
         external_data=external_files(model, path.parent),
         quantized=any(
-            node.op_type in _QUANTIZED or node.op_type.startswith("QLinear") for node in nodes(model)
+            node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
+            for node in nodes(model)
         ),
         half=any(tensor.data_type in _HALF for tensor in initializers),
         metadata=_metadata_bytes(model),

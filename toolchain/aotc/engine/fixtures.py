@@ -13,6 +13,7 @@ import numpy as np
 
 from aotc.contract.manifest import Value
 from aotc.contract.parsing import Json
+from aotc.engine.values import numpy_dtype
 
 if TYPE_CHECKING:
     import onnx
@@ -20,7 +21,17 @@ if TYPE_CHECKING:
 Hints = Mapping[str, Mapping[str, Json]]
 _WORDS = ("alpha", "beta", "gamma", "1", "2.5", "the quick brown fox")
 _THROUGH = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Expand")
-_SHAPES = ("Reshape", "Expand", "Tile", "ConstantOfShape", "Range", "TopK", "Slice", "Loop", "OneHot")
+_SHAPES = (
+    "Reshape",
+    "Expand",
+    "Tile",
+    "ConstantOfShape",
+    "Range",
+    "TopK",
+    "Slice",
+    "Loop",
+    "OneHot",
+)
 # How many elements a sequence gets.
 _SEQUENCE = 2
 _UNNAMED = 2
@@ -141,7 +152,7 @@ def generate(
 
     Equal arguments give equal values (PCG64 seeded by `seed` and the input's position).
     """
-    result = {}
+    result: dict[str, Any] = {}
     for position, value in enumerate(values):
         rng = np.random.default_rng((seed, position))
         hint = hints.get(value.name, {})
@@ -163,7 +174,7 @@ def _array(
     if dtype == "string":
         words = [str(v) for v in hint["values"]] if kind == "choice" else list(_WORDS)
         return np.array(rng.choice(words, size=shape), dtype=object).reshape(shape)
-    target = _numpy_dtype(dtype)
+    target = numpy_dtype(dtype)
     if kind == "choice":
         return np.asarray(rng.choice(np.array(hint["values"]), size=shape)).astype(target)
     if kind == "ones":
@@ -186,12 +197,3 @@ def _array(
     if dtype in ("complex64", "complex128"):
         return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(target)
     return np.asarray(rng.normal(size=shape), dtype=np.float32).astype(target)
-
-
-def _numpy_dtype(dtype: str) -> np.dtype[Any]:
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, dtype))

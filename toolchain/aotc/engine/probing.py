@@ -161,8 +161,8 @@ class Prober:
             yield dict.fromkeys(free, size) | batches | fixed
         for total, one, other in itertools.permutations(inner, 3):
             if inner.index(one) < inner.index(other):
-                sums = {one: 3, other: 5, total: 8}
-                yield dict.fromkeys(free, 8) | sums | batches | fixed
+                summed = {one: 3, other: 5, total: 8}
+                yield dict.fromkeys(free, 8) | summed | batches | fixed
         for size in (*_SIZES, 1):
             yield dict.fromkeys(free, size) | batches | fixed
             yield dict.fromkeys(free, size) | dict.fromkeys(batches, 1) | fixed
@@ -203,7 +203,11 @@ class Prober:
         bound = {d: m for d, m in moves.items() if m is not None and len(m.dims) > 1}
         derived: list[str] = []
         while True:
-            open_ = [d for d, m in bound.items() if d not in derived and not set(m.dims[1:]) & set(derived)]
+            open_ = [
+                d
+                for d, m in bound.items()
+                if d not in derived and not set(m.dims[1:]) & set(derived)
+            ]
             if not open_:
                 break
             counts = {
@@ -236,8 +240,10 @@ class Prober:
 
         def works(size: int) -> bool:
             sizes = _follow({**base, dim: size}, relations)
-            outcome = min(sizes.values()) >= 0 and self._run(sizes)
-            ok = bool(outcome) and outcome.ok and (size > 0 or not outcome.empty)
+            if min(sizes.values()) < 0:
+                return False
+            outcome = self._run(sizes)
+            ok = outcome.ok and (size > 0 or not outcome.empty)
             if ok:
                 tested.add(size)
             return ok
@@ -248,7 +254,12 @@ class Prober:
         if grid == 1:
             low, high, grid = _without_gaps(low, high, works)
         return Dim(
-            min=low, max=high, opt=low, multiple_of=grid, tested=tuple(sorted(tested)), stopped_by=stop
+            min=low,
+            max=high,
+            opt=low,
+            multiple_of=grid,
+            tested=tuple(sorted(tested)),
+            stopped_by=stop,
         )
 
     def _lowest(self, base: int, step: int, works: Callable[[int], bool]) -> int:
@@ -302,7 +313,10 @@ class Prober:
     # -- 5. the box
     def _fit(self, box: dict[str, Dim], relations: tuple[Relation, ...]) -> Domain:
         while True:
-            domain = Domain(dims={d: _with_opt(d, dim, self.leading) for d, dim in box.items()}, relations=relations)
+            domain = Domain(
+                dims={d: _with_opt(d, dim, self.leading) for d, dim in box.items()},
+                relations=relations,
+            )
             corner = domain.corner("max")
             stop = self._too_much(corner) if self._estimate is not None else ""
             if not stop:
@@ -310,7 +324,9 @@ class Prober:
                 if outcome.ok:
                     break
                 stop = "error"
-            shrinkable = [d for d, dim in box.items() if dim.origin == "probed" and dim.max > dim.min]
+            shrinkable = [
+                d for d, dim in box.items() if dim.origin == "probed" and dim.max > dim.min
+            ]
             if not shrinkable:
                 raise AotcError(
                     "AOTC-S005",
@@ -329,8 +345,9 @@ class Prober:
                 tested=tuple(sorted({size for size in dim.tested if size <= half} | {half})),
                 stopped_by=stop,
             )
-        for which in ("min", "opt"):
-            sizes = domain.corner(which)  # type: ignore[arg-type]
+        corners: tuple[Literal["min", "opt"], ...] = ("min", "opt")
+        for which in corners:
+            sizes = domain.corner(which)
             outcome = self._run(sizes)
             if not outcome.ok:
                 raise AotcError(

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -207,9 +207,7 @@ class Reference:
             return None
         return self._estimator(domain.corner("max"))[1]
 
-    def golden(
-        self, fixtures: Sequence[_Given], folder: Path
-    ) -> tuple[list[Json], list[Finding]]:
+    def golden(self, fixtures: Sequence[_Given], folder: Path) -> tuple[list[Json], list[Finding]]:
         """Run every fixture and write inputs and outputs below `folder`."""
         runs: list[Json] = []
         findings: list[Finding] = []
@@ -263,7 +261,9 @@ class Reference:
         for name, dim in domain.dims.items():
             if dim.origin == "probed" and dim.min == dim.max and dim.stopped_by in ("", "error"):
                 found.append(
-                    Finding(code="AOTC-S006", what=f"only size {dim.min} was found to run", where=name)
+                    Finding(
+                        code="AOTC-S006", what=f"only size {dim.min} was found to run", where=name
+                    )
                 )
             elif dim.origin == "probed" and dim.stopped_by not in ("", "error"):
                 found.append(
@@ -299,11 +299,18 @@ class _Estimator:
             if cost is not None:
                 seen.setdefault(dim, [(base[dim], self._first)]).append((sizes[dim], cost))
         self._activations = {
-            dim: Growth(tuple((size, cost.activation_bytes / max(self._first.activation_bytes, 1)) for size, cost in points))
+            dim: Growth(
+                tuple(
+                    (size, cost.activation_bytes / max(self._first.activation_bytes, 1))
+                    for size, cost in points
+                )
+            )
             for dim, points in seen.items()
         }
         self._flops = {
-            dim: Growth(tuple((size, cost.flops / max(self._first.flops, 1.0)) for size, cost in points))
+            dim: Growth(
+                tuple((size, cost.flops / max(self._first.flops, 1.0)) for size, cost in points)
+            )
             for dim, points in seen.items()
         }
 
@@ -349,13 +356,16 @@ def _plan(
     if given and not domain.dims:
         return plan
     seen: list[dict[str, int]] = []
-    for which in ("opt", "min", "max"):
-        sizes = domain.corner(which)  # type: ignore[arg-type]
+    corners: tuple[Literal["opt", "min", "max"], ...] = ("opt", "min", "max")
+    for which in corners:
+        sizes = domain.corner(which)
         if sizes not in seen:
             seen.append(sizes)
             plan.append(_Given(which, reference.inputs_at(sizes, len(seen)), sizes))
     rng = np.random.default_rng(parity.seed)
-    for index in range(parity.random_shapes if any(d.min < d.max for d in domain.dims.values()) else 0):
+    for index in range(
+        parity.random_shapes if any(d.min < d.max for d in domain.dims.values()) else 0
+    ):
         sizes = domain.complete({name: _draw(dim, rng) for name, dim in domain.dims.items()})
         if sizes not in seen:
             seen.append(sizes)

@@ -85,6 +85,25 @@ def share(
         (folder / name).unlink()
 
 
+def gather(model: onnx.ModelProto, folder: Path, target: Path) -> None:
+    """Copy all external tensors of `model`, whose files are in `folder`, into the file `target`."""
+    written = 0
+    with target.open("wb") as file:
+        for tensor in tensors(model):
+            if tensor.data_location != onnx.TensorProto.EXTERNAL:
+                continue
+            entry = {pair.key: pair.value for pair in tensor.external_data}
+            with (folder / entry["location"]).open("rb") as source:
+                offset = int(entry.get("offset", "0"))
+                length = int(entry.get("length", "0")) or source.seek(0, 2) - offset
+                written += file.write(b"\0" * (-written % _ALIGN))
+                _copy(source, offset, length, file)
+            _point(tensor, target.name, written, length)
+            written += length
+    if not written:
+        target.unlink()
+
+
 def digests(model: onnx.ModelProto, data: Path, name: str) -> dict[str, tuple[str, int]]:
     """sha256 of each external tensor of `model`, with where it lies in the file called `name`."""
     if not data.exists():

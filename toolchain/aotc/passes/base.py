@@ -53,9 +53,7 @@ def run_passes(model: onnx.ModelProto, passes: Iterable[Pass]) -> tuple[PassReco
             raise RuntimeError(f"pass {one.name} does not ensure: {complaint}")
         after = len(model.graph.node)
         records.append(
-            PassRecord(
-                name=one.name, options=one.options(), nodes_before=before, nodes_after=after
-            )
+            PassRecord(name=one.name, options=one.options(), nodes_before=before, nodes_after=after)
         )
     return tuple(records)
 

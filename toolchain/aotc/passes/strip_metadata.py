@@ -41,7 +41,12 @@ class StripMetadata(Pass):
 
 
 def _clear(
-    proto: onnx.ModelProto | onnx.GraphProto | onnx.FunctionProto | onnx.NodeProto | onnx.ValueInfoProto | onnx.TensorProto,
+    proto: onnx.ModelProto
+    | onnx.GraphProto
+    | onnx.FunctionProto
+    | onnx.NodeProto
+    | onnx.ValueInfoProto
+    | onnx.TensorProto,
 ) -> None:
     proto.doc_string = ""
     proto.ClearField("metadata_props")

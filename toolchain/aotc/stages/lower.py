@@ -32,7 +32,9 @@ def lower(
     folder.mkdir()
     store = WeightStore(folder=folder)
     several = len(partitions) > 1
-    return tuple(_lower(item, store, options, index, several) for index, item in enumerate(partitions))
+    return tuple(
+        _lower(item, store, options, index, several) for index, item in enumerate(partitions)
+    )
 
 
 def _lower(

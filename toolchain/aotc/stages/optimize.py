@@ -12,7 +12,7 @@ from aotc.contract.manifest import Finding, PassRecord, SessionSpec
 from aotc.contract.parsing import Json, decode, encode
 from aotc.engine.rejection import rejection
 from aotc.engine.session import create_session, import_onnxruntime, ort_errors, session_options
-from aotc.engine.weights import EXTERNAL_BYTES
+from aotc.engine.weights import EXTERNAL_BYTES, gather
 from aotc.engine.worker import run_job
 from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_nodes
@@ -21,7 +21,7 @@ from aotc.passes.strip_metadata import StripMetadata
 from aotc.stages.types import BuildOptions, OptimizedModel, SpecializedModel
 
 # EXTENDED leaves out the layout step, which bakes in the CPU of the build host.
-LEVELS: Final = {"baseline": "extended", "host": "all"}
+LEVELS: Final[dict[str, Optimization]] = {"baseline": "extended", "host": "all"}
 _MODEL = "model.onnx"
 _DATA = "model.bin"
 
@@ -56,43 +56,33 @@ def optimize_job(request: Json) -> Json:
     graph = Path(request["graph"])
     source = onnx.load(graph, load_external_data=False)
     records: tuple[PassRecord, ...] = ()
+    nodes_before = len(source.graph.node)
     findings: list[Finding] = []
-    wanted = request["level"]
+    wanted: Optimization = request["level"]
     # Written graphs with control flow do not always load again (SSA broken by fusions).
-    levels = (wanted, "basic", "disable") if any(_has_body(node) for node in walk_nodes(source)) else (wanted,)
+    # None: the imported graph is kept as it is, and optimized at load where that is asked for.
+    careful = any(_has_body(node) for node in walk_nodes(source))
+    levels: tuple[Optimization | None, ...] = (wanted, "basic", None) if careful else (wanted,)
     for level in levels:
-        _write(graph, level, Path(request["weights"]))
-        model = onnx.load(_MODEL, load_external_data=False)
-        after = len(model.graph.node)
-        records = (
-            PassRecord(
-                name="onnxruntime-optimizer",
-                options={"level": level, "external_bytes": EXTERNAL_BYTES},
-                nodes_before=len(source.graph.node),
-                nodes_after=after,
-            ),
-            *run_passes(model, (StripMetadata(), NameNodes())),
+        if level is None:
+            model = source
+            gather(model, Path(request["weights"]), Path(_DATA))
+        else:
+            _write(graph, level, Path(request["weights"]))
+            model = onnx.load(_MODEL, load_external_data=False)
+        record = PassRecord(
+            name="onnxruntime-optimizer",
+            options={"level": level or "none", "external_bytes": EXTERNAL_BYTES},
+            nodes_before=nodes_before,
+            nodes_after=len(model.graph.node),
         )
+        records = (record, *run_passes(model, (StripMetadata(), NameNodes())))
         Path(_MODEL).write_bytes(model.SerializeToString(deterministic=True))
-        if len(levels) == 1:
+        if not careful:
             break
-        try:
-            create_session(
-                Path(_MODEL).read_bytes(),
-                SessionSpec(optimization="disable"),
-                providers=["CPUExecutionProvider"],
-                weights_folder=Path(),
-            )
+        if not (complaint := _does_not_load()):
             break
-        except AotcError as error:
-            if level == levels[-1]:
-                raise AotcError(
-                    "AOTC-O001",
-                    "ONNX Runtime cannot load the graph that it wrote",
-                    where=f"level {level}",
-                    found=error.found,
-                ) from None
-            findings.append(Finding(code="AOTC-O003", what=f"level {level}: {error.found}"[:300]))
+        findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
     return {
         "passes": [encode(item) for item in records],
         "findings": [encode(item) for item in findings],
@@ -101,6 +91,20 @@ def optimize_job(request: Json) -> Json:
             for node in walk_nodes(model)
         ],
     }
+
+
+def _does_not_load() -> str:
+    """Why ONNX Runtime does not load the written graph; empty where it does."""
+    try:
+        create_session(
+            Path(_MODEL).read_bytes(),
+            SessionSpec(optimization="disable"),
+            providers=["CPUExecutionProvider"],
+            weights_folder=Path(),
+        )
+    except AotcError as error:
+        return error.found
+    return ""
 
 
 def _has_body(node: onnx.NodeProto) -> bool:

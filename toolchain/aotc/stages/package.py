@@ -196,17 +196,13 @@ def _wheel_libc() -> str | None:
             text = metadata.distribution(name).read_text("WHEEL") or ""
         except metadata.PackageNotFoundError:
             continue
-        found = sorted(
-            (int(m[1]), int(m[2])) for m in re.finditer(r"manylinux_(\d+)_(\d+)", text)
-        )
+        found = sorted((int(m[1]), int(m[2])) for m in re.finditer(r"manylinux_(\d+)_(\d+)", text))
         if found:
             return f"{found[0][0]}.{found[0][1]}"
     return None
 
 
-def _fixtures(
-    analyzed: AnalyzedModel, payload: Path, options: BuildOptions
-) -> tuple[Fixture, ...]:
+def _fixtures(analyzed: AnalyzedModel, payload: Path, options: BuildOptions) -> tuple[Fixture, ...]:
     """Small golden fixtures; the user's own data only where asked for."""
     spec = options.profile.fixtures
     kept: list[Fixture] = []

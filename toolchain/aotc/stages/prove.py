@@ -83,9 +83,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     )
 
 
-def _refuse_breaches(
-    comparisons: tuple[Comparison, ...], where: str, tolerance: Tolerance
-) -> None:
+def _refuse_breaches(comparisons: tuple[Comparison, ...], where: str, tolerance: Tolerance) -> None:
     breaches = []
     for comparison in comparisons:
         sizes = ", ".join(f"{k}={v}" for k, v in comparison.sizes.items()) or "static shapes"

@@ -23,7 +23,9 @@ def wanted_variants(options: BuildOptions) -> tuple[tuple[VariantSpec, ...], tup
     Level ALL bakes in the layout of the CPU that runs it, so host and target must be alike.
     """
     host, target = options.host, options.target
-    alike = host.architecture == target.architecture and set(host.isa or ()) == set(target.isa or ())
+    alike = host.architecture == target.architecture and set(host.isa or ()) == set(
+        target.isa or ()
+    )
     kept, findings = [], []
     for spec in options.profile.variants:
         if spec.isa == "host" and not alike:
@@ -61,7 +63,11 @@ def specialize(
         graph = source.graph.with_name("static.onnx")
         graph.write_bytes(model.SerializeToString(deterministic=True))
     return SpecializedModel(
-        analyzed=analyzed, spec=spec, component=_component(spec, options), graph=graph, passes=records
+        analyzed=analyzed,
+        spec=spec,
+        component=_component(spec, options),
+        graph=graph,
+        passes=records,
     )
 
 

@@ -1,0 +1,179 @@
+"""Keys: made once, never overwritten, refused with a code where they cannot be used."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from aotc.errors import AotcError
+from aotc.signing import keys
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config" / "aotc"
+
+
+def test_generate_writes_a_pair_that_belongs_together(tmp_path: Path) -> None:
+    private, public = keys.generate(tmp_path / "release.pem")
+    assert (private.name, public.name) == ("release.pem", "release.pub")
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    key = keys.load_private(private)
+    (trusted,) = keys.load_public(public)
+    assert trusted.pem == key.public_pem == public.read_text()
+    assert key.key_id == keys.key_id(trusted.pem)
+    assert not key.development
+    assert key.sign(b"message") == key.sign(b"message")
+    assert "PRIVATE" not in repr(key)
+    assert private.read_text().startswith("-----BEGIN PRIVATE KEY-----")
+
+
+@pytest.mark.parametrize("existing", ["release.pem", "release.pub"])
+def test_generate_overwrites_nothing(existing: str, tmp_path: Path) -> None:
+    (tmp_path / existing).write_bytes(b"mine")
+    with pytest.raises(AotcError) as caught:
+        keys.generate(tmp_path / "release.pem")
+    assert caught.value.line() == (
+        "AOTC-I017 the key file is already there, and keys are never overwritten "
+        f"[{tmp_path / existing}]"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == [existing]
+    assert (tmp_path / existing).read_bytes() == b"mine"
+
+
+def test_generate_needs_a_folder_and_a_name(tmp_path: Path) -> None:
+    for path, code in [("none/release.pem", "AOTC-I026"), ("release.pub", "AOTC-I027")]:
+        with pytest.raises(AotcError) as caught:
+            keys.generate(tmp_path / path)
+        assert caught.value.code == code
+
+
+def _private_pem(
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, password: bytes = b""
+) -> bytes:
+    protection = (
+        serialization.BestAvailableEncryption(password)
+        if password
+        else serialization.NoEncryption()
+    )
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection
+    )
+
+
+def test_unusable_private_keys(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    p256 = ec.generate_private_key(ec.SECP256R1())
+    public = p256.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    for data, found in [
+        (b"", "something else"),
+        (b"\xff\x00", "something else"),
+        (public, "a public key"),
+        (_private_pem(p256, b"secret"), "an encrypted private key"),
+        (_private_pem(ec.generate_private_key(ec.SECP384R1())), "a key on the curve secp384r1"),
+        (_private_pem(rsa.generate_private_key(65537, 2048)), "a key of type RSAPrivateKey"),
+    ]:
+        path.write_bytes(data)
+        with pytest.raises(AotcError) as caught:
+            keys.load_private(path)
+        assert (caught.value.code, caught.value.found) == ("AOTC-I023", found)
+    with pytest.raises(AotcError) as caught:
+        keys.load_private(tmp_path / "none.pem")
+    assert caught.value.code == "AOTC-I001"
+
+
+def test_trust_files(tmp_path: Path) -> None:
+    pairs = [keys.generate(tmp_path / f"{name}.pem") for name in ("a", "b")]
+    both = tmp_path / "both.pub"
+    both.write_text("the release keys\n" + "\r\n".join(p.read_text() for _, p in pairs))
+    assert [key.pem for key in keys.load_public(both)] == [p.read_text() for _, p in pairs]
+    block = pairs[0][1].read_text()
+    for text, found in [
+        ("", "something else"),
+        ("# nothing\n", "something else"),
+        (pairs[0][0].read_text(), "a private key"),
+        (block + block.replace("-----END PUBLIC KEY-----", ""), "something else"),
+        (block.replace("MFkw", "AAAA"), "bytes that are no key"),
+    ]:
+        both.write_text(text)
+        with pytest.raises(AotcError) as caught:
+            keys.load_public(both)
+        assert (caught.value.code, caught.value.found) == ("AOTC-G013", found)
+
+
+def test_the_development_key_is_made_once(config: Path) -> None:
+    assert keys.default_trust() == ()
+    key = keys.development_key()
+    assert key.development
+    assert keys.development_key() == key
+    assert stat.S_IMODE((config / "development.pem").stat().st_mode) == 0o600
+    assert stat.S_IMODE(config.stat().st_mode) == 0o700
+    assert sorted(path.name for path in config.iterdir()) == ["development.pem", "development.pub"]
+    (trusted,) = keys.default_trust()
+    assert (trusted.pem, trusted.development) == (key.public_pem, True)
+    assert keys.resolve_trust(None, None) == (trusted,)
+
+
+def test_a_stated_key_replaces_the_default_trust(config: Path, tmp_path: Path) -> None:
+    development = keys.development_key()
+    _, public = keys.generate(tmp_path / "release.pem")
+    (only,) = keys.resolve_trust(None, public)
+    assert (only.pem, only.development) == (public.read_text(), False)
+    (own,) = keys.resolve_trust(config / "development.pub", None)
+    assert (own.pem, own.development) == (development.public_pem, True)
+    assert len(keys.resolve_trust(str(public), str(config / "development.pub"))) == 2
+
+
+def test_many_processes_agree_on_one_development_key(config: Path) -> None:
+    program = "from aotc.signing.keys import development_key; print(development_key().key_id)"
+    environment = {**os.environ, "PYTHONPATH": str(Path(keys.__file__).parents[2])}
+
+    def start(_: int) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        ).stdout
+
+    with ThreadPoolExecutor(6) as pool:
+        found = set(pool.map(start, range(6)))
+    assert found == {keys.development_key().key_id + "\n"}
+    assert sorted(path.name for path in config.iterdir()) == ["development.pem", "development.pub"]
+
+
+def test_a_lost_public_half_is_made_again(config: Path) -> None:
+    key = keys.development_key()
+    (config / "development.pub").unlink()
+    assert [each.pem for each in keys.default_trust()] == [key.public_pem]
+    (config / "development.pub").write_text("stale")
+    keys.development_key()
+    assert (config / "development.pub").read_text() == key.public_pem
+
+
+def test_the_default_trust_needs_no_cryptography(config: Path) -> None:
+    keys.development_key()
+    program = (
+        "import sys; from aotc.signing.keys import default_trust; "
+        "print(len(default_trust()), 'cryptography' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(keys.__file__).parents[2])},
+    )
+    assert done.stdout == "1 False\n"
