@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from aotc.signing import dsse, oms
 from aotc.signing.keys import generate, load_private, load_public
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
-
 from aotc.contract.canonical import canonical_json, canonical_sha256
 from aotc.contract.manifest import (
     CHUNK_BYTES,
@@ -29,6 +27,7 @@ from aotc.contract.manifest import (
     Value,
     Variant,
 )
+from aotc.contract.ort_package import session_options
 from aotc.contract.parsing import Json, encode
 from aotc.contract.profile import Profile, Tolerance
 from aotc.contract.shapes import Dim, Domain
@@ -37,9 +36,9 @@ from aotc.contract.versions import EVIDENCE_PREDICATE, MANIFEST_SCHEMA, PROFILE_
 from aotc.signing import attest, oms
 from aotc.signing.keys import PrivateKey
 from aotc.verification.host import probe
+from onnx import TensorProto, helper, numpy_helper
 
 CPU = ("CPUExecutionProvider",)
-WEIGHTS_OPTION = "session.model_external_initializers_file_folder_path"
 FEATURES = 4
 
 
@@ -108,8 +107,6 @@ def package_manifest(variants: list[Variant]) -> dict[str, Json]:
     """ORT's manifest.json for these variants."""
     components: dict[str, Json] = {}
     for variant in variants:
-        assert variant.weights is not None
-        uri = variant.weights.rpartition("/")[2].replace("sha256-", "sha256:")
         components[variant.component] = {
             "variants": {
                 variant.name: {
@@ -118,7 +115,7 @@ def package_manifest(variants: list[Variant]) -> dict[str, Json]:
                     "executor_info": {
                         "ort": {
                             "model_file": "model.onnx",
-                            "session_options": {WEIGHTS_OPTION: uri},
+                            "session_options": session_options(variant),
                         }
                     },
                 }

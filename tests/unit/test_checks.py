@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
-
 from aotc.contract.manifest import Finding, Requirements
 from aotc.contract.target import Gpu, Libc, Plugin, Target
 from aotc.reasons import REASONS
@@ -218,3 +218,11 @@ def test_gpus() -> None:
         Gpu(name="NVIDIA H200", compute_capability="9.0", memory_bytes=143771 << 20),
         Gpu(name="NVIDIA Y", compute_capability="8.9"),
     )
+
+
+def test_installed_versions_are_those_of_the_metadata() -> None:
+    names = ("onnxruntime", "pytest", "cryptography", "no-such-distribution")
+    found = host.installed_versions(names)
+    assert found == {name: metadata.version(name) for name in found}
+    assert {"pytest", "cryptography"} <= set(found)
+    assert "no-such-distribution" not in found

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
 from aotc.signing import attest, dsse, oms

@@ -108,7 +108,7 @@ _ROWS: tuple[tuple[str, str, int, str, str], ...] = (
     ("AOTC-I026", "cannot write the output", _INPUT,
      "The output's folder does not exist or may not be written.",
      "Create the folder, or choose another with -o."),
-    ("AOTC-I027", "input name or file is unusable", _USAGE,
+    ("AOTC-I027", "argument is unusable", _USAGE,
      "An --input, --dim or other argument does not have the form the command takes.",
      "See the command's --help."),
     ("AOTC-I030", "onnx.checker rejects the model", _FINDING,
@@ -195,9 +195,6 @@ _ROWS: tuple[tuple[str, str, int, str, str], ...] = (
      "At load, a fixture's output differs from the golden one beyond the tolerance: "
      "this host computes something else than the build host did.",
      "Check the ONNX Runtime version and the CPU; rebuild for this host."),
-    ("AOTC-N004", "precision is not supported", _INPUT,
-     "The profile asks for a precision that this backend cannot give yet.",
-     "Use precision: keep."),
     ("AOTC-N005", "reference output is not finite", _FINDING,
      "The original model gives NaN or infinity on a fixture; parity there compares their places only.",
      "Give real inputs with --fixtures."),

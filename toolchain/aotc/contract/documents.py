@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,7 +66,8 @@ def _load(
             found=f"nearest: {close}" if close else "",
         )
     try:
-        return decode(record, strict_yaml(path.read_bytes()))
+        with path.open("rb") as file:
+            return decode(record, strict_yaml(file.read(MAX_YAML_BYTES + 1)))
     except ParseError as error:
         first, *others = [
             AotcError("AOTC-I022", problem.what, where=f"{path}: {problem.path or '(top)'}")
@@ -82,17 +84,50 @@ def _load(
 def strict_yaml(data: bytes) -> Json:
     """Parse one YAML document of plain types; refuse duplicate keys, aliases and odd keys.
 
-    Raises `ParseError`.
+    Plain words are read by the core schema of YAML 1.2 (section 10.3.2), with decimal numbers
+    only: `1e-3` is a number, `no` is text, and so is every key.  Raises `ParseError`.
     """
     import yaml
 
     if len(data) > MAX_YAML_BYTES:
-        raise ParseError([Problem("", f"{len(data)} bytes, at most {MAX_YAML_BYTES} are read")])
+        raise ParseError([Problem("", f"more than {MAX_YAML_BYTES} bytes")])
+    try:
+        return yaml.load(data.decode("utf-8"), _loader())  # noqa: S506 - a SafeLoader
+    except ParseError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ParseError([Problem("", f"not UTF-8: {error.reason}")]) from None
+    except RecursionError:
+        raise ParseError([Problem("", "nested too deeply")]) from None
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        what = getattr(error, "problem", None) or str(error) or type(error).__name__
+        raise ParseError([Problem("", f"{where}not YAML: {what}")]) from None
+
+
+_WORDS = (
+    ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
+    ("bool", r"true|True|TRUE|false|False|FALSE", tuple("tTfF")),
+    ("int", r"[-+]?(?:0|[1-9][0-9]{0,18})", tuple("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
+        r"|\.(?:nan|NaN|NAN)",
+        tuple("-+.0123456789"),
+    ),
+)
+
+
+@cache
+def _loader() -> Any:
+    import yaml
 
     class Loader(yaml.SafeLoader):
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
-                raise ParseError([Problem("", "aliases are not allowed")])
+                line = _line(self.current_event)
+                raise ParseError([Problem("", f"line {line}: aliases are not allowed")])
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -103,17 +138,14 @@ def strict_yaml(data: bytes) -> Json:
                 if key.value in seen:
                     raise ParseError([Problem(key.value, f"line {_line(key)}: duplicate key")])
                 seen.add(key.value)
+                key.tag = "tag:yaml.org,2002:str"
             return super().construct_mapping(node, deep=True)
 
-    try:
-        return yaml.load(data.decode("utf-8"), Loader)  # noqa: S506 - a SafeLoader
-    except UnicodeDecodeError as error:
-        raise ParseError([Problem("", f"not UTF-8: {error.reason}")]) from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark is not None else ""
-        what = getattr(error, "problem", None) or str(error) or type(error).__name__
-        raise ParseError([Problem("", f"{where}not YAML: {what}")]) from None
+    Loader.yaml_implicit_resolvers = {}
+    for name, pattern, first in _WORDS:
+        tag = f"tag:yaml.org,2002:{name}"
+        Loader.add_implicit_resolver(tag, re.compile(rf"(?:{pattern})\Z"), list(first))
+    return Loader
 
 
 def _line(node: Any) -> int:

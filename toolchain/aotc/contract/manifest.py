@@ -225,6 +225,7 @@ class Variant:
     precision: str = "keep"
     model: PayloadPath
     weights: Annotated[PayloadPath | None, "folder of the shared asset"] = None
+    files: Annotated[tuple[PayloadPath, ...], "all that a session of this variant reads"]
     session: SessionSpec
     domain: Annotated[Domain | None, "where narrower than the artifact's"] = None
     passes: tuple[PassRecord, ...] = ()
@@ -285,6 +286,8 @@ class Manifest:
         for index, variant in enumerate(self.variants):
             if variant.model not in known:
                 found.append(Problem(f"variants[{index}].model", "is not among files"))
+            if variant.model not in variant.files or not known.issuperset(variant.files):
+                found.append(Problem(f"variants[{index}].files", "do not hold what is read"))
         for index, fixture in enumerate(self.fixtures):
             for tensor in (*fixture.inputs, *fixture.outputs):
                 if tensor.path not in known:

@@ -269,25 +269,27 @@ def _check_notes(value: Any, notes: list[Any], path: str, problems: list[Problem
                 problems.append(Problem(path, f"{value!r} does not match {note.regex}"))
 
 
-def encode(value: Any) -> Json:
-    """A record as JSON-like data; fields that hold their default are left out."""
+def encode(value: Any, *, full: bool = False) -> Json:
+    """A record as JSON-like data; fields that hold their default are left out, unless `full`."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        result: dict[str, Json] = {}
-        for field in dataclasses.fields(value):
-            item = getattr(value, field.name)
-            if field.default is not dataclasses.MISSING and item == field.default:
-                continue
-            if field.default_factory is not dataclasses.MISSING and item == field.default_factory():
-                continue
-            result[field.name] = encode(item)
-        return result
+        return {
+            field.name: encode(getattr(value, field.name), full=full)
+            for field in dataclasses.fields(value)
+            if full or not _holds_default(field, getattr(value, field.name))
+        }
     if isinstance(value, Mapping):
-        return {str(key): encode(item) for key, item in value.items()}
+        return {str(key): encode(item, full=full) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [encode(item) for item in value]
+        return [encode(item, full=full) for item in value]
     return value
+
+
+def _holds_default(field: dataclasses.Field[Any], value: Any) -> bool:
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(value == field.default_factory())
+    return field.default is not dataclasses.MISSING and bool(value == field.default)
 
 
 def nearest(word: object, known: tuple[Any, ...]) -> str:

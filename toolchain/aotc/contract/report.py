@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.manifest import Finding
+from aotc.contract.manifest import (
+    Capture,
+    Finding,
+    MemoryPlan,
+    Parity,
+    PassRecord,
+    Requirements,
+    Toolchain,
+    Value,
+)
 from aotc.contract.parsing import record
+from aotc.contract.shapes import Domain
 
 Verdict = Literal["optimal", "degraded", "incompatible"]
 
@@ -139,3 +149,73 @@ class LoadReport:
     first_request_seconds: Annotated[float | None, "first model.run; None before it"] = None
     fixtures: Annotated[int, "fixtures that ran and matched"] = 0
     findings: tuple[Finding, ...] = ()
+
+
+@record
+class Claim:
+    """What one attestation says of itself. Nobody vouches for it here."""
+
+    path: Annotated[str, "file in the artifact"]
+    key_id: Annotated[str, "key that it names; empty where it names none"] = ""
+    development_key: Annotated[bool, "it names this user's development key"] = False
+    predicate_type: str = ""
+
+
+@record
+class VariantSummary:
+    """One variant, as the manifest describes it and the evidence measured it."""
+
+    name: str
+    component: str
+    providers: tuple[str, ...]
+    device: str
+    precision: str
+    optimization: str
+    requirements: Requirements
+    placement: Annotated[Literal["observed", "predicted"], "how it is known"]
+    nodes: int
+    partitions: int
+    share: Annotated[Mapping[str, float], "of nodes, by provider"]
+    parity: Parity
+    worst: Annotated[tuple[OutputError, ...], "largest error of each output, all shapes"] = ()
+    memory: MemoryPlan
+    passes: tuple[PassRecord, ...] = ()
+    load_seconds: float | None = None
+    run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+
+
+@record
+class ArtifactSummary:
+    """What an artifact says of itself beyond its model."""
+
+    artifact_id: Annotated[str, "sha256 of aotc.json"]
+    profile: str
+    target: str
+    toolchain: Toolchain
+    claims: Annotated[tuple[Claim, ...], "attestations, unverified"] = ()
+    variants: tuple[VariantSummary, ...]
+    sizes: Annotated[Mapping[str, int], "bytes by role of file, as listed"]
+    payload_bytes: int
+    files: int
+    fixtures: int
+    built_at: Annotated[str, "UTC, ISO 8601; empty where no evidence says"] = ""
+
+
+@record
+class InspectReport:
+    """`aotc inspect --json`: what an artifact or a model says of itself, vouched for by nobody."""
+
+    schema: Literal["aotc.inspect/1"] = "aotc.inspect/1"
+    status: Literal["UNVERIFIED"] = "UNVERIFIED"
+    kind: Literal["artifact", "model"]
+    path: str
+    name: str
+    source: Annotated[Capture, "the model, or the model that an artifact was built from"]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    domain: Annotated[Domain | None, "proven shapes; None for a model"] = None
+    strict: bool = False
+    artifact: Annotated[ArtifactSummary | None, "None for a model"] = None
+    findings: tuple[Finding, ...] = ()
+    problems: Annotated[tuple[Refusal, ...], "what could not be read"] = ()

@@ -15,21 +15,15 @@ Everything is counted, not timed, so that two builds find the same box.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes import Dim, DimRange, Domain, Relation
+from aotc.engine.candidates import candidates
 from aotc.errors import AotcError
 
-# 64 first: smaller sizes run by accident (broadcasting of what five halvings made 1).
-_FIRST = (64, 32, 16, 8, 4, 3)
-_SIZES = (*_FIRST, 2, 5, 6, 7, 10, 12, 24, 28, 48, 80, 96, 100, 112, 128, 160, 192,
-          224, 256, 288, 299, 320, 384, 400, 448, 480, 512, 576, 600, 640, 768, 800, 1024)  # fmt: skip
-_BATCH = 2
-_PAIR_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 224, 256, 512)
 # Where in a range sizes are tried for gaps.
 _INNER = (0.07, 0.19, 0.31, 0.47, 0.58, 0.73, 0.91)
 _STEPS = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
@@ -135,7 +129,7 @@ class Prober:
 
     # -- 1. base
     def _base(self, seeds: Sequence[Mapping[str, int]]) -> dict[str, int]:
-        for sizes in self._candidates(seeds):
+        for sizes in candidates(self.dims, self.leading, self.stated, seeds):
             if self._run(sizes).ok:
                 return sizes
             if self._exhausted():
@@ -147,30 +141,6 @@ class Prober:
             f"{self.runs} runs{stated}",
             found=self._error,
         )
-
-    def _candidates(self, seeds: Sequence[Mapping[str, int]]) -> Iterator[dict[str, int]]:
-        fixed = {dim: spec.optimal() for dim, spec in self.stated.items()}
-        free = [dim for dim in self.dims if dim not in fixed]
-        for seed in seeds:
-            yield {dim: seed[dim] for dim in self.dims if dim in seed} | {
-                dim: fixed.get(dim, 1) for dim in self.dims if dim not in seed
-            }
-        batches = {dim: _BATCH for dim in free if dim in self.leading}
-        inner = [dim for dim in free if dim not in batches]
-        for size in _FIRST:
-            yield dict.fromkeys(free, size) | batches | fixed
-        for total, one, other in itertools.permutations(inner, 3):
-            if inner.index(one) < inner.index(other):
-                summed = {one: 3, other: 5, total: 8}
-                yield dict.fromkeys(free, 8) | summed | batches | fixed
-        for size in (*_SIZES, 1):
-            yield dict.fromkeys(free, size) | batches | fixed
-            yield dict.fromkeys(free, size) | dict.fromkeys(batches, 1) | fixed
-        for dim, size in itertools.product(free, (2, 4, *_SIZES)):
-            yield dict.fromkeys(free, 1) | {dim: size} | fixed
-        for first, second in itertools.combinations(free, 2):
-            for one, two in itertools.product(_PAIR_SIZES, repeat=2):
-                yield dict.fromkeys(free, 1) | {first: one, second: two} | fixed
 
     # -- 2. moves
     def _move(self, dim: str, base: Mapping[str, int], free: Sequence[str]) -> _Move | None:

@@ -12,16 +12,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from aotc.contract.manifest import Finding, Value
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.profile import ParitySpec, ProbeLimits
-from aotc.contract.shapes import Dim, DimRange, Domain
+from aotc.contract.shapes import DimRange, Domain
 from aotc.engine import values
 from aotc.engine.cost import Growth, RunCost, read_profile
+from aotc.engine.fixture_plan import Given, domain_of, leading_dims, plan_fixtures
 from aotc.engine.fixtures import Hints, generate, shape_of
 from aotc.engine.probing import Cost, Prober, Trial
 from aotc.engine.rejection import rejection
@@ -44,9 +45,11 @@ def analyze_job(request: Json) -> Json:
     probe = decode(ProbeLimits, request["probe"])
     reference.beware(request["deadly"], probe.run_seconds)
     stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
-    given = [_Given.read(item, reference.inputs) for item in request["given"]]
+    given = [Given.read(item, reference.inputs) for item in request["given"]]
     domain = reference.domain(stated, probe, given)
-    fixtures = _plan(domain, decode(ParitySpec, request["parity"]), reference, given)
+    fixtures = plan_fixtures(
+        domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
+    )
     runs, findings = reference.golden(fixtures, Path("fixtures"))
     return {
         "domain": encode(domain),
@@ -54,35 +57,6 @@ def analyze_job(request: Json) -> Json:
         "findings": [encode(finding) for finding in (*reference.findings(domain), *findings)],
         "activation_bytes": reference.activation_bytes(domain),
     }
-
-
-class _Given:
-    """A user's fixture: values by input name, and the sizes they imply."""
-
-    def __init__(self, name: str, inputs: dict[str, Any], sizes: dict[str, int]) -> None:
-        self.name = name
-        self.inputs = inputs
-        self.sizes = sizes
-
-    @classmethod
-    def read(cls, item: Json, declared: Sequence[Value]) -> _Given:
-        inputs = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
-        sizes: dict[str, int] = {}
-        for value in declared:
-            array = inputs.get(value.name)
-            shape = getattr(array, "shape", None)
-            if shape is None or value.shape is None:
-                continue
-            if len(shape) != len(value.shape):
-                raise AotcError(
-                    "AOTC-I024",
-                    "fixture has another rank than the input",
-                    where=f"{item['name']}: {value.name}",
-                    expected=str(value.shape),
-                    found=str(tuple(shape)),
-                )
-            sizes |= {d: s for d, s in zip(value.shape, shape, strict=True) if isinstance(d, str)}
-        return cls(item["name"], inputs, sizes)
 
 
 class Reference:
@@ -156,7 +130,7 @@ class Reference:
         return Trial(ok=True, empty=any(_elements(value) == 0 for value in outputs))
 
     def domain(
-        self, stated: Mapping[str, DimRange], limits: ProbeLimits, given: Sequence[_Given]
+        self, stated: Mapping[str, DimRange], limits: ProbeLimits, given: Sequence[Given]
     ) -> Domain:
         """The box of sizes that was proven; raises AOTC-S001, S005, S011."""
         if not self.dims:
@@ -164,7 +138,7 @@ class Reference:
         deadline = time.monotonic() + limits.seconds
         prober = Prober(
             dims=self.dims,
-            leading=_leading(self.inputs),
+            leading=leading_dims(self.inputs),
             stated={d: s for d, s in stated.items() if d in self.dims},
             limits=limits,
             trial=self.trial,
@@ -177,7 +151,7 @@ class Reference:
             # Generated values may be what fails; then the user's own sizes are what is proven.
             if error.code != "AOTC-S001" or not given:
                 raise
-            return _domain_of(self.dims, [item.sizes for item in given])
+            return domain_of(self.dims, [item.sizes for item in given])
 
     def _cost(self, points: Sequence[Mapping[str, int]]) -> Cost:
         self._estimator = _Estimator(self, points)
@@ -207,7 +181,7 @@ class Reference:
             return None
         return self._estimator(domain.corner("max"))[1]
 
-    def golden(self, fixtures: Sequence[_Given], folder: Path) -> tuple[list[Json], list[Finding]]:
+    def golden(self, fixtures: Sequence[Given], folder: Path) -> tuple[list[Json], list[Finding]]:
         """Run every fixture and write inputs and outputs below `folder`."""
         runs: list[Json] = []
         findings: list[Finding] = []
@@ -327,71 +301,6 @@ class _Estimator:
         return inputs, int(activations), flops
 
 
-def _free_dims(inputs: Sequence[Value]) -> tuple[str, ...]:
-    names: list[str] = []
-    for value in inputs:
-        if value.kind == "tensor" and value.shape is not None:
-            names += [d for d in value.shape if isinstance(d, str) and d not in names]
-        elif value.kind == "tensor":
-            names.append(f"{value.name}.0")
-    return tuple(names)
-
-
-def _leading(inputs: Sequence[Value]) -> frozenset[str]:
-    """Dims that are the first free dim of an input of rank two or more, and never a later one."""
-    first, later = set(), set()
-    for value in inputs:
-        free = [d for d in value.shape or () if isinstance(d, str)]
-        if len(value.shape or ()) > 1:
-            first |= set(free[:1])
-            later |= set(free[1:])
-    return frozenset(first - later)
-
-
-def _plan(
-    domain: Domain, parity: ParitySpec, reference: Reference, given: Sequence[_Given]
-) -> list[_Given]:
-    """The user's fixtures, the corners of the domain, and sizes drawn between them."""
-    plan = [_Given(f"user{i}", item.inputs, item.sizes) for i, item in enumerate(given)]
-    if given and not domain.dims:
-        return plan
-    seen: list[dict[str, int]] = []
-    corners: tuple[Literal["opt", "min", "max"], ...] = ("opt", "min", "max")
-    for which in corners:
-        sizes = domain.corner(which)
-        if sizes not in seen:
-            seen.append(sizes)
-            plan.append(_Given(which, reference.inputs_at(sizes, len(seen)), sizes))
-    rng = np.random.default_rng(parity.seed)
-    for index in range(
-        parity.random_shapes if any(d.min < d.max for d in domain.dims.values()) else 0
-    ):
-        sizes = domain.complete({name: _draw(dim, rng) for name, dim in domain.dims.items()})
-        if sizes not in seen:
-            seen.append(sizes)
-            plan.append(_Given(f"random{index}", reference.inputs_at(sizes, len(seen)), sizes))
-    return plan
-
-
-def _draw(dim: Dim, rng: np.random.Generator) -> int:
-    """A size of the dim, log-uniform, so that small sizes are seen as well."""
-    if dim.min >= dim.max:
-        return dim.min
-    low, high = max(dim.min, 1), dim.max
-    size = int(round(float(np.exp(rng.uniform(np.log(low), np.log(high))))))
-    return min(high, max(dim.min, size // dim.multiple_of * dim.multiple_of))
-
-
-def _domain_of(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> Domain:
-    """The domain that a user's fixtures alone prove."""
-    result = {}
-    for name in dims:
-        seen = sorted({item[name] for item in sizes if name in item})
-        if seen:
-            result[name] = Dim(min=seen[0], max=seen[-1], opt=seen[0], tested=tuple(seen))
-    return Domain(dims=result)
-
-
 def _sizes_text(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
@@ -408,6 +317,16 @@ def _finite(value: Any) -> bool:
     if isinstance(value, np.ndarray) and value.dtype.kind in "fc":
         return bool(np.isfinite(value).all())
     return True
+
+
+def _free_dims(inputs: Sequence[Value]) -> tuple[str, ...]:
+    names: list[str] = []
+    for value in inputs:
+        if value.kind == "tensor" and value.shape is not None:
+            names += [d for d in value.shape if isinstance(d, str) and d not in names]
+        elif value.kind == "tensor":
+            names.append(f"{value.name}.0")
+    return tuple(names)
 
 
 def _declared_shapes(

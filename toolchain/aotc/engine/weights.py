@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -61,28 +61,58 @@ def adopt(model: onnx.ModelProto, data: Path, folder: Path, name: str) -> None:
         _point(tensor, name, offset, length)
 
 
-def share(
-    model: onnx.ModelProto, data: Path, folder: Path, name: str, known: dict[str, tuple[str, int]]
-) -> None:
-    """Point `model` at tensors that `known` already holds; write the others to `folder/name`.
+def digests(model: onnx.ModelProto, data: Path) -> list[str]:
+    """sha256 of each external tensor of `model`, in order; `data` is its external file."""
+    if not data.exists():
+        return []
+    with data.open("rb") as source:
+        return [_digest(source, offset, length) for _, offset, length in _external(model)]
 
-    `data` is the external file of `model`.  `known` maps sha256 to (file, offset) and grows.
+
+def place(
+    model: onnx.ModelProto,
+    data: Path,
+    keys: Sequence[str],
+    folder: Path,
+    file_of: Callable[[str], str],
+    placed: dict[str, tuple[str, int]],
+) -> None:
+    """Copy the external tensors of `model` from `data` to where `file_of` their digest says.
+
+    `keys` are the tensors' digests in order.  `placed` holds file and offset of the tensors that
+    lie in `folder` already, by digest, and grows; a tensor there is pointed at, not copied.
     """
     if not data.exists():
         return
-    written = 0
-    with data.open("rb") as source, (folder / name).open("wb") as file:
-        for tensor, offset, length in _external(model):
-            digest = _digest(source, offset, length)
-            if digest not in known:
-                written += file.write(b"\0" * (-written % _ALIGN))
-                _copy(source, offset, length, file)
-                known[digest] = (name, written)
-                written += length
-            location, place = known[digest]
-            _point(tensor, location, place, length)
-    if not written:
-        (folder / name).unlink()
+    with data.open("rb") as source:
+        for (tensor, offset, length), key in zip(_external(model), keys, strict=True):
+            if key not in placed:
+                name = file_of(key)
+                with (folder / name).open("ab") as file:
+                    file.write(b"\0" * (-file.tell() % _ALIGN))
+                    placed[key] = (name, file.tell())
+                    _copy(source, offset, length, file)
+            name, start = placed[key]
+            _point(tensor, name, start, length)
+
+
+def places(model: onnx.ModelProto, keys: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """File and offset of each external tensor of `model`, by digest."""
+    found = {}
+    for (tensor, offset, _), key in zip(_external(model), keys, strict=True):
+        found[key] = (next(p.value for p in tensor.external_data if p.key == "location"), offset)
+    return found
+
+
+def locations(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Names of the external files that `model` refers to, sorted."""
+    found = {
+        pair.value
+        for tensor, _, _ in _external(model)
+        for pair in tensor.external_data
+        if pair.key == "location"
+    }
+    return tuple(sorted(found))
 
 
 def gather(model: onnx.ModelProto, folder: Path, target: Path) -> None:
@@ -102,14 +132,6 @@ def gather(model: onnx.ModelProto, folder: Path, target: Path) -> None:
             written += length
     if not written:
         target.unlink()
-
-
-def digests(model: onnx.ModelProto, data: Path, name: str) -> dict[str, tuple[str, int]]:
-    """sha256 of each external tensor of `model`, with where it lies in the file called `name`."""
-    if not data.exists():
-        return {}
-    with data.open("rb") as source:
-        return {_digest(source, o, length): (name, o) for _, o, length in _external(model)}
 
 
 def _blocks(source: BinaryIO, offset: int, length: int) -> Iterator[bytes]:

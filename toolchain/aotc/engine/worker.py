@@ -52,6 +52,10 @@ def run_job(
     (folder / _RESULT).unlink(missing_ok=True)
     environment = {k: v for k, v in os.environ.items() if k not in _UNSET}
     environment["PYTHONHASHSEED"] = "0"
+    if "PYTHONPATH" in environment:
+        # The job runs in another working directory.
+        parts = environment["PYTHONPATH"].split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join(str(Path(part).resolve()) for part in parts)
     command = [sys.executable, "-P", "-m", "aotc.engine.worker", str(limits.memory_bytes)]
     started = time.monotonic()
     with (folder / _LOG).open("wb") as log:

@@ -2,79 +2,86 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import onnx
+
 from aotc.backends.base import BACKENDS
 from aotc.contract.manifest import MemoryPlan
+from aotc.engine import weights
+from aotc.engine.fixtures import shape_of
 from aotc.stages.types import BuildOptions, LoweredModel, PartitionedModel
 
-_FIRST = "weights.bin"
+_SHARED = "weights.bin"
 # The portable variant takes the layout step at load, the host's has it baked in.
 _LOAD_LEVELS: Final = {"baseline": "all", "host": "disable"}
-
-
-@dataclass(slots=True)
-class WeightStore:
-    """The shared asset under construction: tensors by digest, with file and offset."""
-
-    folder: Path
-    known: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
 def lower(
     partitions: Sequence[PartitionedModel], options: BuildOptions
 ) -> tuple[LoweredModel, ...]:
-    """Lower all variants; the first one's weights are adopted whole, the others add what differs."""
+    """Lower all variants; tensors that several variants have are stored once.
+
+    What only one variant reads gets a file of its own, so that loading another reads it not.
+    """
     folder = options.work / "weights"
     folder.mkdir()
-    store = WeightStore(folder=folder)
-    several = len(partitions) > 1
+    graphs = [onnx.load(item.optimized.graph, load_external_data=False) for item in partitions]
+    data = [item.optimized.data for item in partitions]
+    if len(partitions) == 1:
+        weights.adopt(graphs[0], data[0], folder, _SHARED)
+    else:
+        _place_all(graphs, data, partitions, folder)
     return tuple(
-        _lower(item, store, options, index, several) for index, item in enumerate(partitions)
+        _lowered(item, graph, folder, options)
+        for item, graph in zip(partitions, graphs, strict=True)
     )
 
 
-def _lower(
-    partitioned: PartitionedModel,
-    store: WeightStore,
-    options: BuildOptions,
-    index: int,
-    several: bool,
-) -> LoweredModel:
-    import onnx
-
-    from aotc.engine import weights
-
-    optimized = partitioned.optimized
-    spec = optimized.specialized.spec
-    model = onnx.load(optimized.graph, load_external_data=False)
-    if index == 0:
-        if several:
-            store.known |= weights.digests(model, optimized.data, _FIRST)
-        weights.adopt(model, optimized.data, store.folder, _FIRST)
+def _place_all(
+    graphs: Sequence[onnx.ModelProto],
+    data: Sequence[Path],
+    partitions: Sequence[PartitionedModel],
+    folder: Path,
+) -> None:
+    keys = [weights.digests(graph, file) for graph, file in zip(graphs, data, strict=True)]
+    if all(set(one) == set(keys[0]) for one in keys):
+        weights.adopt(graphs[0], data[0], folder, _SHARED)
+        placed = weights.places(graphs[0], keys[0])
     else:
-        weights.share(model, optimized.data, store.folder, f"{spec.name}.bin", store.known)
+        placed = {}
+    users = Counter(key for one in keys for key in set(one))
+    for item, graph, file, own in zip(partitions, graphs, data, keys, strict=True):
+        alone = f"{item.optimized.specialized.spec.name}.bin"
+
+        def file_of(key: str, alone: str = alone) -> str:
+            return _SHARED if users[key] > 1 else alone
+
+        weights.place(graph, file, own, folder, file_of, placed)
+        file.unlink(missing_ok=True)
+
+
+def _lowered(
+    partitioned: PartitionedModel, model: onnx.ModelProto, folder: Path, options: BuildOptions
+) -> LoweredModel:
+    optimized = partitioned.optimized
     path = optimized.graph.with_name("lowered.onnx")
     path.write_bytes(model.SerializeToString(deterministic=True))
     backend = BACKENDS.load(options.profile.providers[0])()
     return LoweredModel(
         partitioned=partitioned,
         model=path,
-        weights=store.folder,
-        session=backend.session(_LOAD_LEVELS[spec.isa]),
+        weights=folder,
+        files=weights.locations(model),
+        session=backend.session(_LOAD_LEVELS[optimized.specialized.spec.isa]),
         memory=_memory(model, partitioned),
     )
 
 
-def _memory(model: object, partitioned: PartitionedModel) -> MemoryPlan:
-    import onnx
-
-    from aotc.engine.fixtures import shape_of
-
-    assert isinstance(model, onnx.ModelProto)
+def _memory(model: onnx.ModelProto, partitioned: PartitionedModel) -> MemoryPlan:
     analyzed = partitioned.optimized.specialized.analyzed
     largest = analyzed.domain.corner("max")
     inputs = 0

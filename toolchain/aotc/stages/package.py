@@ -150,6 +150,7 @@ def _variant(proven: ProvenModel, asset: str | None, options: BuildOptions) -> V
     specialized = optimized.specialized
     exact = specialized.spec.isa == "host"
     target = options.target
+    model = f"{specialized.component}/{specialized.spec.name}/model.onnx"
     ort = _ort_version()
     major, minor = (*release(ort), 0)[:2]
     return Variant(
@@ -157,8 +158,9 @@ def _variant(proven: ProvenModel, asset: str | None, options: BuildOptions) -> V
         component=specialized.component,
         providers=lowered.partitioned.providers,
         precision=options.profile.precision,
-        model=f"{specialized.component}/{specialized.spec.name}/model.onnx",
+        model=model,
         weights=asset,
+        files=(model, *(f"{asset}/{name}" for name in lowered.files)),
         session=lowered.session,
         passes=optimized.passes,
         placement=proven.placement,

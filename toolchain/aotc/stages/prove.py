@@ -96,7 +96,8 @@ def _refuse_breaches(comparisons: tuple[Comparison, ...], where: str, tolerance:
                         where=f"{where}, fixture {comparison.fixture}",
                         expected=f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * max|reference|"
                         f", cosine >= {tolerance.min_cosine:g}",
-                        found=f"max absolute {error.max_abs:.3g}, max relative {error.max_rel:.3g}, "
+                        found=error.reason
+                        or f"max absolute {error.max_abs:.3g}, max relative {error.max_rel:.3g}, "
                         f"cosine {'-' if error.cosine is None else format(error.cosine, '.6f')}",
                     )
                 )

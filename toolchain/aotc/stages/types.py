@@ -115,11 +115,15 @@ class PartitionedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredModel:
-    """A runnable variant: model file, shared weights folder, and how to create the session."""
+    """A runnable variant: model file, shared weights folder, and how to create the session.
+
+    `files` names the files of `weights` that the model refers to.
+    """
 
     partitioned: PartitionedModel
     model: Path
     weights: Path
+    files: tuple[str, ...]
     session: SessionSpec
     memory: MemoryPlan
 

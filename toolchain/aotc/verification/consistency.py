@@ -11,9 +11,8 @@ import posixpath
 from collections.abc import Iterator, Mapping
 
 from aotc.contract.manifest import Manifest, Variant
+from aotc.contract.ort_package import session_options
 from aotc.contract.parsing import Json, Problem
-
-WEIGHTS_OPTION = "session.model_external_initializers_file_folder_path"
 
 _TOP = {
     "schema_version",
@@ -129,16 +128,12 @@ def _variant(
     model = posixpath.join(str(folder), str(ort.get("model_file")))
     if model != promised.model:
         yield Problem(f"{where}.executor_info.ort.model_file", f"{model} is not {promised.model}")
-    options: dict[str, Json] = dict(promised.session.config)
-    if promised.weights is not None:
-        uri = promised.weights.rpartition("/")[2].replace("sha256-", "sha256:", 1)
-        options[WEIGHTS_OPTION] = uri
+    options = session_options(promised)
     stated = _mapping(ort.get("session_options"))
-    for key, value in stated.items():
-        if options.get(key) != value:
-            yield Problem(f"{where}.executor_info.ort.session_options.{key}", "is not promised")
-    if promised.weights is not None and WEIGHTS_OPTION not in stated:
-        yield Problem(f"{where}.executor_info.ort.session_options", "lacks the weights' folder")
+    for key in sorted(options.keys() | stated.keys()):
+        if options.get(key) != stated.get(key):
+            place = f"{where}.executor_info.ort.session_options.{key}"
+            yield Problem(place, f"is not {options.get(key, 'promised')}")
     providers = promised.session.provider_options.get(provider or "", {})
     for key, value in _mapping(ort.get("provider_options")).items():
         if providers.get(key) != value:

@@ -18,7 +18,8 @@ from aotc.contract.manifest import CHUNK_BYTES
 from aotc.errors import AotcError
 from aotc.verification.container import Container
 
-BUFFER_BYTES = 1 << 20
+# Small enough to stay in the second-level cache between the read and the hash.
+BUFFER_BYTES = 256 << 10
 # Below this a pool of threads costs more than it saves.
 PARALLEL_BYTES = 4 << 20
 MAX_THREADS = 16

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -110,27 +111,38 @@ def _isa(architecture: str) -> tuple[str, ...] | None:
 
 
 def _onnxruntime() -> tuple[str | None, tuple[str, ...], tuple[Plugin, ...]]:
-    from importlib import metadata
-
-    def version_of(name: str) -> str | None:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            return None
-
+    found = installed_versions((*_WHEELS, *_PLUGINS))
     version: str | None = None
     providers: tuple[str, ...] = ()
     for wheel, built_in in _WHEELS.items():
-        found = version_of(wheel)
-        if found is not None:
-            version, providers = found, built_in
-    plugins = []
-    for name, provider in _PLUGINS.items():
-        found = version_of(name)
-        if found is not None:
-            plugins.append(Plugin(name=name, version=found))
-            providers = (provider, *providers)
-    return version, providers if version is not None else (), tuple(plugins)
+        if wheel in found:
+            version, providers = found[wheel], built_in
+    if version is None:
+        return None, (), ()
+    plugins = tuple(Plugin(name=name, version=found[name]) for name in _PLUGINS if name in found)
+    return version, (*(_PLUGINS[plugin.name] for plugin in plugins), *providers), plugins
+
+
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """Versions of those distributions that are installed, by name.
+
+    Read from the names of their `.dist-info` folders (Python packaging specification "recording
+    installed projects"), as importing `importlib.metadata` would cost more than the whole probe.
+    """
+    spelled = {name.replace("-", "_"): name for name in names}
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        try:
+            with os.scandir(folder or ".") as listed:
+                entries = [entry.name for entry in listed]
+        except OSError:
+            continue
+        for entry in entries:
+            stem, dot, kind = entry.rpartition(".")
+            name, dash, version = stem.rpartition("-")
+            if dot and dash and kind == "dist-info" and name in spelled:
+                found.setdefault(spelled[name], version)
+    return found
 
 
 def _driver() -> str | None:

@@ -1,0 +1,56 @@
+# Every target sets up what it needs: a fresh machine needs Python 3.11 or later and make.
+PYTHON ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.dev
+SOURCES := toolchain tests benchmarks examples/digits/demo.py ci
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint format bench schemas docs lock clean
+
+help:  ## show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Set-up writes into one folder: never twice at once.
+.NOTPARALLEL:
+
+$(VENV)/.%: requirements/%.lock pyproject.toml ci/setup.sh
+	sh ci/setup.sh $(VENV) $* $(PYTHON)
+	touch $@
+
+setup: $(STAMP)  ## make .venv with all pinned packages
+
+demo: $(VENV)/.demo  ## build, verify, inspect and run a real model; then flip a byte
+	$(BIN)/python examples/digits/demo.py
+
+test: lint  ## linters, types, and all quick tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q
+
+test-slow: $(STAMP)  ## the tests that take long
+	$(BIN)/python -m pytest -m slow -q
+
+lint: $(STAMP)  ## ruff and mypy --strict (the dependency rule is among the tests)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy toolchain benchmarks ci examples/digits/demo.py
+
+format: $(STAMP)  ## format the sources
+	$(BIN)/ruff check --fix-only -q $(SOURCES)
+	$(BIN)/ruff format -q $(SOURCES)
+
+bench: $(STAMP)  ## measure, and write docs/benchmarks.md (about 20 minutes)
+	$(BIN)/python -m benchmarks
+
+schemas: $(STAMP)  ## generate the JSON Schemas from the records
+	$(BIN)/python -m aotc.contract.schema --write
+
+docs: $(STAMP)  ## generate docs/codes.md from the catalogue
+	$(BIN)/python ci/generate_docs.py --write
+
+lock: $(STAMP)  ## pin all dependencies (LOCK_OPTIONS=--upgrade: to newer releases)
+	sh ci/lock.sh $(BIN)/python $(LOCK_OPTIONS)
+
+clean:  ## remove what was built
+	@# The demo's store is read-only.
+	[ ! -d build ] || chmod -R u+w build
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache

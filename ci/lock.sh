@@ -1,0 +1,30 @@
+#!/bin/sh
+# Pin every dependency with the hashes of all its files, for Python 3.11 and later on any platform:
+# requirements/dev.lock for everything, requirements/demo.lock for building and running alone.
+# Both name no index. Usage: ci/lock.sh PYTHON [OPTION...], where --upgrade takes newer releases.
+set -eu
+python=$1
+shift
+tools=build/locker
+"$python" -m venv --clear "$tools"
+"$tools/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
+    -r requirements/locker.lock
+
+# Usage: compile LOCK OPTION...; fewest: one version of a package for all Pythons.
+compile() {
+    lock=requirements/$1.lock
+    shift
+    "$tools/bin/uv" --no-config pip compile --quiet --universal --python-version 3.11 \
+        --fork-strategy fewest --generate-hashes --no-header --no-annotate \
+        --output-file "$lock" "$@"
+    if grep -nE '^--|://| @ ' "$lock"; then
+        echo "$lock names a place" >&2
+        exit 1
+    fi
+}
+
+compile dev --extra cpu --extra dev "$@" pyproject.toml
+# The build backend comes along: aotc itself is installed in place, from this checkout.
+echo hatchling >build/locker.in
+echo editables >>build/locker.in
+compile demo --extra cpu --constraints requirements/dev.lock pyproject.toml build/locker.in

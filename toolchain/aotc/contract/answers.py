@@ -1,0 +1,153 @@
+"""What the smaller commands print with `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Literal
+
+from aotc.contract.parsing import record
+from aotc.contract.profile import Profile
+from aotc.contract.report import LoadReport, Refusal
+from aotc.contract.target import Target
+
+
+@record
+class ErrorAnswer:
+    """What any command prints instead of its own document when it fails."""
+
+    schema: Literal["aotc.error/1"] = "aotc.error/1"
+    exit_status: int
+    errors: Annotated[tuple[Refusal, ...], "every reason, the first leading"]
+
+
+@record
+class RunOutput:
+    """One output of one run."""
+
+    name: str
+    value: Annotated[str, "type and shape, such as float32[1, 3]"]
+    least: float | None = None
+    mean: float | None = None
+    most: float | None = None
+    file: Annotated[str, "where it was written; empty where it was not"] = ""
+
+
+@record
+class RunCase:
+    """One run: of the given inputs, or of one fixture."""
+
+    name: str
+    outputs: tuple[RunOutput, ...]
+    seconds: float
+
+
+@record
+class RunAnswer:
+    """`aotc run --json`."""
+
+    schema: Literal["aotc.run/1"] = "aotc.run/1"
+    artifact: str
+    load: LoadReport
+    runs: tuple[RunCase, ...]
+
+
+@record
+class Timing:
+    """One side of a comparison, in seconds; medians and quartiles over the runs."""
+
+    name: str
+    load_seconds: float
+    first_seconds: Annotated[float, "first run after the load"]
+    median_seconds: float
+    lower_seconds: Annotated[float, "first quartile"]
+    upper_seconds: Annotated[float, "third quartile"]
+
+
+@record
+class BenchAnswer:
+    """`aotc bench --json`: both sides run by turns in one process, on the same inputs."""
+
+    schema: Literal["aotc.bench/1"] = "aotc.bench/1"
+    artifact: str
+    variant: str
+    sizes: Annotated[Mapping[str, int], "of the dims"]
+    runs: int
+    threads: Annotated[int | None, "of one operator; None: one for each core"] = None
+    load: LoadReport
+    timings: tuple[Timing, ...]
+    load_ratio: Annotated[float | None, "session of the artifact / of the model"] = None
+    first_ratio: Annotated[
+        float | None,
+        "artifact's verification, load, warm-up and first run / model's load and first run",
+    ] = None
+    latency_ratio: Annotated[float | None, "artifact's median / model's"] = None
+
+
+@record
+class Explanation:
+    """One reason code; exit status 0 marks a finding, which refuses nothing."""
+
+    code: str
+    title: str
+    exit_status: int
+    explain: str
+    detail: Annotated[str, "how it is checked; empty for what no compatibility check gives"] = ""
+    mend: str
+
+
+@record
+class ExplainAnswer:
+    """`aotc explain CODE --json`."""
+
+    schema: Literal["aotc.explain/1"] = "aotc.explain/1"
+    reasons: tuple[Explanation, ...]
+
+
+@record
+class KeygenAnswer:
+    """`aotc keygen --json`."""
+
+    schema: Literal["aotc.keygen/1"] = "aotc.keygen/1"
+    private_key: Annotated[str, "path; mode 0600"]
+    public_key: Annotated[str, "path"]
+    key_id: Annotated[str, "sha256 of the public key's SPKI PEM"]
+
+
+@record
+class ListAnswer:
+    """`aotc profile list --json`, `aotc target list --json`: descriptions by name."""
+
+    schema: Literal["aotc.list/1"] = "aotc.list/1"
+    kind: Literal["profile", "target"]
+    items: Mapping[str, str] = field(default_factory=dict)
+
+
+@record
+class CheckAnswer:
+    """`aotc profile check --json`: the profile with every default written out."""
+
+    schema: Literal["aotc.check/1"] = "aotc.check/1"
+    path: str
+    valid: bool
+    profile: Profile
+
+
+@record
+class DoctorCheck:
+    """One thing that doctor looked at."""
+
+    name: str
+    status: Literal["ok", "note", "bad"]
+    found: str
+    mend: str = ""
+
+
+@record
+class DoctorAnswer:
+    """`aotc doctor --json`."""
+
+    schema: Literal["aotc.doctor/1"] = "aotc.doctor/1"
+    healthy: bool
+    checks: tuple[DoctorCheck, ...]
+    host: Target

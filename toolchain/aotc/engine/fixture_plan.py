@@ -1,0 +1,103 @@
+"""Which fixtures prove a domain: the user's, the corners, and sizes drawn between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from aotc.contract.manifest import Value
+from aotc.contract.parsing import Json
+from aotc.contract.profile import ParitySpec
+from aotc.contract.shapes import Dim, Domain
+from aotc.engine import values
+from aotc.errors import AotcError
+
+
+class Given:
+    """A user's fixture: values by input name, and the sizes they imply."""
+
+    def __init__(self, name: str, inputs: dict[str, Any], sizes: dict[str, int]) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.sizes = sizes
+
+    @classmethod
+    def read(cls, item: Json, declared: Sequence[Value]) -> Given:
+        inputs = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
+        sizes: dict[str, int] = {}
+        for value in declared:
+            array = inputs.get(value.name)
+            shape = getattr(array, "shape", None)
+            if shape is None or value.shape is None:
+                continue
+            if len(shape) != len(value.shape):
+                raise AotcError(
+                    "AOTC-I024",
+                    "fixture has another rank than the input",
+                    where=f"{item['name']}: {value.name}",
+                    expected=str(value.shape),
+                    found=str(tuple(shape)),
+                )
+            sizes |= {d: s for d, s in zip(value.shape, shape, strict=True) if isinstance(d, str)}
+        return cls(item["name"], inputs, sizes)
+
+
+def leading_dims(inputs: Sequence[Value]) -> frozenset[str]:
+    """Dims that are the first free dim of an input of rank two or more, and never a later one."""
+    first, later = set(), set()
+    for value in inputs:
+        free = [d for d in value.shape or () if isinstance(d, str)]
+        if len(value.shape or ()) > 1:
+            first |= set(free[:1])
+            later |= set(free[1:])
+    return frozenset(first - later)
+
+
+def plan_fixtures(
+    domain: Domain,
+    parity: ParitySpec,
+    inputs_at: Callable[[Mapping[str, int], int], dict[str, Any]],
+    given: Sequence[Given],
+) -> list[Given]:
+    """The user's fixtures, the corners of the domain, and sizes drawn between them."""
+    plan = [Given(f"user{i}", item.inputs, item.sizes) for i, item in enumerate(given)]
+    if given and not domain.dims:
+        return plan
+    seen: list[dict[str, int]] = []
+    corners: tuple[Literal["opt", "min", "max"], ...] = ("opt", "min", "max")
+    for which in corners:
+        sizes = domain.corner(which)
+        if sizes not in seen:
+            seen.append(sizes)
+            plan.append(Given(which, inputs_at(sizes, len(seen)), sizes))
+    rng = np.random.default_rng(parity.seed)
+    for index in range(
+        parity.random_shapes if any(d.min < d.max for d in domain.dims.values()) else 0
+    ):
+        sizes = domain.complete({name: _draw(dim, rng) for name, dim in domain.dims.items()})
+        if sizes not in seen:
+            seen.append(sizes)
+            plan.append(Given(f"random{index}", inputs_at(sizes, len(seen)), sizes))
+    return plan
+
+
+def _draw(dim: Dim, rng: np.random.Generator) -> int:
+    """A size of the dim, log-uniform, so that small sizes are seen as well."""
+    if dim.min >= dim.max:
+        return dim.min
+    low, high = max(dim.min, 1), dim.max
+    size = int(round(float(np.exp(rng.uniform(np.log(low), np.log(high))))))
+    return min(high, max(dim.min, size // dim.multiple_of * dim.multiple_of))
+
+
+def domain_of(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> Domain:
+    """The domain that a user's fixtures alone prove."""
+    result = {}
+    for name in dims:
+        seen = sorted({item[name] for item in sizes if name in item})
+        if seen:
+            result[name] = Dim(min=seen[0], max=seen[-1], opt=seen[0], tested=tuple(seen))
+    return Domain(dims=result)

@@ -1,0 +1,36 @@
+"""Capture evidence of a plain ONNX model: the one part of inspection that imports onnx."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aotc.contract.report import InspectReport
+from aotc.errors import AotcError
+
+
+def inspect_model(path: Path) -> InspectReport:
+    """What a model file holds, without running it.
+
+    Raises I001 to I007, I010, I011, and I019 where onnx is not installed.
+    """
+    try:
+        from aotc.engine.capture import read_capture
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith(("onnx", "google")):
+            raise
+        raise AotcError(
+            "AOTC-I019",
+            "inspecting a model needs onnx",
+            where=str(path),
+            mend="pip install 'aotc[cpu]'",
+        ) from None
+    source, inputs, outputs = read_capture(path)
+    return InspectReport(
+        kind="model",
+        path=str(path),
+        name=path.stem,
+        source=source,
+        inputs=inputs,
+        outputs=outputs,
+        findings=source.findings,
+    )

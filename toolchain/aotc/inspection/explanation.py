@@ -1,0 +1,51 @@
+"""What `aotc explain CODE` and the generated page of codes say: one text for both."""
+
+from __future__ import annotations
+
+import inspect
+
+from aotc.contract.answers import Explanation
+from aotc.contract.parsing import nearest
+from aotc.errors import AotcError
+from aotc.reasons import REASONS
+from aotc.verification.checks import CHECKS
+
+LETTERS = {
+    "I": "Import and input",
+    "S": "Shapes",
+    "O": "Optimization",
+    "P": "Placement and fallback",
+    "N": "Numerics",
+    "M": "Memory and budgets",
+    "G": "Signing and trust",
+    "C": "Compatibility",
+    "R": "Runtime",
+}
+
+
+def explain(code: str) -> Explanation:
+    """The explanation of a code, which may be written `g005` or `AOTC-G005`; raises I027."""
+    name = code.strip().upper()
+    name = name if name.startswith("AOTC-") else f"AOTC-{name}"
+    reason = REASONS.get(name)
+    if reason is None:
+        close = nearest(name, tuple(REASONS))
+        raise AotcError(
+            "AOTC-I027",
+            f"there is no code {code!r}" + (f"; did you mean {close}?" if close else ""),
+            mend="List the codes with 'aotc explain --list'.",
+        )
+    detail = inspect.getdoc(CHECKS.load(name)) if name in CHECKS else None
+    return Explanation(
+        code=reason.code,
+        title=reason.title,
+        exit_status=reason.exit_status,
+        explain=reason.explain,
+        detail=detail or "",
+        mend=reason.mend,
+    )
+
+
+def explain_all() -> tuple[Explanation, ...]:
+    """Every code, in the order of the catalogue."""
+    return tuple(explain(code) for code in REASONS)

@@ -1,0 +1,229 @@
+"""What an artifact or a model says of itself, read without vouching for any of it.
+
+Nothing here is checked against a signature: a report is UNVERIFIED, whatever it says.
+Of an artifact only aotc.json and the attestations are read, never models or weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from aotc.contract.manifest import Finding, Manifest, Variant
+from aotc.contract.parsing import MAX_JSON_BYTES, Json, ParseError, Problem, decode, strict_json
+from aotc.contract.report import (
+    ArtifactSummary,
+    Claim,
+    Evidence,
+    InspectReport,
+    OutputError,
+    Refusal,
+    VariantEvidence,
+    VariantSummary,
+)
+from aotc.contract.versions import (
+    EVIDENCE_PREDICATE,
+    KNOWN_FEATURES,
+    MANIFEST_SCHEMA,
+    manifest_version,
+)
+from aotc.errors import AotcError
+from aotc.signing import attest, dsse, keys
+from aotc.verification.container import Container
+
+MANIFEST = "payload/aotc.json"
+
+
+def inspect(path: str | Path) -> InspectReport:
+    """Read the artifact in a folder, or the ONNX model in a file.
+
+    Raises I001 where there is nothing; of an artifact G006, G008, G009, G010, G012 and G015
+    where aotc.json cannot be read, of a model what `inspection.evidence` raises.
+    """
+    place = Path(path)
+    if place.is_file():
+        from aotc.inspection.evidence import inspect_model
+
+        return inspect_model(place)
+    with Container(place) as container:
+        return _inspect_artifact(place, container)
+
+
+def _inspect_artifact(place: Path, container: Container) -> InspectReport:
+    try:
+        content = container.read(MANIFEST, MAX_JSON_BYTES)
+    except AotcError as error:
+        if error.code != "AOTC-G006":
+            raise
+        raise AotcError(
+            "AOTC-G015", "the folder holds no payload/aotc.json", where=str(place)
+        ) from None
+    manifest = _manifest(content)
+    problems: list[Refusal] = []
+    artifact_id = hashlib.sha256(content).hexdigest()
+    claims, evidence = _attestations(container, artifact_id, problems)
+    measured = {each.name: each for each in evidence.variants} if evidence is not None else {}
+    sizes: dict[str, int] = {}
+    for entry in manifest.files:
+        sizes[entry.role] = sizes.get(entry.role, 0) + entry.size
+    return InspectReport(
+        kind="artifact",
+        path=str(place),
+        name=manifest.name,
+        source=manifest.source,
+        inputs=manifest.inputs,
+        outputs=manifest.outputs,
+        domain=manifest.domain,
+        strict=manifest.strict,
+        artifact=ArtifactSummary(
+            artifact_id=artifact_id,
+            profile=_profile_name(manifest.profile),
+            target=manifest.target,
+            toolchain=manifest.toolchain,
+            claims=claims,
+            variants=tuple(_variant(each, measured) for each in manifest.variants),
+            sizes=sizes,
+            payload_bytes=sum(sizes.values()) + len(content),
+            files=len(manifest.files) + 1,
+            fixtures=len(manifest.fixtures),
+            built_at=evidence.built_at if evidence is not None else "",
+        ),
+        findings=(*manifest.findings, *_newer(manifest)),
+        problems=(*_unknown_features(manifest), *problems),
+    )
+
+
+def _manifest(content: bytes) -> Manifest:
+    """aotc.json as a record; raises G009 with every problem, G010 on another major version."""
+    try:
+        data = strict_json(content)
+        schema = data.get("schema") if isinstance(data, dict) else None
+        version = manifest_version(schema) if isinstance(schema, str) else None
+        ours = manifest_version(MANIFEST_SCHEMA) or (0, 0)
+        if version is None:
+            raise ParseError([Problem("schema", f"is not like {MANIFEST_SCHEMA}")])
+        if version[0] != ours[0]:
+            raise AotcError(
+                "AOTC-G010",
+                "the manifest's version is not supported",
+                where=MANIFEST,
+                expected=f"aotc.manifest/{ours[0]}.x",
+                found=str(schema),
+            )
+        return decode(Manifest, data, allow_unknown=version[1] > ours[1])
+    except ParseError as error:
+        first, *others = [
+            AotcError("AOTC-G009", each.what, where=f"{MANIFEST}: {each.path or '(top)'}")
+            for each in error.problems
+        ]
+        first.also = tuple(others)
+        raise first from None
+
+
+def _newer(manifest: Manifest) -> tuple[Finding, ...]:
+    if manifest.schema == MANIFEST_SCHEMA:
+        return ()
+    return (Finding(code="AOTC-G017", what=f"the manifest is {manifest.schema}", where=MANIFEST),)
+
+
+def _unknown_features(manifest: Manifest) -> tuple[Refusal, ...]:
+    unknown = [name for name in manifest.required_features if name not in KNOWN_FEATURES]
+    return tuple(
+        Refusal(
+            code="AOTC-G011",
+            what=f"feature {name!r} is not known to this release; what is shown may be misread",
+            where=MANIFEST,
+        )
+        for name in unknown
+    )
+
+
+def _profile_name(profile: Json) -> str:
+    name = profile.get("name") if isinstance(profile, dict) else None
+    return str(name or "")
+
+
+def _attestations(
+    container: Container, artifact_id: str, problems: list[Refusal]
+) -> tuple[tuple[Claim, ...], Evidence | None]:
+    """Every bundle's claim, and the evidence about this very aotc.json where there is one."""
+    own = {keys.key_id(each.pem) for each in keys.default_trust()}
+    claims: list[Claim] = []
+    evidence: Evidence | None = None
+    for path in container.listing("attestations").files:
+        if not path.endswith(".sigstore.json"):
+            continue
+        try:
+            said = attest.peek(container.read(path, dsse.MAX_BUNDLE_BYTES))
+            claims.append(
+                Claim(
+                    path=path,
+                    key_id=said.hint,
+                    development_key=said.hint in own,
+                    predicate_type=said.predicate_type,
+                )
+            )
+            if said.predicate_type == EVIDENCE_PREDICATE:
+                if artifact_id not in said.subjects.values():
+                    raise AotcError(
+                        "AOTC-G014", "the attestation is about another artifact", where=path
+                    )
+                evidence = decode(Evidence, said.predicate, allow_unknown=True)
+        except ParseError as error:
+            problems += [
+                Refusal(code="AOTC-G004", what=each.what, where=f"{path}: {each.path or '(top)'}")
+                for each in error.problems
+            ]
+        except AotcError as error:
+            problems += [
+                Refusal(code=each.code, what=each.what, where=each.where or path, found=each.found)
+                for each in (error, *error.also)
+            ]
+    return tuple(claims), evidence
+
+
+def _variant(variant: Variant, measured: Mapping[str, VariantEvidence]) -> VariantSummary:
+    seen = measured.get(variant.name)
+    return VariantSummary(
+        name=variant.name,
+        component=variant.component,
+        providers=variant.providers,
+        device=variant.device,
+        precision=variant.precision,
+        optimization=variant.session.optimization,
+        requirements=variant.requirements,
+        placement=variant.placement.how,
+        nodes=len(variant.placement.nodes),
+        partitions=variant.placement.partitions,
+        share=variant.placement.share,
+        parity=variant.parity,
+        worst=worst_errors(seen) if seen is not None else (),
+        memory=variant.memory,
+        passes=variant.passes,
+        load_seconds=seen.load_seconds if seen is not None else None,
+        run_seconds=seen.run_seconds if seen is not None else {},
+        peak_memory_bytes=seen.peak_memory_bytes if seen is not None else None,
+    )
+
+
+def worst_errors(evidence: VariantEvidence) -> tuple[OutputError, ...]:
+    """Of each output, the worst of every measure over all comparisons."""
+    worst: dict[str, OutputError] = {}
+    for comparison in evidence.comparisons:
+        for error in comparison.outputs:
+            known = worst.get(error.output)
+            worst[error.output] = error if known is None else _worse(known, error)
+    return tuple(worst.values())
+
+
+def _worse(one: OutputError, other: OutputError) -> OutputError:
+    cosines = [each.cosine for each in (one, other) if each.cosine is not None]
+    return OutputError(
+        output=one.output,
+        max_abs=max(one.max_abs, other.max_abs),
+        max_rel=max(one.max_rel, other.max_rel),
+        cosine=min(cosines, default=None),
+        passed=one.passed and other.passed,
+        reason=one.reason or other.reason,
+    )

@@ -1,0 +1,152 @@
+"""Inputs and outputs of a model as files: `.npy`, `.npz`, and `.json` for what those cannot hold."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from aotc.contract.answers import RunOutput
+from aotc.contract.manifest import Fixture, Value
+from aotc.contract.parsing import nearest
+from aotc.engine import values
+from aotc.errors import AotcError
+
+_FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
+
+
+def read_inputs(words: Sequence[str], inputs: Sequence[Value]) -> dict[str, values.Data]:
+    """The inputs that `words` give, each `NAME=FILE` or an archive with inputs by name.
+
+    Of an archive only the model's inputs are read, so that it may hold labels too.
+    Raises AOTC-I001 (no such file) and I027 (a word, name or file that cannot be used).
+    """
+    names = [value.name for value in inputs]
+    found: dict[str, values.Data] = {}
+    for word in words:
+        # Names may hold '=' themselves: the longest that fits is meant.
+        name = max((n for n in names if word.startswith(f"{n}=")), key=len, default=None)
+        if name is not None:
+            given = {name: _read_value(Path(word[len(name) + 1 :]))}
+        elif word.endswith(".npz"):
+            given = _read_archive(Path(word), names)
+        else:
+            raise _unknown(word, names)
+        twice = sorted(found.keys() & given.keys())
+        if twice:
+            raise AotcError("AOTC-I027", f"input {twice[0]!r} is given twice", where=word)
+        found |= given
+    return found
+
+
+def _unknown(word: str, names: Sequence[str]) -> AotcError:
+    given, equals, _ = word.partition("=")
+    if not equals:
+        return AotcError("AOTC-I027", "the input has no usable form", expected=_FORM, found=word)
+    close = nearest(given, tuple(names))
+    return AotcError(
+        "AOTC-I027",
+        f"the model has no input {given!r}" + (f"; did you mean {close!r}?" if close else ""),
+        expected=", ".join(names),
+        found=given,
+    )
+
+
+def _read_value(path: Path) -> values.Data:
+    if not path.is_file():
+        raise AotcError("AOTC-I001", "no such input file", where=str(path))
+    return values.load(path, refusal="AOTC-I027")
+
+
+def _read_archive(path: Path, names: Sequence[str]) -> dict[str, values.Data]:
+    if not path.is_file():
+        raise AotcError("AOTC-I001", "no such input file", where=str(path))
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            held = tuple(archive.files)
+            given = {name: archive[name] for name in names if name in held}
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise AotcError(
+            "AOTC-I027", "the file is no .npz archive", where=str(path), found=str(error)
+        ) from None
+    if not given:
+        raise AotcError(
+            "AOTC-I027",
+            "the archive holds no input of the model",
+            where=str(path),
+            expected=", ".join(names),
+            found=", ".join(held),
+        )
+    return given
+
+
+def read_fixture(payload: Path, fixture: Fixture) -> dict[str, values.Data]:
+    """A fixture's inputs, from a payload that was verified; raises AOTC-G014."""
+    return {
+        tensor.name: values.load(payload / tensor.path, refusal="AOTC-G014")
+        for tensor in fixture.inputs
+    }
+
+
+def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str, Path]:
+    """Write each output to a file named after it in `folder`, which is made; raises AOTC-I026."""
+    written: dict[str, Path] = {}
+    taken: set[str] = set()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for index, (name, value) in enumerate(outputs.items()):
+            stem = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100] or "output"
+            stem = f"{stem}_{index}" if stem.lower() in taken else stem
+            taken.add(stem.lower())
+            written[name] = values.save(value, folder / stem)
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I026", "cannot write the outputs", where=str(folder), found=str(error.strerror)
+        ) from None
+    return written
+
+
+def describe_output(name: str, value: values.Data, file: Path | None = None) -> RunOutput:
+    """An output in words, with the least, mean and most of its finite numbers."""
+    least = mean = most = None
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.size:
+        numbers = value.astype(np.float64)
+        numbers = numbers[np.isfinite(numbers)]
+        if numbers.size:
+            least, mean, most = (float(f(numbers)) for f in (np.min, np.mean, np.max))
+    return RunOutput(
+        name=name,
+        value=values.describe(value),
+        least=least,
+        mean=mean,
+        most=most,
+        file=str(file) if file is not None else "",
+    )
+
+
+def resize(
+    fixture: Mapping[str, values.Data],
+    inputs: Sequence[Value],
+    sizes: Mapping[str, int],
+) -> dict[str, values.Data]:
+    """A fixture's inputs with the dims that `sizes` names at those sizes, values repeated.
+
+    Repeating keeps values that the model can take, such as token ids.  Raises AOTC-I027 where
+    an input is no tensor of known dims, or has nothing to repeat.
+    """
+    result = dict(fixture)
+    for value in inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            if not isinstance(dim, str) or dim not in sizes:
+                continue
+            array = result.get(value.name)
+            if not isinstance(array, np.ndarray) or array.shape[axis] == 0:
+                raise AotcError(
+                    "AOTC-I027", f"input {value.name!r} cannot be resized", where=f"dim {dim}"
+                )
+            take = np.arange(sizes[dim]) % array.shape[axis]
+            result[value.name] = np.take(array, take, axis=axis)
+    return result

@@ -1,0 +1,163 @@
+"""An artifact timed against the plain model: by turns, in one process, on the same inputs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from aotc.contract.answers import BenchAnswer, Timing
+from aotc.contract.manifest import SessionSpec
+from aotc.contract.parsing import nearest
+from aotc.engine import session, values
+from aotc.errors import AotcError
+from aotc.runtime import arrays
+from aotc.runtime.model import ReadyModel, load
+from aotc.runtime.store import default_root
+from aotc.runtime.telemetry import percentile
+
+
+def bench(
+    artifact: str | Path,
+    *,
+    against: str | Path | None = None,
+    runs: int = 50,
+    sizes: Mapping[str, int] | None = None,
+    trust: str | Path | None = None,
+    key: str | Path | None = None,
+    variant: str | None = None,
+    threads: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> BenchAnswer:
+    """Load times and latencies of an artifact, and of the model it was built from.
+
+    Each side is loaded twice and the second load counts, so that both find their files in the
+    page cache and the artifact its copy in the store.  The model gets ONNX Runtime's defaults
+    on the CPU.  Sides run by turns, and take turns in going first.  Inputs are the artifact's
+    fixture, with the dims in `sizes` repeated to those sizes.
+    Raises what `load` does, AOTC-I001 (no model), I012 (ONNX Runtime refuses it), and I027
+    (no fixture, or a dim that the artifact lacks).
+    """
+    say = progress or (lambda text: None)
+    if against is not None and not Path(against).is_file():
+        raise AotcError("AOTC-I001", "no such model file", where=str(against))
+    say("load the artifact")
+    load(artifact, trust=trust, key=key, variant=variant, threads=threads).close()
+    with load(artifact, trust=trust, key=key, variant=variant, threads=threads) as ready:
+        inputs, at = _inputs(ready, sizes or {})
+        started = time.perf_counter()
+        ready.run(inputs)
+        ready_first = time.perf_counter() - started
+        plain: Callable[[], object] | None = None
+        if against is not None:
+            say("load the model")
+            _open(Path(against), threads)
+            started = time.perf_counter()
+            opened = _open(Path(against), threads)
+            plain_load = time.perf_counter() - started
+            names = [output.name for output in ready.outputs]
+
+            def plain() -> object:
+                return session.run(opened, inputs, names, ortvalues=False)
+
+            started = time.perf_counter()
+            plain()
+            plain_first = time.perf_counter() - started
+        say(f"run {runs} times")
+        mine, theirs = _by_turns(lambda: ready.run(inputs), plain, runs)
+        report = ready.report
+    first = _timing("artifact", report.session_seconds, ready_first, mine)
+    answer: dict[str, float] = {}
+    timings = [first]
+    if plain is not None:
+        second = _timing("model", plain_load, plain_first, theirs)
+        timings.append(second)
+        whole = report.verify_seconds + report.session_seconds + report.warmup_seconds
+        answer = {
+            "load_ratio": first.load_seconds / second.load_seconds,
+            "first_ratio": (whole + first.first_seconds)
+            / (second.load_seconds + second.first_seconds),
+            "latency_ratio": first.median_seconds / second.median_seconds,
+        }
+    return BenchAnswer(
+        artifact=str(artifact),
+        variant=report.variant,
+        sizes=at,
+        runs=runs,
+        threads=threads,
+        load=report,
+        timings=tuple(timings),
+        **answer,
+    )
+
+
+def payload_of(ready: ReadyModel) -> Path:
+    """The verified, read-only payload in the user's store that a model was loaded from."""
+    return default_root() / f"sha256-{ready.report.artifact_id}" / "payload"
+
+
+def _inputs(
+    ready: ReadyModel, sizes: Mapping[str, int]
+) -> tuple[dict[str, values.Data], dict[str, int]]:
+    """The first fixture's inputs at `sizes`, and the sizes of all dims then."""
+    manifest = ready.manifest
+    if not manifest.fixtures:
+        raise AotcError(
+            "AOTC-I027",
+            "the artifact holds no fixture to time it with",
+            mend="Build it with a larger fixtures.max_bytes.",
+        )
+    fixture = manifest.fixtures[0]
+    known = tuple(manifest.domain.dims)
+    for name in sizes:
+        if name not in known:
+            close = nearest(name, known)
+            raise AotcError(
+                "AOTC-I027",
+                f"the artifact has no free dim {name!r}"
+                + (f"; did you mean {close!r}?" if close else ""),
+                expected=", ".join(known),
+                found=name,
+            )
+    given = arrays.read_fixture(payload_of(ready), fixture)
+    if not sizes:
+        return given, dict(fixture.sizes)
+    free = {name: size for name, size in fixture.sizes.items() if name in known}
+    at = manifest.domain.complete({**free, **sizes})
+    return arrays.resize(given, manifest.inputs, at), at
+
+
+def _open(path: Path, threads: int | None) -> session.ort.InferenceSession:
+    return session.create_session(
+        path,
+        SessionSpec(optimization="all"),
+        providers=("CPUExecutionProvider",),
+        threads=threads,
+        refusal="AOTC-I012",
+    )
+
+
+def _by_turns(
+    one: Callable[[], object], other: Callable[[], object] | None, runs: int
+) -> tuple[list[float], list[float]]:
+    """Seconds of each run of both, alternating which goes first."""
+    times: tuple[list[float], list[float]] = ([], [])
+    sides = [(0, one)] if other is None else [(0, one), (1, other)]
+    for turn in range(runs):
+        for index, run in sides if turn % 2 else reversed(sides):
+            started = time.perf_counter()
+            run()
+            times[index].append(time.perf_counter() - started)
+    return times
+
+
+def _timing(name: str, loaded: float, first: float, seconds: list[float]) -> Timing:
+    ordered = sorted(seconds)
+    return Timing(
+        name=name,
+        load_seconds=loaded,
+        first_seconds=first,
+        median_seconds=percentile(ordered, 0.5),
+        lower_seconds=percentile(ordered, 0.25),
+        upper_seconds=percentile(ordered, 0.75),
+    )
