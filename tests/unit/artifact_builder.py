@@ -226,6 +226,7 @@ def _variant(
         component=component,
         providers=CPU,
         model=model,
+        files=(model, f"{weights}/weights.bin"),
         weights=weights,
         session=SessionSpec(optimization="all"),
         placement=Placement(

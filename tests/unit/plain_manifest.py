@@ -26,6 +26,7 @@ def variant(name: str, *, exact: bool = False) -> Variant:
         component="model",
         providers=CPU,
         model="model/model.onnx",
+        files=("model/model.onnx",),
         session=SessionSpec(optimization="all"),
         placement=Placement(how="observed", nodes=(), share={}),
         memory=MemoryPlan(weights_bytes=0),

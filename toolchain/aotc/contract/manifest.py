@@ -20,7 +20,8 @@ Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}")]
 PayloadPath = Annotated[
     str, Pattern(r"(?!\.{1,2}(/|$))[^/\\\x00-\x1f]+(/(?!\.{1,2}(/|$))[^/\\\x00-\x1f]+)*")
 ]
-CHUNK_BYTES = 64 << 20
+# Two threads that hash 100 MB share it evenly only where chunks are small.
+CHUNK_BYTES = 16 << 20
 
 Kind = Literal["tensor", "sequence", "optional", "map", "sparse"]
 
@@ -34,7 +35,7 @@ class FileEntry:
     sha256: Sha256
     role: Literal["package", "model", "weights", "fixture"]
     chunks: Annotated[
-        tuple[Sha256, ...], "sha256 of each 64 MiB, for files larger than that; the last is shorter"
+        tuple[Sha256, ...], "sha256 of each 16 MiB, for files larger than that; the last is shorter"
     ] = ()
 
 

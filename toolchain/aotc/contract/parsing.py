@@ -264,9 +264,12 @@ def _check_notes(value: Any, notes: list[Any], path: str, problems: list[Problem
                 problems.append(Problem(path, f"{size} is less than {note.least:g}"))
             if note.most is not None and size > note.most:
                 problems.append(Problem(path, f"{size} is more than {note.most:g}"))
-        elif isinstance(note, Pattern) and isinstance(value, str):
-            if not re.fullmatch(note.regex, value):
-                problems.append(Problem(path, f"{value!r} does not match {note.regex}"))
+        elif (
+            isinstance(note, Pattern)
+            and isinstance(value, str)
+            and not re.fullmatch(note.regex, value)
+        ):
+            problems.append(Problem(path, f"{value!r} does not match {note.regex}"))
 
 
 def encode(value: Any, *, full: bool = False) -> Json:

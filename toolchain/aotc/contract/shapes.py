@@ -1,4 +1,4 @@
-"""Dims, their domains, and the relations between them: the shape language of profile and manifest."""
+"""Dims, their domains and relations: the shape language of profile and manifest."""
 
 from __future__ import annotations
 

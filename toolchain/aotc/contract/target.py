@@ -1,4 +1,4 @@
-"""Targets: a host, described. The same record is what `verification.host` probes. `aotc.target/1`."""
+"""Targets: a host, described. `verification.host` probes the same record. `aotc.target/1`."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ class Given:
 
     @classmethod
     def read(cls, item: Json, declared: Sequence[Value]) -> Given:
+        """From files, with sizes by the declared shapes; raises AOTC-I024 on another rank."""
         inputs = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
         sizes: dict[str, int] = {}
         for value in declared:
@@ -89,7 +90,7 @@ def _draw(dim: Dim, rng: np.random.Generator) -> int:
     if dim.min >= dim.max:
         return dim.min
     low, high = max(dim.min, 1), dim.max
-    size = int(round(float(np.exp(rng.uniform(np.log(low), np.log(high))))))
+    size = round(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
     return min(high, max(dim.min, size // dim.multiple_of * dim.multiple_of))
 
 

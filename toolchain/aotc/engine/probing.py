@@ -22,10 +22,10 @@ from typing import Literal, Protocol
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes import Dim, DimRange, Domain, Relation
 from aotc.engine.candidates import candidates
+from aotc.engine.gaps import without_gaps
+from aotc.engine.relations import Move, relations_of
 from aotc.errors import AotcError
 
-# Where in a range sizes are tried for gaps.
-_INNER = (0.07, 0.19, 0.31, 0.47, 0.58, 0.73, 0.91)
 _STEPS = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
 
 Stop = Literal["", "error", "size", "work", "bytes", "count", "time"]
@@ -41,9 +41,11 @@ class Trial:
 
 
 class Cost(Protocol):
-    """Estimates one run at given sizes: input bytes, activation bytes, floating-point operations."""
+    """Estimates what one run costs."""
 
-    def __call__(self, sizes: Mapping[str, int]) -> tuple[int, int, float]: ...
+    def __call__(self, sizes: Mapping[str, int]) -> tuple[int, int, float]:
+        """Input bytes, activation bytes and floating-point operations at `sizes`."""
+        ...
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class Prober:
         movable = [dim for dim in self.dims if dim not in fixed]
         search = movable if free or len(movable) > 1 else []
         moves = {dim: self._move(dim, base, search) for dim in search}
-        relations = self._relations(base, moves)
+        relations = relations_of(base, moves, self.stated)
         self._check_stated(relations)
         derived = {relation.dim for relation in relations}
         if free:
@@ -97,7 +99,7 @@ class Prober:
     def _points(
         self,
         base: Mapping[str, int],
-        moves: Mapping[str, _Move | None],
+        moves: Mapping[str, Move | None],
         relations: Sequence[Relation],
     ) -> list[dict[str, int]]:
         derived = {relation.dim for relation in relations}
@@ -143,64 +145,32 @@ class Prober:
         )
 
     # -- 2. moves
-    def _move(self, dim: str, base: Mapping[str, int], free: Sequence[str]) -> _Move | None:
+    def _move(self, dim: str, base: Mapping[str, int], free: Sequence[str]) -> Move | None:
         if self._run({**base, dim: base[dim] + 1}).ok:
-            return _Move((dim,), 1)
+            return Move((dim,), 1)
         others = [other for other in free if other != dim]
         for other in others:
             if self._run(_shift(base, (dim, other), 1)).ok:
-                return _Move((dim, other), 1)
+                return Move((dim, other), 1)
         if len(others) > 1 and self._run(_shift(base, (dim, *others), 1)).ok:
             together = [dim, *others]
             for other in others:
                 fewer = tuple(d for d in together if d != other)
                 if self._run(_shift(base, fewer, 1)).ok:
                     together.remove(other)
-            return _Move(tuple(together), 1)
+            return Move(tuple(together), 1)
         for step in _STEPS[1:]:
             if self._run(_shift(base, (dim,), step)).ok:
-                return _Move((dim,), step)
+                return Move((dim,), step)
             if dim not in self.leading:
                 for other in others:
                     if base[other] == base[dim] and self._run(_shift(base, (dim, other), step)).ok:
-                        return _Move((dim, other), step)
+                        return Move((dim, other), step)
         return None
-
-    # -- 3. relations
-    def _relations(
-        self, base: Mapping[str, int], moves: Mapping[str, _Move | None]
-    ) -> tuple[Relation, ...]:
-        bound = {d: m for d, m in moves.items() if m is not None and len(m.dims) > 1}
-        derived: list[str] = []
-        while True:
-            open_ = [
-                d
-                for d, m in bound.items()
-                if d not in derived and not set(m.dims[1:]) & set(derived)
-            ]
-            if not open_:
-                break
-            counts = {
-                d: sum(d in bound[o].dims[1:] for o in open_)
-                for o in open_
-                for d in bound[o].dims[1:]
-            }
-            # The dim that most others need follows from them; a stated one stays in the box.
-            rank = {d: (count, d not in self.stated) for d, count in counts.items()}
-            most = max(rank.values())
-            derived.append([d for d in moves if rank.get(d) == most][-1])
-        result = []
-        for dim in derived:
-            terms = tuple(
-                d for d, m in bound.items() if d != dim and d not in derived and dim in m.dims
-            )
-            constant = base[dim] - sum(base[term] for term in terms)
-            result.append(Relation(dim=dim, terms=terms, constant=constant))
-        return tuple(relation for relation in result if relation.terms)
 
     # -- 4. bounds
     def _bounds(
-        self, dim: str, base: Mapping[str, int], move: _Move | None, relations: Sequence[Relation]
+        self, dim: str, base: Mapping[str, int], move: Move | None, relations: Sequence[Relation]
     ) -> Dim:
         if move is None:
             size = base[dim]
@@ -222,7 +192,7 @@ class Prober:
         high, stop = self._highest(dim, base, step, relations, works)
         grid = step if low % step == 0 and high % step == 0 else 1
         if grid == 1:
-            low, high, grid = _without_gaps(low, high, works)
+            low, high, grid = without_gaps(low, high, works)
         return Dim(
             min=low,
             max=high,
@@ -356,14 +326,6 @@ class Prober:
         return "work" if flops > self.limits.max_flops else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
-    """Dims that move together by multiples of `step`; the first is the one asked about."""
-
-    dims: tuple[str, ...]
-    step: int
-
-
 def _shift(base: Mapping[str, int], dims: Sequence[str], step: int) -> dict[str, int]:
     return {**base, **{dim: base[dim] + step for dim in dims}}
 
@@ -372,24 +334,6 @@ def _follow(sizes: dict[str, int], relations: Sequence[Relation]) -> dict[str, i
     for relation in relations:
         sizes[relation.dim] = relation.value(sizes)
     return sizes
-
-
-def _without_gaps(low: int, high: int, works: Callable[[int], bool]) -> tuple[int, int, int]:
-    """Bounds and grid on which sizes drawn from the range run; the range as it is, if none fail.
-
-    Pooling that rounds down and up again leaves gaps: bounds run, and most sizes between do not.
-    """
-    for grid in (1, 2, 4, 8, 16, 32, 64):
-        first, last = -(-low // grid) * grid if low else 0, high // grid * grid
-        inner = {int(low + (high - low) * share) // grid * grid for share in _INNER}
-        inner = {size for size in inner if first < size < last}
-        if grid > 1:
-            first = first or grid
-            if not inner or not (works(first) and works(last)):
-                continue
-        if all(works(size) for size in sorted(inner)):
-            return first, last, grid
-    return low, high, 1
 
 
 def _stated(spec: DimRange) -> Dim:

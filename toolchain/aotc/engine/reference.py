@@ -1,7 +1,7 @@
 """The reference: the original model on the CPU execution provider, optimizations off, one thread.
 
 One sandboxed process finds the domain and computes the golden outputs, so that a large model is
-read once.  A run that crashes or hangs ends the process, and the caller finds its sizes in `TRYING`.
+read once.  A run that crashes or hangs ends the process; the caller finds its sizes in `TRYING`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ _RULES: tuple[tuple[str, str, str], ...] = (
     (r"is under development and support for this is limited|only \*guarantees\* support for models",
      "AOTC-I008", "the opset is newer than ONNX Runtime supports"),
     (r"is not a registered function/op|No Op registered for|NOT_IMPLEMENTED|Could not find an "
-     r"implementation for|NotImplemented|Failed to find kernel|No opset registered|No opset import for domain",
+     r"implementation for|NotImplemented|Failed to find kernel|No opset registered|"
+     r"No opset import for domain",
      "AOTC-I009", "ONNX Runtime has no such operator or kernel"),
     (r"bad_alloc|Failed to allocate memory|bad allocation|out of memory", "AOTC-I015",
      "ONNX Runtime could not allocate memory"),
@@ -24,7 +25,7 @@ _RULES: tuple[tuple[str, str, str], ...] = (
 
 
 def rejection(error: Exception, otherwise: str, what: str, *, where: str = "") -> AotcError:
-    """The refusal that an exception of ONNX Runtime means; `otherwise` is the code of last resort."""
+    """The refusal that an exception of ONNX Runtime means; `otherwise` is the last resort."""
     text = str(error)
     for pattern, code, phrase in _RULES:
         if re.search(pattern, text):

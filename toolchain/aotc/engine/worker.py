@@ -8,6 +8,7 @@ arrays travel as files beside them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -83,10 +84,8 @@ def run_job(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

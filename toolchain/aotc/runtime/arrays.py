@@ -1,4 +1,4 @@
-"""Inputs and outputs of a model as files: `.npy`, `.npz`, and `.json` for what those cannot hold."""
+"""Inputs and outputs of a model as files: `.npy`, `.npz`, `.json` for what those cannot hold."""
 
 from __future__ import annotations
 

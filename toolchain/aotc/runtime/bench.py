@@ -5,16 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aotc.contract.answers import BenchAnswer, Timing
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.parsing import nearest
 from aotc.engine import session, values
+from aotc.engine.ortvalue import needs_ortvalues
 from aotc.errors import AotcError
 from aotc.runtime import arrays
 from aotc.runtime.model import ReadyModel, load
 from aotc.runtime.store import default_root
 from aotc.runtime.telemetry import percentile
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 
 def bench(
@@ -56,9 +61,10 @@ def bench(
             opened = _open(Path(against), threads)
             plain_load = time.perf_counter() - started
             names = [output.name for output in ready.outputs]
+            ortvalues = needs_ortvalues(opened)
 
             def plain() -> object:
-                return session.run(opened, inputs, names, ortvalues=False)
+                return session.run(opened, inputs, names, ortvalues=ortvalues)
 
             started = time.perf_counter()
             plain()
@@ -67,18 +73,15 @@ def bench(
         mine, theirs = _by_turns(lambda: ready.run(inputs), plain, runs)
         report = ready.report
     first = _timing("artifact", report.session_seconds, ready_first, mine)
-    answer: dict[str, float] = {}
+    load_ratio = first_ratio = latency_ratio = None
     timings = [first]
     if plain is not None:
         second = _timing("model", plain_load, plain_first, theirs)
         timings.append(second)
         whole = report.verify_seconds + report.session_seconds + report.warmup_seconds
-        answer = {
-            "load_ratio": first.load_seconds / second.load_seconds,
-            "first_ratio": (whole + first.first_seconds)
-            / (second.load_seconds + second.first_seconds),
-            "latency_ratio": first.median_seconds / second.median_seconds,
-        }
+        load_ratio = first.load_seconds / second.load_seconds
+        first_ratio = (whole + ready_first) / (plain_load + plain_first)
+        latency_ratio = first.median_seconds / second.median_seconds
     return BenchAnswer(
         artifact=str(artifact),
         variant=report.variant,
@@ -87,7 +90,9 @@ def bench(
         threads=threads,
         load=report,
         timings=tuple(timings),
-        **answer,
+        load_ratio=load_ratio,
+        first_ratio=first_ratio,
+        latency_ratio=latency_ratio,
     )
 
 
@@ -127,7 +132,7 @@ def _inputs(
     return arrays.resize(given, manifest.inputs, at), at
 
 
-def _open(path: Path, threads: int | None) -> session.ort.InferenceSession:
+def _open(path: Path, threads: int | None) -> ort.InferenceSession:
     return session.create_session(
         path,
         SessionSpec(optimization="all"),

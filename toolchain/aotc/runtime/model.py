@@ -13,6 +13,7 @@ from aotc.contract.manifest import Fixture, Manifest, Value, Variant
 from aotc.contract.parsing import nearest
 from aotc.contract.profile import ParitySpec
 from aotc.contract.report import LoadReport
+from aotc.contract.target import Target
 from aotc.engine import placement, session, values
 from aotc.engine.ortvalue import needs_ortvalues
 from aotc.engine.parity import compare
@@ -22,6 +23,7 @@ from aotc.runtime.routing import choose
 from aotc.runtime.store import Store
 from aotc.runtime.telemetry import Telemetry
 from aotc.signing.keys import resolve_trust
+from aotc.verification.compatibility import judge
 from aotc.verification.gate import check_compatibility
 from aotc.verification.host import probe
 
@@ -143,10 +145,14 @@ def load(
     # The import is no part of the load times.
     session.import_onnxruntime()
     # 1.
-    stored = Store(store).install(Path(path), resolve_trust(trust, key))
+    stored = Store(store).install(
+        Path(path),
+        resolve_trust(trust, key),
+        reads=lambda promised: _files_read(promised, variant),
+    )
     manifest = stored.authentic.manifest
     # 2.
-    host = probe(gpus=any(each.device != "cpu" for each in manifest.variants))
+    host = _host(manifest)
     compatible = check_compatibility(stored.authentic, host)
     chosen = choose(manifest, compatible.variants, variant)
     # 3.
@@ -198,6 +204,20 @@ def open_variant(
         threads=threads,
         record_placement=True,
     )
+
+
+def _host(manifest: Manifest) -> Target:
+    return probe(gpus=any(each.device != "cpu" for each in manifest.variants))
+
+
+def _files_read(manifest: Manifest, wanted: str | None) -> frozenset[str]:
+    """Payload files that loading on this host reads; none where no variant runs."""
+    try:
+        chosen = choose(manifest, judge(manifest, _host(manifest)).variants, wanted)
+    except AotcError:
+        return frozenset()
+    tensors = (each for f in manifest.fixtures for each in (*f.inputs, *f.outputs))
+    return frozenset((*chosen.files, *(tensor.path for tensor in tensors)))
 
 
 def check_placement(opened: ort.InferenceSession, variant: Variant) -> None:

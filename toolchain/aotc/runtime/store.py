@@ -16,10 +16,11 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotc.contract.manifest import Manifest
 from aotc.contract.parsing import MAX_JSON_BYTES
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
@@ -49,9 +50,17 @@ class Store:
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = Path(root) if root is not None else default_root()
 
-    def install(self, path: str | Path, keys: Iterable[TrustedKey]) -> StoredArtifact:
+    def install(
+        self,
+        path: str | Path,
+        keys: Iterable[TrustedKey],
+        *,
+        reads: Callable[[Manifest], Collection[str]] | None = None,
+    ) -> StoredArtifact:
         """Verify the artifact at `path` into the store, or verify the store's copy of it again.
 
+        `reads` says which payload files of a copy the caller will read; then the digests of those
+        alone are checked again, and the caller must read no others.
         The copy is found by the digest of the source's aotc.json; then signatures are read from
         the source, and the payload from the store only.  A damaged copy is replaced from the
         source.
@@ -65,7 +74,7 @@ class Store:
             damage: AotcError | None = None
             if entry.is_dir():
                 try:
-                    return _stored(entry, _authenticate_entry(entry, source, trust), started)
+                    return _stored(entry, _authenticate_entry(entry, source, trust, reads), started)
                 except AotcError as error:
                     if not _is_damage(error):
                         raise
@@ -183,10 +192,13 @@ def _is_damage(error: AotcError) -> bool:
 
 
 def _authenticate_entry(
-    entry: Path, source: Container, trust: tuple[TrustedKey, ...]
+    entry: Path,
+    source: Container,
+    trust: tuple[TrustedKey, ...],
+    reads: Callable[[Manifest], Collection[str]] | None,
 ) -> AuthenticArtifact:
     with Container(entry) as stored:
-        return authenticate(stored, trust, attestations=source)
+        return authenticate(stored, trust, attestations=source, reads=reads)
 
 
 def _stored(

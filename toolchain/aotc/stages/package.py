@@ -7,7 +7,6 @@ nothing half-written.
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from aotc.contract.manifest import (
     Toolchain,
     Variant,
 )
+from aotc.contract.ort_package import session_options
 from aotc.contract.parsing import Json, encode
 from aotc.contract.target import Libc
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION, release
@@ -34,15 +34,6 @@ from aotc.errors import AotcError
 from aotc.stages.types import AnalyzedModel, Artifact, BuildOptions, ProvenModel, ReferenceRun
 
 _BLOCK = 4 << 20
-_LEVEL_KEY = "session.graph_optimization_level"
-_LEVELS = {
-    "disable": "disable_all",
-    "basic": "enable_basic",
-    "extended": "enable_extended",
-    "layout": "enable_layout",
-    "all": "enable_all",
-}
-_ASSET_KEY = "session.model_external_initializers_file_folder_path"
 
 
 def package(
@@ -249,11 +240,10 @@ def _ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
     """ORT's own manifest: a component for each of our variants, so that only we route by ISA."""
     components: dict[str, Json] = {}
     for variant in variants:
-        settings = {_LEVEL_KEY: _LEVELS[variant.session.optimization], **variant.session.config}
-        if variant.weights:
-            uri = variant.weights.rpartition("/")[2].replace("sha256-", "sha256:")
-            settings[_ASSET_KEY] = uri
-        ort: dict[str, Json] = {"model_file": "model.onnx", "session_options": settings}
+        ort: dict[str, Json] = {
+            "model_file": "model.onnx",
+            "session_options": session_options(variant),
+        }
         components[variant.component] = {
             "variants": {
                 variant.name: {
@@ -320,8 +310,8 @@ def publish(folder: Path, output: Path, force: bool) -> None:
         if not force:
             raise AotcError("AOTC-I017", "the output exists", where=str(output))
         old = folder.with_name(folder.name + ".old")
-        os.rename(output, old)
-        os.rename(folder, output)
+        output.rename(old)
+        folder.rename(output)
         shutil.rmtree(old)
         return
-    os.rename(folder, output)
+    folder.rename(output)

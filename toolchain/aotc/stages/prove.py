@@ -94,8 +94,8 @@ def _refuse_breaches(comparisons: tuple[Comparison, ...], where: str, tolerance:
                         "AOTC-N001",
                         f"output {error.output!r} differs at {sizes}",
                         where=f"{where}, fixture {comparison.fixture}",
-                        expected=f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * max|reference|"
-                        f", cosine >= {tolerance.min_cosine:g}",
+                        expected=f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * "
+                        f"max|reference|, cosine >= {tolerance.min_cosine:g}",
                         found=error.reason
                         or f"max absolute {error.max_abs:.3g}, max relative {error.max_rel:.3g}, "
                         f"cosine {'-' if error.cosine is None else format(error.cosine, '.6f')}",

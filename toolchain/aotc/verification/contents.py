@@ -45,6 +45,9 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
     aotc = digests.get("aotc.json")
     if state.digests is not None and aotc is not None and aotc == state.artifact_id:
         _decode(state)
+    if state.reads is not None and state.manifest is not None:
+        read = state.reads(state.manifest)
+        wanted = [path for path in wanted if path in read]
     entries = {entry.path: entry for entry in state.manifest.files} if state.manifest else {}
     files = []
     for path in wanted:

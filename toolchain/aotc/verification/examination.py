@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from aotc.contract.manifest import Finding, Manifest
@@ -24,6 +24,7 @@ class Examination:
 
     container: Container
     trust: tuple[TrustedKey, ...]
+    reads: Callable[[Manifest], Collection[str]] | None = None
     listing: Listing = field(default_factory=lambda: Listing({}, frozenset(), ()))
     bundles: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, bytes] = field(default_factory=dict)

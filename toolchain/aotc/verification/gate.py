@@ -18,7 +18,7 @@ hold.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -82,14 +82,18 @@ def authenticate(
     *,
     sink: Sink | None = None,
     attestations: Container | None = None,
+    reads: Callable[[Manifest], Collection[str]] | None = None,
 ) -> AuthenticArtifact:
     """Steps 1 to 6, for loading: each failed step ends it.
+
+    `reads` says which payload files the caller will read, once the manifest is vouched for: of the
+    others only the presence is checked, and the caller must not read them.
 
     With `sink`, what is verified is copied there from the same reads.  With `attestations`,
     the signatures are read from there, for a payload that is held elsewhere.
     Raises the first refusal (G001 to G014, I001), the others of that step in `also`.
     """
-    state = Examination(container, tuple(trust))
+    state = Examination(container, tuple(trust), reads=reads)
     _examine(state, attestations or container, sink=sink, full=False, collect=False)
     if state.refusals:
         first, *others = state.refusals

@@ -1,1 +1,25 @@
-"""Commands, one a file."""
+"""Commands, one a file and one row here; the row's help is shown without importing the command."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aotc.registry import Registry
+
+_ROWS: Final = (
+    ("build", "build", "Build a signed artifact from an ONNX model, and prove it."),
+    ("verify", "verify", "Check an artifact's signature, digests and fit to a host."),
+    ("inspect", "inspect", "Show what an artifact or a model says of itself, unverified."),
+    ("run", "run", "Load an artifact and run it on files, or on its fixtures."),
+    ("bench", "bench", "Time an artifact, against the plain model if one is given."),
+    ("profile", "profile", "List, show and check build profiles."),
+    ("target", "target", "List and show targets; describe this host."),
+    ("keygen", "keygen", "Make a signing key."),
+    ("explain", "explain", "Explain a reason code."),
+    ("doctor", "doctor", "Check this installation and this host."),
+)
+
+COMMANDS: Final = Registry(
+    "command", tuple((name, f"aotc.cli.commands.{module}:app") for name, module, _ in _ROWS)
+)
+HELP: Final = {name: text for name, _, text in _ROWS}

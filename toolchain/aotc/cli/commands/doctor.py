@@ -1,0 +1,173 @@
+"""`aotc doctor`: whether this installation and this host can do what the commands need."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from aotc.cli.commands.base import JsonOption, new_app
+from aotc.contract.answers import DoctorAnswer, DoctorCheck
+from aotc.contract.target import Target
+from aotc.contract.versions import VERSION
+from aotc.errors import EXIT_NO, EXIT_YES, AotcError
+
+app = new_app()
+
+_BASE = ("typer", "rich", "cryptography", "PyYAML", "rfc8785")
+_CPU = ("onnx", "numpy")
+_RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
+
+
+@app.command()
+def doctor(json: JsonOption = False) -> int:
+    """Check versions, packages that conflict, keys and folders; exit status 1 where one is bad."""
+    from aotc.verification.host import probe
+
+    host = probe()
+    checks = (
+        DoctorCheck(name="aotc", status="ok", found=f"{VERSION} in {Path(__file__).parents[2]}"),
+        _python(),
+        *(_package(name, "bad", f"pip install {name}") for name in _BASE),
+        *(_package(name, "note", "pip install 'aotc[cpu]' to build and run") for name in _CPU),
+        _runtime(),
+        _platform(host),
+        _development_key(),
+        _signing_key(),
+        _store(),
+        _temporary(),
+    )
+    healthy = all(check.status != "bad" for check in checks)
+    answer = DoctorAnswer(healthy=healthy, checks=checks, host=host)
+    if json:
+        from aotc.cli.document import write_document
+
+        write_document(answer)
+    else:
+        from aotc.cli.measurements import doctor_view
+        from aotc.cli.render import show
+
+        show(doctor_view(answer))
+    return EXIT_YES if healthy else EXIT_NO
+
+
+def _python() -> DoctorCheck:
+    good = sys.version_info >= (3, 11)
+    return DoctorCheck(
+        name="Python",
+        status="ok" if good else "bad",
+        found=f"{platform.python_version()} at {sys.executable}",
+        mend="" if good else "Use Python 3.11 or newer.",
+    )
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _package(name: str, missing: str, mend: str) -> DoctorCheck:
+    version = _version(name)
+    if version is not None:
+        return DoctorCheck(name=name, status="ok", found=version)
+    return DoctorCheck(
+        name=name, status="bad" if missing == "bad" else "note", found="not installed", mend=mend
+    )
+
+
+def _runtime() -> DoctorCheck:
+    found = {name: version for name in _RUNTIMES if (version := _version(name)) is not None}
+    text = ", ".join(f"{name} {version}" for name, version in found.items())
+    if len(found) > 1:
+        # The catalogue's words, as the first import says them too.
+        error = AotcError("AOTC-I020", "both are installed")
+        return DoctorCheck(
+            name="ONNX Runtime", status="bad", found=f"{error.code} {text}", mend=error.mend
+        )
+    if not found:
+        mend = "pip install 'aotc[cpu]' to build and run"
+        return DoctorCheck(name="ONNX Runtime", status="note", found="not installed", mend=mend)
+    return DoctorCheck(name="ONNX Runtime", status="ok", found=text)
+
+
+def _platform(host: Target) -> DoctorCheck:
+    libc = f", {host.libc.name} {host.libc.version or ''}".rstrip() if host.libc else ""
+    gpus = f", {', '.join(gpu.name for gpu in host.gpus)}" if host.gpus else ""
+    builds = host.os == "linux" and host.architecture in ("x86_64", "aarch64")
+    return DoctorCheck(
+        name="host",
+        status="ok" if builds else "note",
+        found=f"{host.os} {host.architecture}{libc}{gpus}",
+        mend="" if builds else "Build and run on Linux, x86-64 or arm64; verifying works here.",
+    )
+
+
+def _development_key() -> DoctorCheck:
+    from aotc.signing import keys
+
+    try:
+        trusted = keys.default_trust()
+    except AotcError as error:
+        return DoctorCheck(
+            name="development key", status="bad", found=error.line(), mend=error.mend
+        )
+    if not trusted:
+        found = "none yet; the first build makes it"
+        return DoctorCheck(name="development key", status="note", found=found)
+    return DoctorCheck(name="development key", status="ok", found=keys.key_id(trusted[0].pem))
+
+
+def _signing_key() -> DoctorCheck:
+    from aotc.signing import keys
+
+    stated = os.environ.get("AOTC_SIGNING_KEY")
+    if not stated:
+        return DoctorCheck(name="AOTC_SIGNING_KEY", status="note", found="not set")
+    try:
+        found = keys.load_private(Path(stated)).key_id
+    except AotcError as error:
+        return DoctorCheck(
+            name="AOTC_SIGNING_KEY", status="bad", found=error.line(), mend=error.mend
+        )
+    mode = Path(stated).stat().st_mode
+    if os.name == "posix" and mode & 0o077:
+        return DoctorCheck(
+            name="AOTC_SIGNING_KEY",
+            status="bad",
+            found=f"{found}; others can read it, mode {mode & 0o777:04o}",
+            mend=f"chmod 600 {stated}",
+        )
+    return DoctorCheck(name="AOTC_SIGNING_KEY", status="ok", found=found)
+
+
+def _store() -> DoctorCheck:
+    stated = os.environ.get("AOTC_STORE", "")
+    from aotc.runtime.store import default_root
+
+    try:
+        root = default_root()
+    except AotcError as error:
+        return DoctorCheck(name="store", status="bad", found=error.line(), mend=error.mend)
+    mend = "Point AOTC_STORE at a folder of yours." if not stated else "Make it writable."
+    return _writable("store", root, mend)
+
+
+def _temporary() -> DoctorCheck:
+    import tempfile
+
+    return _writable("temporary files", Path(tempfile.gettempdir()), "Point TMPDIR elsewhere.")
+
+
+def _writable(name: str, folder: Path, mend: str) -> DoctorCheck:
+    """Whether the folder, or the nearest one above it that exists, may be written."""
+    import shutil
+
+    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        return DoctorCheck(name=name, status="bad", found=f"{folder} may not be written", mend=mend)
+    free = shutil.disk_usage(there).free
+    return DoctorCheck(name=name, status="ok", found=f"{folder}, {free / 1e9:.1f} GB free")

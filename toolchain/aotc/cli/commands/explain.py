@@ -1,0 +1,53 @@
+"""`aotc explain`: what a reason code means, and how to mend it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from aotc.cli.commands.base import JsonOption, new_app
+from aotc.contract.answers import ExplainAnswer, Explanation
+from aotc.errors import EXIT_YES, AotcError
+
+app = new_app()
+
+
+@app.command()
+def explain(
+    code: Annotated[
+        str | None, typer.Argument(metavar="CODE", help="Such as AOTC-G005, or G005.")
+    ] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="List every code.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Explain a reason code: what it means, and how to mend it."""
+    from aotc.inspection import explanation
+
+    if (code is None) != list_all:
+        raise AotcError("AOTC-I027", "give a code, or --list", mend="See 'aotc explain --help'.")
+    reasons = explanation.explain_all() if code is None else (explanation.explain(code),)
+    if json:
+        from aotc.cli.document import write_document
+
+        write_document(ExplainAnswer(reasons=reasons))
+    elif list_all:
+        sys.stdout.writelines(f"{each.code}  {each.title}\n" for each in reasons)
+    else:
+        sys.stdout.write(_text(reasons[0]))
+    return EXIT_YES
+
+
+def _text(each: Explanation) -> str:
+    import textwrap
+
+    kind = (
+        "a finding: it is reported, and refuses nothing"
+        if each.exit_status == 0
+        else f"exit status {each.exit_status}"
+    )
+    paragraphs = [f"{each.code}: {each.title}", f"({kind})", each.explain]
+    paragraphs += each.detail.split("\n\n") if each.detail else []
+    paragraphs.append(f"Mend: {each.mend}")
+    return "\n\n".join(textwrap.fill(" ".join(text.split()), 96) for text in paragraphs) + "\n"

@@ -1,0 +1,46 @@
+"""`aotc keygen`: a new P-256 signing key."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aotc.cli.commands.base import JsonOption, new_app
+from aotc.contract.answers import KeygenAnswer
+from aotc.errors import EXIT_YES
+
+app = new_app()
+
+
+@app.command()
+def keygen(
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="NAME.pem", help="Private key to write.", show_default=False
+        ),
+    ],
+    json: JsonOption = False,
+) -> int:
+    """Write NAME.pem (private, mode 0600) and NAME.pub (public); neither is ever overwritten."""
+    from aotc.signing import keys
+
+    private, public = keys.generate(output)
+    answer = KeygenAnswer(
+        private_key=str(private),
+        public_key=str(public),
+        key_id=keys.key_id(public.read_text("ascii")),
+    )
+    if json:
+        from aotc.cli.document import write_document
+
+        write_document(answer)
+    else:
+        sys.stdout.write(
+            f"private key  {answer.private_key}\npublic key   {answer.public_key}\n"
+            f"key id       {answer.key_id}\n"
+        )
+    return EXIT_YES

@@ -1,0 +1,64 @@
+"""`aotc target`: the built-in targets, and this host as one."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from aotc.cli.commands.base import JsonOption, new_app
+from aotc.contract.answers import ListAnswer
+from aotc.contract.documents import builtin_targets, load_target
+from aotc.contract.target import Target
+from aotc.errors import EXIT_YES
+
+app = new_app("List and show targets; describe this host.")
+
+
+@app.command("list")
+def list_targets(json: JsonOption = False) -> int:
+    """List the built-in targets."""
+    items = {"host": "this machine, probed"}
+    items |= {name: load_target(name).description for name in builtin_targets()}
+    if json:
+        from aotc.cli.document import write_document
+
+        write_document(ListAnswer(kind="target", items=items))
+    else:
+        width = max(len(name) for name in items)
+        sys.stdout.writelines(f"{name:<{width}}  {text}\n" for name, text in items.items())
+    return EXIT_YES
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", show_default=False)],
+    json: JsonOption = False,
+) -> int:
+    """Show a target as YAML; 'host' is this machine."""
+    return _write(_host() if name == "host" else load_target(name), json)
+
+
+@app.command()
+def probe(json: JsonOption = False) -> int:
+    """Describe this machine as YAML, which --target takes when it is saved to a file."""
+    return _write(_host(), json)
+
+
+def _host() -> Target:
+    from aotc.verification.host import probe as probe_host
+
+    return probe_host()
+
+
+def _write(target: Target, json: bool) -> int:
+    if json:
+        from aotc.cli.document import write_document
+
+        write_document(target)
+    else:
+        from aotc.cli.yaml_text import yaml_text
+
+        sys.stdout.write(yaml_text(target))
+    return EXIT_YES

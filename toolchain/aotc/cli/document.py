@@ -1,0 +1,14 @@
+"""The one JSON document that a command prints with `--json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from aotc.contract.parsing import encode
+
+
+def write_document(answer: Any) -> None:
+    """Write a record to standard output, every field in it, in ASCII."""
+    sys.stdout.write(json.dumps(encode(answer, full=True), indent=2, allow_nan=False) + "\n")

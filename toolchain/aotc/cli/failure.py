@@ -1,0 +1,65 @@
+"""How a refusal is told: in plain text on standard error, or as a JSON document."""
+
+from __future__ import annotations
+
+from aotc.contract.answers import ErrorAnswer
+from aotc.contract.report import Refusal
+from aotc.errors import AotcError
+
+_LABELS = ("what", "where", "expected", "found", "mend")
+
+
+def printable(text: str) -> str:
+    """`text` with what could steer a terminal written out, as names and messages may be foreign."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each
+        if each.isprintable() or each == "\n"
+        else each.encode("unicode_escape").decode("ascii")
+        for each in text
+    )
+
+
+def error_lines(error: AotcError) -> list[str]:
+    """The error and every further one in `also`, as lines."""
+    lines = [f"error: {error.code} {error.title}"]
+    for label in _LABELS:
+        text = getattr(error, label)
+        if text:
+            first, *more = (printable(line) for line in text.rstrip().splitlines())
+            lines.append(f"  {label + ':':<10}{first}")
+            lines += [f"  {'':<10}{line}" for line in more]
+    others = list(_flat(error.also))
+    if others:
+        lines.append(f"and {len(others)} more:")
+    for each in others:
+        lines.append(f"  {printable(each.line())}")
+        if each.mend not in (error.mend, ""):
+            lines.append(f"    mend: {printable(each.mend)}")
+    return lines
+
+
+def error_answer(error: AotcError) -> ErrorAnswer:
+    """The error and every further one, as a document."""
+    return ErrorAnswer(
+        exit_status=error.exit_status,
+        errors=tuple(
+            Refusal(
+                code=each.code,
+                what=each.what,
+                where=each.where,
+                expected=each.expected,
+                found=each.found,
+                mend=each.mend,
+            )
+            for each in _flat((error,))
+        ),
+    )
+
+
+def _flat(errors: tuple[AotcError, ...]) -> list[AotcError]:
+    found: list[AotcError] = []
+    for error in errors:
+        found += [error, *_flat(error.also)]
+    return found

@@ -1,0 +1,88 @@
+"""What run, bench and doctor show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import count, duration, facts, heading, section, short
+from aotc.contract.answers import BenchAnswer, DoctorAnswer, RunAnswer, RunOutput
+from aotc.contract.report import LoadReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def run_view(answer: RunAnswer) -> list[RenderableType]:
+    """Outputs of every run."""
+    parts = [heading(answer.artifact, f"loaded, {answer.load.verdict}"), facts(_load(answer.load))]
+    for case in answer.runs:
+        rows = [_output(each) for each in case.outputs]
+        title = f"{case.name} ({duration(case.seconds)})"
+        parts.append(section(title, ("output", "least", "mean", "most", "file"), rows))
+    return parts
+
+
+def _output(each: RunOutput) -> tuple[str, ...]:
+    figures = (
+        "-" if number is None else f"{number:.6g}" for number in (each.least, each.mean, each.most)
+    )
+    return (each.name, each.value, *figures, each.file or "-")
+
+
+def _load(report: LoadReport) -> list[tuple[str, str]]:
+    held = "the store held it" if report.from_store else "copied into the store"
+    warmed = (
+        f"{duration(report.warmup_seconds)}, {count(report.fixtures, 'fixture')} ran and matched"
+        if report.fixtures
+        else "none: no fixture ran"
+    )
+    return [
+        ("artifact", short(report.artifact_id)),
+        ("variant", report.variant),
+        ("verified", f"{duration(report.verify_seconds)}, {held}"),
+        ("session", duration(report.session_seconds)),
+        ("warm-up", warmed),
+    ]
+
+
+def bench_view(answer: BenchAnswer) -> list[RenderableType]:
+    """Times of both sides, and their ratios."""
+    sizes = ", ".join(f"{name}={size}" for name, size in answer.sizes.items())
+    rows = [
+        (
+            each.name,
+            duration(each.load_seconds),
+            duration(each.first_seconds),
+            duration(each.median_seconds),
+            f"{duration(each.lower_seconds)} to {duration(each.upper_seconds)}",
+        )
+        for each in answer.timings
+    ]
+    parts = [
+        heading(answer.artifact, f"{count(answer.runs, 'run')} of each side, by turns"),
+        facts([*_load(answer.load), ("sizes", sizes)]),
+        section("times", ("session", "first run", "median run", "quartiles"), rows),
+    ]
+    ratios = (
+        ("session", answer.load_ratio),
+        ("to the first answer, verified", answer.first_ratio),
+        ("median run", answer.latency_ratio),
+    )
+    stated = [(name, f"{ratio:.2f}") for name, ratio in ratios if ratio is not None]
+    if stated:
+        parts.append(section("artifact / model", ("",), stated))
+    return parts
+
+
+def doctor_view(answer: DoctorAnswer) -> list[RenderableType]:
+    """Every check, what is bad first to be seen in the heading."""
+    bad = sum(each.status == "bad" for each in answer.checks)
+    status = "healthy" if answer.healthy else f"{count(bad, 'problem')} to mend"
+    rows = [
+        (each.name, each.status, each.found + (f"\n{each.mend}" if each.mend else ""))
+        for each in answer.checks
+    ]
+    return [
+        heading("aotc doctor", status, "green" if answer.healthy else "red"),
+        section("checks", ("", ""), rows),
+    ]

@@ -1,0 +1,35 @@
+"""The stage that is under way, on standard error, and only where that is a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def stages(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
+    """A function that is told each stage's name as it begins; None where none would be shown."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as shown:
+        task: TaskID | None = None
+        name, since = "", time.monotonic()
+
+        def begin(stage: str) -> None:
+            nonlocal task, name, since
+            now = time.monotonic()
+            if task is not None:
+                shown.remove_task(task)
+                console.print(f"  {name}  {now - since:.1f} s")
+            name, since = stage, now
+            task = shown.add_task(stage, total=None)
+
+        yield begin

@@ -1,0 +1,352 @@
+"""What inspect, verify and build show: the answer at a glance, then the tables behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import (
+    count,
+    duration,
+    facts,
+    heading,
+    provider,
+    section,
+    short,
+    size,
+)
+from aotc.contract.manifest import Capture, Finding, Parity, Requirements, Value
+from aotc.contract.report import (
+    ArtifactSummary,
+    BuildReport,
+    Claim,
+    InspectReport,
+    OutputError,
+    Refusal,
+    VariantSummary,
+    VerifyReport,
+)
+from aotc.contract.shapes import Dim, Domain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_SIGNATURE = "https://model_signing/signature/v1.0"
+_UNVERIFIED = "UNVERIFIED: nothing here was checked against a signature"
+# Names of operators and features are listed up to this many.
+_LISTED = 8
+
+
+def inspect_view(report: InspectReport) -> list[RenderableType]:
+    """What an artifact or a model says of itself."""
+    parts = [heading(report.path, _UNVERIFIED, "yellow"), facts(_identity(report))]
+    return parts + _tables(report)
+
+
+def build_view(report: BuildReport, inspected: InspectReport) -> list[RenderableType]:
+    """What was built, from its report and from the artifact itself."""
+    key = "development key, which only this user trusts" if report.development_key else "key"
+    slowest = sorted(report.stages.items(), key=lambda item: -item[1])[:3]
+    rows = _identity(inspected, signer=f"{short(report.key_id)} ({key})")
+    rows.append(
+        (
+            "took",
+            f"{duration(report.seconds)}: "
+            + ", ".join(f"{name} {duration(seconds)}" for name, seconds in slowest),
+        )
+    )
+    parts = [heading(report.artifact, "built, proven and signed", "green"), facts(rows)]
+    return parts + _tables(inspected)
+
+
+def verify_view(report: VerifyReport) -> list[RenderableType]:
+    """The verdict of the gate, its steps, and every reason."""
+    status, style = _verdict(report)
+    signers = ", ".join(short(each) for each in report.signers)
+    if signers and report.development_key:
+        signers += " (this user's development key)"
+    parts = [
+        heading(report.artifact, status, style),
+        facts(
+            [
+                ("artifact", short(report.artifact_id)),
+                ("signed by", signers or "no trusted key"),
+                ("target", report.target),
+                ("hashed", f"{size(report.bytes_hashed)} in {duration(report.seconds)}"),
+            ]
+        ),
+        section(
+            "steps", ("", ""), [(each.step, each.status, each.detail) for each in report.steps]
+        ),
+    ]
+    if report.variants:
+        rows = [
+            (
+                each.name,
+                "runs" if each.runs else "does not run",
+                "; ".join(f"{reason.code} {_reason(reason)}" for reason in each.reasons),
+            )
+            for each in report.variants
+        ]
+        parts.append(section("variants", ("", ""), rows))
+    if report.refusals:
+        parts.append(_refusals("reasons", report.refusals))
+    if report.findings:
+        parts.append(_findings(report.findings))
+    return parts
+
+
+def _verdict(report: VerifyReport) -> tuple[str, str]:
+    if not report.authentic:
+        return "REFUSED: not vouched for", "red"
+    if report.verdict == "incompatible":
+        return "INCOMPATIBLE: authentic, but no variant runs on this target", "red"
+    if report.verdict == "degraded":
+        return "VERIFIED, degraded: runs, and a rebuild would run better", "yellow"
+    return f"VERIFIED, {report.verdict}", "green"
+
+
+def _reason(refusal: Refusal) -> str:
+    text = refusal.what
+    if refusal.expected or refusal.found:
+        text += f" (expected {refusal.expected or '-'}; found {refusal.found or '-'})"
+    return text
+
+
+def _identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]]:
+    artifact = report.artifact
+    rows = [("model", _model(report.source)), ("source", _source(report.source))]
+    if artifact is None:
+        return rows
+    made = f"aotc {artifact.toolchain.aotc}, ONNX Runtime {artifact.toolchain.onnxruntime}"
+    when = f", {artifact.built_at}" if artifact.built_at else ""
+    roles = ", ".join(f"{role} {size(each)}" for role, each in sorted(artifact.sizes.items()))
+    return [
+        *rows,
+        ("artifact", f"{short(artifact.artifact_id)}, by {made}{when}"),
+        ("profile", f"{artifact.profile}, for target {artifact.target}"),
+        ("signed by", signer or _signers(artifact)),
+        ("size", f"{size(artifact.payload_bytes)} in {count(artifact.files, 'file')}: {roles}"),
+    ]
+
+
+def _model(source: Capture) -> str:
+    opsets = ", ".join(f"{domain} {version}" for domain, version in source.opsets.items())
+    made = " ".join(part for part in (source.producer_name, source.producer_version) if part)
+    inner = source.nodes_total - source.nodes
+    nodes = count(source.nodes, "node") + (f" and {inner} in bodies and functions" if inner else "")
+    types = ", ".join(
+        word
+        for word, holds in (("quantized", source.quantized), ("half precision", source.half))
+        if holds
+    )
+    parts = (nodes, f"opset {opsets}", f"IR {source.ir_version}", types, made and f"by {made}")
+    return ", ".join(part for part in parts if part)
+
+
+def _source(source: Capture) -> str:
+    text = f"sha256 {short(source.sha256)}, {size(source.size)}"
+    if source.external_data:
+        more = sum(each.size for each in source.external_data)
+        text += f" and {size(more)} in {count(len(source.external_data), 'external file')}"
+    weights = count(source.initializers, "initializer")
+    return f"{text}, {weights} of {size(source.initializer_bytes)}"
+
+
+def _signers(artifact: ArtifactSummary) -> str:
+    signed = [claim for claim in artifact.claims if claim.predicate_type == _SIGNATURE]
+    return ", ".join(_signer(claim) for claim in signed) + (
+        " (claimed)" if signed else "nobody: the artifact holds no signature"
+    )
+
+
+def _signer(claim: Claim) -> str:
+    name = short(claim.key_id) or "a key that is not named"
+    return f"{name}, this user's development key" if claim.development_key else name
+
+
+def _tables(report: InspectReport) -> list[RenderableType]:
+    parts = [
+        section(
+            "inputs and outputs",
+            ("", ""),
+            [
+                (value.name, way, _value(value))
+                for way, values in (("in", report.inputs), ("out", report.outputs))
+                for value in values
+            ],
+        )
+    ]
+    if report.domain is not None:
+        parts += _shapes(report.domain, report.strict)
+    if report.artifact is not None:
+        parts += _variants(report.artifact)
+    else:
+        parts += _operators(report.source)
+    if report.findings:
+        parts.append(_findings(report.findings))
+    if report.problems:
+        parts.append(_refusals("problems", report.problems))
+    return parts
+
+
+def _value(value: Value) -> str:
+    kind = "" if value.kind == "tensor" else f"{value.kind} of "
+    shape = "of any rank" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
+    return f"{kind}{value.dtype} {shape}"
+
+
+def _shapes(domain: Domain, strict: bool) -> list[RenderableType]:
+    rows = [(name, _range(dim), _origin(dim)) for name, dim in domain.dims.items()]
+    rows += [(relation.dim, str(relation), "follows") for relation in domain.relations]
+    if not rows:
+        return []
+    title = "proven shapes" + (", others are refused" if strict else "")
+    return [section(title, ("", ""), rows)]
+
+
+def _range(dim: Dim) -> str:
+    if dim.min == dim.max:
+        return str(dim.min)
+    step = f" in steps of {dim.multiple_of}" if dim.multiple_of > 1 else ""
+    return f"{dim.min}..{dim.max}{step}, optimal {dim.opt}"
+
+
+def _origin(dim: Dim) -> str:
+    if dim.origin == "stated":
+        return "stated"
+    tried = f"probed at {count(len(dim.tested), 'size')}"
+    return f"{tried}, up to the limit of {dim.stopped_by}" if dim.stopped_by else tried
+
+
+def _variants(artifact: ArtifactSummary) -> list[RenderableType]:
+    return [
+        section(
+            "variants",
+            ("runs on",),
+            [(each.name, _requirements(each.requirements)) for each in artifact.variants],
+        ),
+        section(
+            "placement",
+            ("nodes", "", "passes"),
+            [
+                (each.name, _placement(each), each.placement, _passes(each))
+                for each in artifact.variants
+            ],
+        ),
+        section(
+            "exactness",
+            ("", "max abs", "max rel", "cosine", "shapes"),
+            [row for each in artifact.variants for row in _exactness(each)],
+        ),
+        section(
+            "cost",
+            ("weights", "peak memory", "load", "run"),
+            [
+                (
+                    each.name,
+                    size(each.memory.weights_bytes),
+                    size(each.peak_memory_bytes) if each.peak_memory_bytes is not None else "-",
+                    duration(each.load_seconds) if each.load_seconds is not None else "-",
+                    ", ".join(f"{k} {duration(v)}" for k, v in each.run_seconds.items()) or "-",
+                )
+                for each in artifact.variants
+            ],
+        ),
+    ]
+
+
+def _requirements(needs: Requirements) -> str:
+    parts = [f"{needs.os} {needs.architecture}"]
+    if needs.libc is not None:
+        parts.append(f"{needs.libc.name} >= {needs.libc.version}")
+    parts.append(f"ONNX Runtime >= {needs.onnxruntime_min}, < {needs.onnxruntime_below}")
+    if needs.isa:
+        exactly = "exactly " if needs.isa_exact else ""
+        parts.append(f"a CPU with {exactly}{' '.join(needs.isa)}")
+    elif needs.isa_exact:
+        parts.append("a CPU of the baseline")
+    parts += [f"{plugin.name} {plugin.version}" for plugin in needs.plugins]
+    if needs.nvidia_driver_min:
+        parts.append(f"NVIDIA driver >= {needs.nvidia_driver_min}")
+    if needs.compute_capabilities:
+        parts.append(f"compute capability {' or '.join(needs.compute_capabilities)}")
+    return ", ".join(parts)
+
+
+def _placement(variant: VariantSummary) -> str:
+    shares = ", ".join(f"{provider(name)} {share:.0%}" for name, share in variant.share.items())
+    return f"{variant.nodes}: {shares}" if shares else str(variant.nodes)
+
+
+def _passes(variant: VariantSummary) -> str:
+    if not variant.passes:
+        return "-"
+    before, after = variant.passes[0].nodes_before, variant.passes[-1].nodes_after
+    return f"{len(variant.passes)}, from {before} to {count(after, 'node')}"
+
+
+def _exactness(variant: VariantSummary) -> list[tuple[str, ...]]:
+    parity: Parity = variant.parity
+    if parity.status != "passed":
+        return [(variant.name, f"NOT PROVEN: {parity.reason}", "", "", "", "")]
+    if not variant.worst:
+        return [
+            (variant.name, "passed; no evidence says how far", "", "", "", _shapes_tried(parity))
+        ]
+    return [
+        (
+            variant.name if index == 0 else "",
+            f"{error.output} {'passed' if error.passed else 'FAILED'}",
+            f"{error.max_abs:.2g}",
+            f"{error.max_rel:.2g}",
+            _cosine(error),
+            _shapes_tried(parity) if index == 0 else "",
+        )
+        for index, error in enumerate(variant.worst)
+    ]
+
+
+def _shapes_tried(parity: Parity) -> str:
+    return str(len(parity.shapes))
+
+
+def _cosine(error: OutputError) -> str:
+    return "-" if error.cosine is None else f"{error.cosine:.6f}"
+
+
+def _operators(source: Capture) -> list[RenderableType]:
+    ranked = sorted(source.op_types.items(), key=lambda item: (-item[1], item[0]))
+    named = ", ".join(f"{name} {number}" for name, number in ranked[:_LISTED])
+    rest = len(ranked) - _LISTED
+    flow = [f"{each.op_type} {each.node}".strip() for each in source.control_flow]
+    rows = [
+        ("operators", named + (f" and {rest} more kinds" if rest > 0 else "")),
+        ("control flow", _list(flow)),
+        ("functions", _list(source.functions)),
+        ("contrib operators", _list(source.contrib_ops)),
+        ("custom operators", _list(source.custom_ops)),
+        ("outer values read", _list(source.side_inputs)),
+        ("external data", _list([each.location for each in source.external_data])),
+    ]
+    return [facts(rows)]
+
+
+def _list(items: list[str] | tuple[str, ...]) -> str:
+    rest = len(items) - _LISTED
+    return ", ".join(items[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _findings(findings: tuple[Finding, ...]) -> RenderableType:
+    rows = [
+        (each.code, f"{each.where}: {each.what}" if each.where else each.what) for each in findings
+    ]
+    return section("findings", ("",), rows)
+
+
+def _refusals(title: str, refusals: tuple[Refusal, ...]) -> RenderableType:
+    rows = []
+    for each in refusals:
+        where = f"{each.where}: " if each.where else ""
+        mend = f"\n{each.mend}" if each.mend else ""
+        rows.append((each.code, f"{where}{_reason(each)}{mend}"))
+    return section(title, ("",), rows)
