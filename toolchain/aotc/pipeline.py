@@ -20,6 +20,7 @@ from aotc.contract.report import BuildReport, Evidence
 from aotc.contract.shapes import DimRange
 from aotc.contract.target import Target
 from aotc.contract.versions import EVIDENCE_PREDICATE
+from aotc.engine.worker import Workers
 from aotc.errors import AotcError
 from aotc.signing import attest, keys, oms
 from aotc.stages.analyze import analyze
@@ -84,12 +85,13 @@ def build(
     _check_output(place, force)
     signer = keys.load_private(Path(key)) if key is not None else keys.development_key()
     host = probe()
-    with _work_folder(place) as work:
+    with _work_folder(place) as work, Workers(resolved.limits) as workers:
         options = BuildOptions(
             profile=resolved,
             target=_target(resolved, host),
             host=host,
             work=work / "build",
+            workers=workers,
             fixtures=Path(fixtures) if fixtures is not None else None,
             embed_fixtures=embed_fixtures,
         )

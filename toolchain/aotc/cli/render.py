@@ -91,10 +91,21 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds with a unit that leaves three digits: `0.50 ms`, `12.3 s`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms" if seconds < 0.1 else f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+    """Seconds to three digits, in the unit that suits: `27.1 us`, `5.00 ms`, `12.3 s`."""
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{_three_digits(seconds * factor)} {unit}"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(number: float) -> str:
+    return (
+        f"{number:.0f}"
+        if number >= 99.95
+        else f"{number:.1f}"
+        if number >= 9.995
+        else f"{number:.2f}"
+    )
 
 
 def short(digest: str) -> str:

@@ -38,8 +38,11 @@ _LISTED = 8
 
 def inspect_view(report: InspectReport) -> list[RenderableType]:
     """What an artifact or a model says of itself."""
-    parts = [heading(report.path, _UNVERIFIED, "yellow"), facts(_identity(report))]
-    return parts + _tables(report)
+    return [
+        heading(report.path, _UNVERIFIED, "yellow"),
+        facts(_identity(report)),
+        *_tables(report),
+    ]
 
 
 def build_view(report: BuildReport, inspected: InspectReport) -> list[RenderableType]:
@@ -54,8 +57,15 @@ def build_view(report: BuildReport, inspected: InspectReport) -> list[Renderable
             + ", ".join(f"{name} {duration(seconds)}" for name, seconds in slowest),
         )
     )
-    parts = [heading(report.artifact, "built, proven and signed", "green"), facts(rows)]
-    return parts + _tables(inspected)
+    unproven = [each.name for each in _variants_of(inspected) if each.parity.status != "passed"]
+    status, style = "built, proven and signed", "green"
+    if unproven:
+        status, style = f"built and signed; NOT PROVEN: {', '.join(unproven)}", "yellow"
+    return [heading(report.artifact, status, style), facts(rows), *_tables(inspected)]
+
+
+def _variants_of(report: InspectReport) -> tuple[VariantSummary, ...]:
+    return report.artifact.variants if report.artifact is not None else ()
 
 
 def verify_view(report: VerifyReport) -> list[RenderableType]:
@@ -71,7 +81,7 @@ def verify_view(report: VerifyReport) -> list[RenderableType]:
                 ("artifact", short(report.artifact_id)),
                 ("signed by", signers or "no trusted key"),
                 ("target", report.target),
-                ("hashed", f"{size(report.bytes_hashed)} in {duration(report.seconds)}"),
+                ("took", f"{duration(report.seconds)}, {size(report.bytes_hashed)} hashed"),
             ]
         ),
         section(
@@ -83,7 +93,7 @@ def verify_view(report: VerifyReport) -> list[RenderableType]:
             (
                 each.name,
                 "runs" if each.runs else "does not run",
-                "; ".join(f"{reason.code} {_reason(reason)}" for reason in each.reasons),
+                ", ".join(reason.code for reason in each.reasons),
             )
             for each in report.variants
         ]
@@ -262,7 +272,7 @@ def _requirements(needs: Requirements) -> str:
     parts.append(f"ONNX Runtime >= {needs.onnxruntime_min}, < {needs.onnxruntime_below}")
     if needs.isa:
         exactly = "exactly " if needs.isa_exact else ""
-        parts.append(f"a CPU with {exactly}{' '.join(needs.isa)}")
+        parts.append(f"a CPU with {exactly}{_list(needs.isa)}")
     elif needs.isa_exact:
         parts.append("a CPU of the baseline")
     parts += [f"{plugin.name} {plugin.version}" for plugin in needs.plugins]

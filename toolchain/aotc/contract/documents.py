@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aotc.contract.parsing import Json, ParseError, Problem, decode, nearest
+from aotc.contract.parsing import Json, ParseError, Problem, decode, encode, nearest
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 from aotc.errors import AotcError
@@ -106,6 +106,27 @@ def strict_yaml(data: bytes) -> Json:
         raise ParseError([Problem("", f"{where}not YAML: {what}")]) from None
 
 
+def yaml_text(record: Any) -> str:
+    """A record as YAML that reads back as the same record; every default is written out."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Quotes what the loader would take for other than text."""
+
+    Dumper.yaml_implicit_resolvers = _loader().yaml_implicit_resolvers
+    # Lists of plain values stay on one line each.
+    return str(
+        yaml.dump(
+            encode(record, full=True),
+            Dumper=Dumper,
+            sort_keys=False,
+            default_flow_style=None,
+            width=100,
+        )
+    )
+
+
+# Tag, what such a word looks like, and the characters that it may begin with.
 _WORDS = (
     ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
     ("bool", r"true|True|TRUE|false|False|FALSE", tuple("tTfF")),

@@ -8,11 +8,9 @@ arrays travel as files beside them.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from typing import Any
 
 from aotc.contract.parsing import Json
 from aotc.contract.profile import WorkerLimits
+from aotc.engine.forkserver import ForkServer
 from aotc.errors import AotcError
 
 _REQUEST = "request.json"
@@ -40,53 +39,51 @@ class JobResult:
     peak_memory_bytes: int
 
 
-def run_job(
-    job: str, request: Json, *, folder: Path, limits: WorkerLimits, where: str = ""
-) -> JobResult:
-    """Run `module:function` on `request` in a fresh process whose working directory is `folder`.
+class Workers:
+    """Runs jobs in fresh processes within `limits`; use with `with`."""
 
-    The function gets the request and returns JSON-like data.  Raises the job's own `AotcError`,
-    or AOTC-I013 (crash), AOTC-I014 (time), AOTC-I015 (memory).
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _REQUEST).write_text(json.dumps({"job": job, "request": request}))
-    (folder / _RESULT).unlink(missing_ok=True)
-    environment = {k: v for k, v in os.environ.items() if k not in _UNSET}
-    environment["PYTHONHASHSEED"] = "0"
-    if "PYTHONPATH" in environment:
-        # The job runs in another working directory.
-        parts = environment["PYTHONPATH"].split(os.pathsep)
-        environment["PYTHONPATH"] = os.pathsep.join(str(Path(part).resolve()) for part in parts)
-    command = [sys.executable, "-P", "-m", "aotc.engine.worker", str(limits.memory_bytes)]
-    started = time.monotonic()
-    with (folder / _LOG).open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(timeout=limits.seconds)
-        except subprocess.TimeoutExpired:
+    def __init__(self, limits: WorkerLimits) -> None:
+        self._limits = limits
+        self._server = ForkServer(_environment())
+
+    def __enter__(self) -> Workers:
+        self._server.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.__exit__(*error)
+
+    def run(self, job: str, request: Json, *, folder: Path, where: str = "") -> JobResult:
+        """Run `module:function` on `request` in a process whose working directory is `folder`.
+
+        The function gets the request and returns JSON-like data.  Raises the job's own
+        `AotcError`, or AOTC-I013 (crash), AOTC-I014 (time), AOTC-I015 (memory).
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _REQUEST).write_text(json.dumps({"job": job, "request": request}))
+        (folder / _RESULT).unlink(missing_ok=True)
+        started = time.monotonic()
+        limits = self._limits
+        status = self._server.run(folder, _LOG, [limits.memory_bytes], limits.seconds)
+        if status is None:
             raise AotcError(
                 "AOTC-I014",
                 f"{job.partition(':')[2]} ran longer than {limits.seconds:g} s",
                 where=where,
-            ) from None
-        finally:
-            _end(process)
-    seconds = time.monotonic() - started
-    return _result(folder, job, status, seconds, where, limits)
+            )
+        return _result(folder, job, status, time.monotonic() - started, where, limits)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def _environment() -> dict[str, str]:
+    environment = {k: v for k, v in os.environ.items() if k not in _UNSET}
+    environment["PYTHONHASHSEED"] = "0"
+    # A pool of threads made at import would not survive the fork.
+    environment["OPENBLAS_NUM_THREADS"] = "1"
+    if "PYTHONPATH" in environment:
+        # Jobs run in another working directory.
+        parts = environment["PYTHONPATH"].split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join(str(Path(part).resolve()) for part in parts)
+    return environment
 
 
 def _result(
@@ -158,7 +155,8 @@ def _limit_memory(limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _main(memory_limit: int) -> None:
+def work(memory_limit: int) -> None:
+    """In the worker: run the job that the working directory holds, and end the process."""
     from importlib import import_module
 
     _limit_memory(memory_limit)
@@ -190,7 +188,3 @@ def _main(memory_limit: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    _main(int(sys.argv[1]))

@@ -10,7 +10,6 @@ from pathlib import Path
 from aotc.contract.manifest import Finding
 from aotc.contract.parsing import Json, decode, encode, nearest
 from aotc.contract.shapes import DimRange, Domain
-from aotc.engine.worker import run_job
 from aotc.errors import AotcError
 from aotc.stages.types import AnalyzedModel, BuildOptions, ReferenceRun, SourceModel
 
@@ -59,11 +58,10 @@ def _run(
     trying = folder / "trying.json"
     while True:
         try:
-            result = run_job(
+            result = options.workers.run(
                 "aotc.engine.reference:analyze_job",
                 {**request, "deadly": deadly},
                 folder=folder,
-                limits=options.profile.limits,
                 where=source.path.name,
             )
             return result.value, tuple(findings)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from aotc.contract.manifest import Capture, Finding, PassRecord, Value
 from aotc.contract.parsing import Json, decode, encode
-from aotc.engine.worker import run_job
 from aotc.errors import AotcError
 from aotc.stages.types import BuildOptions, SourceModel
 
@@ -29,11 +28,10 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
     if not path.is_file():
         raise AotcError("AOTC-I001", "no such model file", where=str(model))
     folder = options.work / "import"
-    result = run_job(
+    result = options.workers.run(
         "aotc.stages.importing:import_job",
         {"path": str(path)},
         folder=folder,
-        limits=options.profile.limits,
         where=path.name,
     ).value
     captured = decode(Capture, result["capture"])

@@ -13,7 +13,6 @@ from aotc.contract.parsing import Json, decode, encode
 from aotc.engine.rejection import rejection
 from aotc.engine.session import create_session, import_onnxruntime, ort_errors, session_options
 from aotc.engine.weights import EXTERNAL_BYTES, gather
-from aotc.engine.worker import run_job
 from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
@@ -34,11 +33,10 @@ def optimize(specialized: SpecializedModel, options: BuildOptions) -> OptimizedM
     level = LEVELS[specialized.spec.isa]
     folder = options.work / f"optimize-{specialized.spec.name}"
     source = specialized.analyzed.source
-    value = run_job(
+    value = options.workers.run(
         "aotc.stages.optimize:optimize_job",
         {"graph": str(specialized.graph), "weights": str(source.weights), "level": level},
         folder=folder,
-        limits=options.profile.limits,
         where=f"variant {specialized.spec.name}",
     ).value
     return OptimizedModel(

@@ -9,7 +9,6 @@ from aotc.contract.manifest import Parity, Placement, SessionSpec
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.profile import Tolerance
 from aotc.contract.report import Comparison, OutputError, VariantEvidence
-from aotc.engine.worker import run_job
 from aotc.errors import AotcError
 from aotc.stages.types import BuildOptions, LoweredModel, ProvenModel
 
@@ -34,7 +33,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     arithmetic = arithmetic_of(lowered)
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
     where = f"variant {spec.name}"
-    result = run_job(
+    result = options.workers.run(
         "aotc.stages.prove:prove_job",
         {
             "model": str(lowered.model),
@@ -53,7 +52,6 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
             ],
         },
         folder=options.work / f"prove-{spec.name}",
-        limits=options.profile.limits,
         where=where,
     )
     value = result.value

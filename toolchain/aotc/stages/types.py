@@ -26,6 +26,7 @@ from aotc.contract.profile import Profile, VariantSpec
 from aotc.contract.report import VariantEvidence
 from aotc.contract.shapes import Domain
 from aotc.contract.target import Target
+from aotc.engine.worker import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class BuildOptions:
     target: Target
     host: Target
     work: Path
+    workers: Workers
     fixtures: Path | None = None
     embed_fixtures: bool = False
 

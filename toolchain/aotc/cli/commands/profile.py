@@ -10,7 +10,7 @@ import typer
 
 from aotc.cli.commands.base import JsonOption, new_app
 from aotc.contract.answers import CheckAnswer, ListAnswer
-from aotc.contract.documents import builtin_profiles, load_profile
+from aotc.contract.documents import builtin_profiles, load_profile, yaml_text
 from aotc.errors import EXIT_YES
 
 app = new_app("List, show and check build profiles.")
@@ -42,8 +42,6 @@ def show(
 
         write_document(profile)
     else:
-        from aotc.cli.yaml_text import yaml_text
-
         sys.stdout.write(yaml_text(profile))
     return EXIT_YES
 

@@ -9,7 +9,7 @@ import typer
 
 from aotc.cli.commands.base import JsonOption, new_app
 from aotc.contract.answers import ListAnswer
-from aotc.contract.documents import builtin_targets, load_target
+from aotc.contract.documents import builtin_targets, load_target, yaml_text
 from aotc.contract.target import Target
 from aotc.errors import EXIT_YES
 
@@ -58,7 +58,5 @@ def _write(target: Target, json: bool) -> int:
 
         write_document(target)
     else:
-        from aotc.cli.yaml_text import yaml_text
-
         sys.stdout.write(yaml_text(target))
     return EXIT_YES

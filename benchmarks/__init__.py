@@ -1,0 +1,5 @@
+"""What the project promises in numbers, measured as ratios within one run: `make bench`.
+
+Each benchmark alternates what it measures with what it is measured against, so that a noisy
+machine disturbs both alike, and reports medians.  No unit test asserts a time.
+"""

@@ -1,0 +1,64 @@
+"""Run the benchmarks, all or those named, and write the table: `python -m benchmarks [NAME…]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks import table
+from benchmarks.fresh import ROOT
+from benchmarks.workshop import Workshop
+
+# In this order: what a benchmark builds is there for those after it.
+TITLES = {
+    "memory": "Memory",
+    "verify": "Verification",
+    "build": "Build time",
+    "load": "Loading",
+    "latency": "Latency",
+    "startup": "Start of the command",
+}
+
+
+def main() -> int:
+    """0 where all that was asked held, 1 where something did not, 2 on a wrong name."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(TITLES))
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="small models and few rounds, to try the programs; writes no page",
+    )
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        if name not in TITLES:
+            parser.error(f"no benchmark is named {name!r}; there are: {', '.join(TITLES)}")
+    folder = ROOT / "build" / ("bench-smoke" if arguments.smoke else "bench")
+    return _run(arguments.names or list(TITLES), folder, smoke=arguments.smoke)
+
+
+def _run(names: list[str], folder: Path, *, smoke: bool) -> int:
+    missed = 0
+    for name in (each for each in TITLES if each in names):
+        started = time.monotonic()
+        print(f"== {TITLES[name]}", flush=True)
+        workshop = Workshop(folder, smoke, lambda text: print(f"   … {text}", flush=True))
+        result = import_module(f"benchmarks.{name}").run(workshop)
+        table.keep(folder / "results", name, TITLES[name], result)
+        for row in result.rows:
+            verdict = {True: "yes", False: "NO ", None: "   "}[row.held]
+            missed += row.held is False
+            print(f"{verdict} {row.what}: {row.measured} {row.asked}", flush=True)
+        print(f"   {time.monotonic() - started:.0f} s", flush=True)
+    if smoke:
+        return 0
+    table.write_page(folder / "results", list(TITLES))
+    print(f"Wrote {table.PAGE.relative_to(ROOT)}.")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

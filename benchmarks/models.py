@@ -1,0 +1,207 @@
+"""The models that are measured, generated from a seed: nothing is downloaded.
+
+ResNet-50 is the architecture that the onnx package ships without weights; BERT-base is written
+node by node as exporters write it; the large model is a stack of dense layers with external data.
+Weights are drawn so that values stay finite and of ordinary size through all layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks.bert import write_bert
+
+SEED = 20261121
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model: how it is written, the bounds of its dims, and the sizes at which it is timed."""
+
+    title: str
+    folder: str
+    write: Callable[[Path], None]
+    dims: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    path: Path = Path()
+
+    def at(self, path: Path) -> Model:
+        """This model, written at `path`."""
+        return replace(self, path=path)
+
+    def inputs(self) -> dict[str, npt.NDArray[Any]]:
+        """Inputs at `sizes`: images, or token ids with a full mask."""
+        graph = onnx.load(self.path, load_external_data=False).graph
+        shapes = {
+            value.name: [d.dim_value or self.sizes[d.dim_param] for d in _dims(value)]
+            for value in graph.input
+        }
+        types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
+        return inputs_of(shapes, {name: _numpy_name(kind) for name, kind in types.items()})
+
+
+def inputs_of(
+    shapes: Mapping[str, list[int]], dtypes: Mapping[str, str]
+) -> dict[str, npt.NDArray[Any]]:
+    """Arrays by input name: floats are normal; integers are small ids, masks ones, types zeros."""
+    rng = np.random.default_rng(SEED)
+    result: dict[str, npt.NDArray[Any]] = {}
+    for name, shape in shapes.items():
+        if dtypes[name].startswith("float"):
+            result[name] = rng.standard_normal(shape).astype(dtypes[name])
+        elif "mask" in name:
+            result[name] = np.ones(shape, dtypes[name])
+        elif "type" in name:
+            result[name] = np.zeros(shape, dtypes[name])
+        else:
+            result[name] = rng.integers(0, 100, shape).astype(dtypes[name])
+    return result
+
+
+def _dims(value: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
+    return list(value.type.tensor_type.shape.dim)
+
+
+def _numpy_name(kind: int) -> str:
+    return str(helper.tensor_dtype_to_np_dtype(kind).name)
+
+
+def write_light(name: str, path: Path) -> None:
+    """A network of the onnx package, its constant-filled weights replaced by drawn ones."""
+    import onnx.backend.test
+
+    data = Path(onnx.backend.test.__file__).parent / "data" / "light"
+    model = onnx.load(data / f"{name}.onnx")
+    rng = np.random.default_rng(SEED)
+    given = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    roles = {
+        tensor: role
+        for node in model.graph.node
+        if node.op_type == "BatchNormalization"
+        for role, tensor in zip(("scale", "bias", "mean", "variance"), node.input[1:], strict=True)
+    }
+    nodes, drawn = [], []
+    for node in model.graph.node:
+        if node.op_type == "ConstantOfShape":
+            shape = tuple(int(size) for size in given[node.input[0]])
+            weights = _draw(roles.get(node.output[0], ""), shape, rng)
+            drawn.append(numpy_helper.from_array(weights.astype(np.float32), node.output[0]))
+        else:
+            nodes.append(node)
+    read = {name for node in nodes for name in node.input}
+    graph = helper.make_graph(
+        nodes,
+        name,
+        [value for value in model.graph.input if value.name not in given],
+        list(model.graph.output),
+        [*(tensor for tensor in model.graph.initializer if tensor.name in read), *drawn],
+    )
+    opsets = [helper.make_opsetid("", model.opset_import[0].version)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=4), path)
+
+
+def _draw(role: str, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[Any]:
+    """Statistics of a batch normalization, or weights of variance 1 / fan-in."""
+    match role:
+        case "scale":
+            return rng.uniform(0.5, 1.0, shape)
+        case "variance":
+            return rng.uniform(0.5, 1.5, shape)
+        case "bias" | "mean":
+            return rng.normal(0.0, 0.1, shape)
+    return rng.normal(0.0, max(1, int(np.prod(shape[1:]))) ** -0.5, shape)
+
+
+def write_dense(width: int, layers: int, path: Path) -> None:
+    """`layers` of MatMul, Add and Relu on float32 [batch, width]; weights in weights.bin."""
+    rng = np.random.default_rng(SEED)
+    nodes, weights = [], []
+    value = "input"
+    with path.with_name("weights.bin").open("wb") as data:
+        for layer in range(layers):
+            weight = TensorProto(
+                name=f"weight.{layer}", data_type=TensorProto.FLOAT, dims=[width, width]
+            )
+            # He's initialization keeps the size of values through Relu.
+            matrix = rng.standard_normal((width, width), np.float32)
+            matrix *= np.float32((2.0 / width) ** 0.5)
+            weight.data_location = TensorProto.EXTERNAL
+            for key, entry in (
+                ("location", "weights.bin"),
+                ("offset", str(data.tell())),
+                ("length", str(matrix.nbytes)),
+            ):
+                weight.external_data.add(key=key, value=entry)
+            matrix.tofile(data)
+            data.seek(0, 2)
+            bias = numpy_helper.from_array(np.zeros(width, np.float32), f"bias.{layer}")
+            weights += [weight, bias]
+            product, total, result = f"product.{layer}", f"sum.{layer}", f"layer.{layer}"
+            nodes += [
+                helper.make_node("MatMul", [value, weight.name], [product], f"matmul.{layer}"),
+                helper.make_node("Add", [product, bias.name], [total], f"add.{layer}"),
+                helper.make_node("Relu", [total], [result], f"relu.{layer}"),
+            ]
+            value = result
+    graph = helper.make_graph(
+        nodes,
+        "dense",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", width])],
+        [helper.make_tensor_value_info(value, TensorProto.FLOAT, ["batch", width])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+
+
+FULL: Mapping[str, Model] = {
+    "resnet50": Model(
+        title="ResNet-50", folder="resnet50", write=partial(write_light, "light_resnet50")
+    ),
+    "bert": Model(
+        title="BERT-base",
+        folder="bert-base",
+        write=partial(write_bert, layers=12, hidden=768, heads=12, vocabulary=30522, seed=SEED),
+        dims={"batch": "1..4", "sequence": "1..256"},
+        sizes={"batch": 1, "sequence": 128},
+    ),
+    "dense": Model(
+        title="Dense, 2.2 GB",
+        folder="dense",
+        # 33 matrices of 64 MiB.
+        write=partial(write_dense, 4096, 33),
+        dims={"batch": "1..8"},
+        sizes={"batch": 1},
+    ),
+    "squeezenet": Model(
+        title="SqueezeNet", folder="squeezenet", write=partial(write_light, "light_squeezenet")
+    ),
+}
+
+SMOKE: Mapping[str, Model] = {
+    "resnet50": replace(
+        FULL["squeezenet"], title="SqueezeNet for ResNet-50", folder="smoke-squeezenet"
+    ),
+    "bert": replace(
+        FULL["bert"],
+        title="small BERT",
+        folder="smoke-bert",
+        write=partial(write_bert, layers=2, hidden=64, heads=4, vocabulary=500, seed=SEED),
+    ),
+    "dense": replace(
+        FULL["dense"],
+        title="Dense, 40 MB",
+        folder="smoke-dense",
+        write=partial(write_dense, 1024, 10),
+    ),
+    "squeezenet": FULL["squeezenet"],
+}

@@ -1,0 +1,112 @@
+"""Where benchmarks find their models, key and artifacts; all of it lies in build/bench."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import models
+from benchmarks.fresh import ROOT, fresh
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """`smoke` takes small models and few rounds: it tries the programs and measures nothing."""
+
+    folder: Path
+    smoke: bool
+    progress: Progress
+
+    @property
+    def store(self) -> Path:
+        """The store that loads use."""
+        return self.folder / "store"
+
+    def rounds(self, wanted: int) -> int:
+        """How often to repeat."""
+        return min(wanted, 3) if self.smoke else wanted
+
+    def model(self, name: str) -> models.Model:
+        """A generated model; made once."""
+        made = models.SMOKE[name] if self.smoke else models.FULL[name]
+        path = self.folder / "models" / made.folder / "model.onnx"
+        if not path.exists():
+            self.progress(f"generate {made.title}")
+            partial = path.parent.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            made.write(partial / path.name)
+            partial.rename(path.parent)
+        return made.at(path)
+
+    def key(self) -> tuple[Path, Path]:
+        """A private and a public key."""
+        from aotc.signing import keys
+
+        private, public = self.folder / "bench.pem", self.folder / "bench.pub"
+        return (private, public) if private.exists() else keys.generate(private)
+
+    def artifact(self, name: str, profile: str) -> Path:
+        """The artifact of a model, built by the sources as they are now."""
+        path = self.artifact_path(name, profile)
+        if not path.exists():
+            self.progress(f"build {self.model(name).title} with {profile}")
+            fresh("workshop:build", self.build_request(name, profile))
+        return path
+
+    def artifact_path(self, name: str, profile: str) -> Path:
+        """Where the artifact belongs; those of other sources are removed."""
+        folder = self.folder / "artifacts"
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = f"{self.model(name).folder}-{profile}"
+        path = folder / f"{stem}-{sources_digest()[:12]}.aotc"
+        for other in folder.glob(f"{stem}-*.aotc"):
+            if other != path:
+                shutil.rmtree(other)
+        return path
+
+    def build_request(self, name: str, profile: str, output: Path | None = None) -> dict[str, Any]:
+        """What `build` takes."""
+        model = self.model(name)
+        return {
+            "model": str(model.path),
+            "profile": profile,
+            "dims": model.dims,
+            "key": str(self.key()[0]),
+            "output": str(output or self.artifact_path(name, profile)),
+        }
+
+
+def build(request: dict[str, Any]) -> dict[str, Any]:
+    """In a fresh process: build, and the seconds that it took after imports."""
+    import time
+
+    import aotc.pipeline
+
+    started = time.perf_counter()
+    report = aotc.pipeline.build(
+        request["model"],
+        profile=request["profile"],
+        dims=request["dims"],
+        key=request["key"],
+        output=request["output"],
+        force=True,
+    )
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "artifact": report.artifact, "stages": dict(report.stages)}
+
+
+def sources_digest() -> str:
+    """sha256 over the toolchain's sources and the profiles."""
+    digest = hashlib.sha256()
+    for folder, pattern in (("toolchain", "*.py"), ("profiles", "*.yaml")):
+        for path in sorted((ROOT / folder).rglob(pattern)):
+            digest.update(f"{path.relative_to(ROOT)}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,186 @@
+"""A process that has imported what jobs need, and forks a fresh one for each job.
+
+Importing numpy, onnx and onnxruntime costs more than most jobs.  The server imports them once and
+never creates a session, so every fork starts from the same clean state.  Requests and answers are
+JSON lines over its standard input and output; it ends, with all its children, at end of input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+_PRELOAD = ("numpy", "onnx", "onnx.numpy_helper", "onnxruntime", "aotc.engine.capture")
+# prctl(2): the signal that a process gets when its parent dies.
+_PR_SET_PDEATHSIG = 1
+
+
+class ForkServer:
+    """The near end: start with `with`, then `run` from any thread."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._lock = threading.Lock()
+        self._answers: dict[int, _Answer] = {}
+        self._count = 0
+
+    def __enter__(self) -> ForkServer:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "aotc.engine.forkserver"],
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+    def run(self, folder: Path, log: str, arguments: list[Any], timeout: float) -> int | None:
+        """Fork a process in `folder` that calls `worker.work(*arguments)`; its wait status.
+
+        Its output goes to the file `log`.  A negative status is a signal, as with subprocess;
+        None means that it was killed for running longer than `timeout` seconds.
+        """
+        with self._lock:
+            self._count += 1
+            number = self._count
+            answer = self._answers[number] = _Answer()
+            request = {"id": number, "folder": str(folder), "log": log, "arguments": arguments}
+            assert self._process.stdin is not None
+            try:
+                self._process.stdin.write(json.dumps(request).encode() + b"\n")
+                self._process.stdin.flush()
+            except BrokenPipeError:
+                return -signal.SIGKILL
+        try:
+            if not answer.ended.wait(timeout):
+                return None
+            return answer.status
+        finally:
+            # The group outlives its leader where a job left children behind.
+            if answer.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(answer.pid, signal.SIGKILL)
+                answer.ended.wait(10.0)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            message = json.loads(line)
+            answer = self._answers[message["id"]]
+            if "pid" in message:
+                answer.pid = message["pid"]
+            else:
+                answer.status = message["status"]
+                answer.ended.set()
+        for answer in self._answers.values():
+            answer.ended.set()
+
+
+class _Answer:
+    def __init__(self) -> None:
+        self.pid = 0
+        self.status = -signal.SIGKILL
+        self.ended = threading.Event()
+
+
+def serve(work: Callable[..., None]) -> None:
+    """Fork a process for each request on standard input until it ends."""
+    from importlib import import_module
+
+    for name in _PRELOAD:
+        with contextlib.suppress(ImportError):
+            import_module(name)
+    wake, waker = os.pipe()
+    os.set_blocking(waker, False)
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.set_wakeup_fd(waker)
+    children: dict[int, int] = {}
+    pending = b""
+    while True:
+        ready, _, _ = select.select([0, wake], [], [])
+        if wake in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 4096)
+        _reap(children)
+        if 0 not in ready:
+            continue
+        data = os.read(0, 1 << 16)
+        if not data:
+            break
+        *lines, pending = (pending + data).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            pid = os.fork()
+            if not pid:
+                _become(request, wake, waker)
+                work(*request["arguments"])
+                os._exit(0)
+            children[pid] = request["id"]
+            _say({"id": request["id"], "pid": pid})
+    for pid in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _reap(children: dict[int, int]) -> None:
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        _say({"id": children.pop(pid), "status": os.waitstatus_to_exitcode(status)})
+
+
+def _say(message: Mapping[str, int]) -> None:
+    os.write(1, json.dumps(message).encode() + b"\n")
+
+
+def _become(request: Mapping[str, Any], *pipes: int) -> None:
+    """In the child: a session of its own, its folder, its log, and no way to the server."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for pipe in pipes:
+        os.close(pipe)
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.chdir(request["folder"])
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(null)
+    os.close(log)
+
+
+if __name__ == "__main__":
+    from aotc.engine.worker import work
+
+    serve(work)
