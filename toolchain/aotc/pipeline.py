@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,8 @@ from aotc.stages.prove import prove
 from aotc.stages.specialize import specialize, wanted_variants
 from aotc.stages.types import Artifact, BuildOptions, SignedArtifact
 from aotc.verification.host import probe
+
+_PARALLEL_BYTES = 1 << 30
 
 Progress = Callable[[str], None]
 
@@ -121,11 +124,14 @@ def _line(
         analyzed = analyze(source, options)
     specs, skipped = wanted_variants(options)
     findings: list[Finding] = [*source.capture.findings, *analyzed.findings, *skipped]
-    optimized = []
-    for spec in specs:
-        with clock.stage("optimize", spec.name):
-            optimized.append(optimize(specialize(analyzed, spec, options), options))
-        findings += optimized[-1].findings
+    with clock.stage("optimize", ", ".join(spec.name for spec in specs)):
+        specialized = [specialize(analyzed, spec, options) for spec in specs]
+        # The optimizer runs on one core; two large models at once would double the memory.
+        size = source.capture.initializer_bytes
+        width = len(specs) if size < _PARALLEL_BYTES else 1
+        with ThreadPoolExecutor(width) as pool:
+            optimized = list(pool.map(lambda item: optimize(item, options), specialized))
+    findings += [finding for item in optimized for finding in item.findings]
     with clock.stage("partition"):
         partitioned = [partition(item, options) for item in optimized]
     with clock.stage("lower"):

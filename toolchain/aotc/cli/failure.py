@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from aotc.contract.answers import ErrorAnswer
-from aotc.contract.report import Refusal
+from typing import TYPE_CHECKING
+
 from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    from aotc.contract.answers import ErrorAnswer
 
 _LABELS = ("what", "where", "expected", "found", "mend")
 
@@ -42,6 +45,9 @@ def error_lines(error: AotcError) -> list[str]:
 
 def error_answer(error: AotcError) -> ErrorAnswer:
     """The error and every further one, as a document."""
+    from aotc.contract.answers import ErrorAnswer
+    from aotc.contract.report import Refusal
+
     return ErrorAnswer(
         exit_status=error.exit_status,
         errors=tuple(

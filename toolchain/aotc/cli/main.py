@@ -1,6 +1,6 @@
 """The command line: the one place that turns errors into text and exit statuses.
 
-The first word names a command, which is imported only then; its arguments are typer's.
+The first word names a command, which is imported only then.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from aotc.cli.commands import COMMANDS, HELP
+from aotc.cli.commands.base import Group
 from aotc.contract.parsing import nearest
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_USAGE, EXIT_YES, AotcError
@@ -50,54 +50,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in ("--help", "-h", "help"):
-        sys.stdout.write(_help())
-        return EXIT_YES if words else EXIT_USAGE
-    if words[0] in ("--version", "-V"):
+    if words and words[0] in ("--version", "-V"):
         sys.stdout.write(f"aotc {VERSION}\n")
         return EXIT_YES
-    name = words[0]
-    if name not in COMMANDS:
-        kind = "option" if name.startswith("-") else "command"
-        close = nearest(name, COMMANDS.names())
-        raise AotcError(
-            "AOTC-I027",
-            f"there is no {kind} {name!r}" + (f"; did you mean {close!r}?" if close else ""),
-            mend="See 'aotc --help'.",
+    if not _is_named(words, "aotc", _ABOUT, HELP):
+        return EXIT_YES if words else EXIT_USAGE
+    name, *rest = words
+    command = COMMANDS.load(name)
+    prog = f"aotc {name}"
+    if isinstance(command, Group):
+        rows = {each: text for each, (text, _) in command.commands.items()}
+        if not _is_named(rest, prog, command.about, rows):
+            return EXIT_YES if rest else EXIT_USAGE
+        prog = f"{prog} {rest[0]}"
+        command, rest = command.commands[rest[0]][1], rest[1:]
+    parser = command.parser(prog)
+    if "--help" in rest or "-h" in rest:
+        sys.stdout.write(parser.format_help())
+        return EXIT_YES
+    return int(command.run(**parser.read(rest)))
+
+
+def _is_named(words: list[str], prog: str, about: str, rows: Mapping[str, str]) -> bool:
+    """Whether the first word names one of `rows`; where help is asked for, it is written.
+
+    Raises AOTC-I027 on another word.
+    """
+    if not words or words[0] in ("--help", "-h"):
+        width = max(len(name) for name in rows)
+        listed = "".join(f"  {name:<{width}}  {text}\n" for name, text in rows.items())
+        more = "  --version  print the version\n  --debug    print tracebacks\n"
+        sys.stdout.write(
+            f"usage: {prog} COMMAND ...\n\n{about}\n\ncommands:\n{listed}"
+            + (f"\noptions:\n{more}" if prog == "aotc" else "")
+            + f"\n'{prog} COMMAND --help' tells more.\n"
         )
-    return _invoke(name, words[1:])
-
-
-def _invoke(name: str, words: list[str]) -> int:
-    import typer.main
-
-    command = typer.main.get_command(COMMANDS.load(name))
-    command.help = command.help or HELP[name]
-    # The base of every usage error, wherever this release of typer keeps it.
-    usage_error: type[Any] = typer.BadParameter.__mro__[1]
-    try:
-        with command.make_context(f"aotc {name}", words) as context:
-            status = command.invoke(context)
-    except typer.Exit as exit_:
-        return exit_.exit_code
-    except usage_error as error:
-        where = getattr(getattr(error, "ctx", None), "command_path", f"aotc {name}")
+        return False
+    if words[0] not in rows:
+        kind = "option" if words[0].startswith("-") else "command"
+        close = nearest(words[0], tuple(rows))
         raise AotcError(
             "AOTC-I027",
-            error.format_message().rstrip("."),
-            where=where,
-            mend=f"See '{where} --help'.",
-        ) from None
-    return status if isinstance(status, int) else EXIT_YES
-
-
-def _help() -> str:
-    width = max(len(name) for name in HELP)
-    rows = "".join(f"  {name:<{width}}  {text}\n" for name, text in HELP.items())
-    return (
-        f"Usage: aotc [--version] [--debug] COMMAND [ARGS]...\n\n  {_ABOUT}\n\n"
-        f"Commands:\n{rows}\n'aotc COMMAND --help' tells more of each.\n"
-    )
+            f"there is no {kind} {words[0]!r}" + (f"; did you mean {close!r}?" if close else ""),
+            where=prog,
+            mend=f"See '{prog} --help'.",
+        )
+    return True
 
 
 def _fail(error: AotcError, words: list[str], debug: bool) -> int:

@@ -259,8 +259,11 @@ def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, .
     )
 
 
-def capture(model: onnx.ModelProto, path: Path) -> Capture:
-    """Evidence of a parsed model whose file is `path`; raises as `read_capture` does."""
+def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Capture:
+    """Evidence of a parsed model whose file is `path`; raises as `read_capture` does.
+
+    `sha256` of the file, where it was digested already.
+    """
     for tensor in tensors(model):
         _dtype_name(tensor.data_type, f"tensor {tensor.name}")
     local = {(function.domain, function.name) for function in model.functions}
@@ -280,7 +283,7 @@ def capture(model: onnx.ModelProto, path: Path) -> Capture:
             custom.add(name)
     initializers = [t for _, graph in graphs(model) for t in graph.initializer]
     return Capture(
-        sha256=file_sha256(path),
+        sha256=sha256 or file_sha256(path),
         size=path.stat().st_size,
         producer_name=model.producer_name,
         producer_version=model.producer_version,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
+from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO
 
@@ -88,8 +91,9 @@ def place(
         for (tensor, offset, length), key in zip(_external(model), keys, strict=True):
             if key not in placed:
                 name = file_of(key)
-                with (folder / name).open("ab") as file:
-                    file.write(b"\0" * (-file.tell() % _ALIGN))
+                path = folder / name
+                with path.open("r+b" if path.exists() else "wb", buffering=0) as file:
+                    file.write(b"\0" * (-file.seek(0, os.SEEK_END) % _ALIGN))
                     placed[key] = (name, file.tell())
                     _copy(source, offset, length, file)
             name, start = placed[key]
@@ -118,7 +122,7 @@ def locations(model: onnx.ModelProto) -> tuple[str, ...]:
 def gather(model: onnx.ModelProto, folder: Path, target: Path) -> None:
     """Copy all external tensors of `model`, whose files are in `folder`, into the file `target`."""
     written = 0
-    with target.open("wb") as file:
+    with target.open("wb", buffering=0) as file:
         for tensor in tensors(model):
             if tensor.data_location != onnx.TensorProto.EXTERNAL:
                 continue
@@ -151,6 +155,17 @@ def _digest(source: BinaryIO, offset: int, length: int) -> str:
     return digest.hexdigest()
 
 
-def _copy(source: BinaryIO, offset: int, length: int, target: BinaryIO) -> None:
+def _copy(source: BinaryIO, offset: int, length: int, target: RawIOBase) -> None:
+    """Append to the unbuffered `target`; within the kernel where it can."""
+    while length and hasattr(os, "copy_file_range"):
+        try:
+            count = os.copy_file_range(source.fileno(), target.fileno(), length, offset)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+            break
+        if not count:
+            raise EOFError("external data ends early")
+        offset, length = offset + count, length - count
     for block in _blocks(source, offset, length):
         target.write(block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from aotc.contract.manifest import Capture, Finding, PassRecord, Value
@@ -50,7 +51,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
 
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean, name, and move the weights out of the graph."""
-    from aotc.engine.capture import capture, graph_inputs, read_model, value_of
+    from aotc.engine.capture import capture, file_sha256, graph_inputs, read_model, value_of
     from aotc.engine.fixtures import hints_of
     from aotc.engine.weights import externalize
     from aotc.passes.base import run_passes
@@ -59,8 +60,10 @@ def import_job(request: Json) -> Json:
     from aotc.passes.strip_metadata import StripMetadata
 
     path = Path(request["path"])
-    model = read_model(path)
-    captured = capture(model, path)
+    with ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(file_sha256, path) if path.is_file() else None
+        model = read_model(path)
+        captured = capture(model, path, digest.result() if digest else None)
     inputs = [value_of(info) for info in graph_inputs(model)]
     outputs = [value_of(info) for info in model.graph.output]
     records = run_passes(model, (StripMetadata(), NameNodes(), ConstantInputs()))

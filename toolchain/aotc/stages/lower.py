@@ -47,7 +47,7 @@ def _place_all(
     partitions: Sequence[PartitionedModel],
     folder: Path,
 ) -> None:
-    keys = [weights.digests(graph, file) for graph, file in zip(graphs, data, strict=True)]
+    keys = [item.optimized.tensors for item in partitions]
     if all(set(one) == set(keys[0]) for one in keys):
         weights.adopt(graphs[0], data[0], folder, _SHARED)
         placed = weights.places(graphs[0], keys[0])

@@ -12,7 +12,7 @@ from aotc.contract.manifest import Finding, PassRecord, SessionSpec
 from aotc.contract.parsing import Json, decode, encode
 from aotc.engine.rejection import rejection
 from aotc.engine.session import create_session, import_onnxruntime, ort_errors, session_options
-from aotc.engine.weights import EXTERNAL_BYTES, gather
+from aotc.engine.weights import EXTERNAL_BYTES, digests, gather
 from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
@@ -35,7 +35,12 @@ def optimize(specialized: SpecializedModel, options: BuildOptions) -> OptimizedM
     source = specialized.analyzed.source
     value = options.workers.run(
         "aotc.stages.optimize:optimize_job",
-        {"graph": str(specialized.graph), "weights": str(source.weights), "level": level},
+        {
+            "graph": str(specialized.graph),
+            "weights": str(source.weights),
+            "level": level,
+            "digests": len(options.profile.variants) > 1,
+        },
         folder=folder,
         where=f"variant {specialized.spec.name}",
     ).value
@@ -43,6 +48,7 @@ def optimize(specialized: SpecializedModel, options: BuildOptions) -> OptimizedM
         specialized=specialized,
         graph=folder / _MODEL,
         data=folder / _DATA,
+        tensors=tuple(value["tensors"]),
         nodes=tuple((name, op) for name, op in value["nodes"]),
         findings=tuple(decode(Finding, item) for item in value["findings"]),
         passes=(*specialized.passes, *(decode(PassRecord, item) for item in value["passes"])),
@@ -82,6 +88,7 @@ def optimize_job(request: Json) -> Json:
             break
         findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
     return {
+        "tensors": digests(model, Path(_DATA)) if request["digests"] else [],
         "passes": [encode(item) for item in records],
         "findings": [encode(item) for item in findings],
         "nodes": [

@@ -96,11 +96,15 @@ class SpecializedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizedModel:
-    """A variant's optimized graph; its external data is in `data`, which may not exist."""
+    """A variant's optimized graph; its external data is in `data`, which may not exist.
+
+    `tensors` are the digests of its external tensors in order, where there are several variants.
+    """
 
     specialized: SpecializedModel
     graph: Path
     data: Path
+    tensors: tuple[str, ...]
     nodes: tuple[tuple[str, str], ...]
     findings: tuple[Finding, ...]
     passes: tuple[PassRecord, ...]

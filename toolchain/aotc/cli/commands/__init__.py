@@ -20,6 +20,6 @@ _ROWS: Final = (
 )
 
 COMMANDS: Final = Registry(
-    "command", tuple((name, f"aotc.cli.commands.{module}:app") for name, module, _ in _ROWS)
+    "command", tuple((name, f"aotc.cli.commands.{module}:command") for name, module, _ in _ROWS)
 )
 HELP: Final = {name: text for name, _, text in _ROWS}

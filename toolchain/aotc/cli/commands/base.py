@@ -1,34 +1,107 @@
-"""Arguments that several commands take, and how a command is made."""
+"""What a command is, and the arguments that several commands take.
+
+Arguments are read with the standard library's argparse: a start must stay within 200 ms, and
+the libraries that build a command line from type hints take half of that to import.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import argparse
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import NoReturn
 
-import typer
-
+from aotc.contract.parsing import nearest
 from aotc.errors import AotcError
 
-ArtifactArgument = Annotated[
-    Path, typer.Argument(metavar="ARTIFACT", help="The NAME.aotc folder.", show_default=False)
-]
-TrustOption = Annotated[
-    Path | None,
-    typer.Option("--trust", metavar="FILE", help="Public keys to trust, instead of the default."),
-]
-KeyOption = Annotated[
-    Path | None,
-    typer.Option("--key", metavar="PUB", help="The public key to trust, instead of the default."),
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document, and nothing else.")
-]
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that refuses with AOTC-I027, and never ends the process."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        self.add_argument("-h", "--help", action="store_true", help="show this text")
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the arguments; raises AOTC-I027."""
+        raise AotcError("AOTC-I027", message, where=self.prog, mend=f"See '{self.prog} --help'.")
+
+    def read(self, words: Sequence[str]) -> dict[str, object]:
+        """The arguments by name; raises AOTC-I027, naming the nearest option to an unknown one."""
+        options, unknown = self.parse_known_args(words)
+        for word in unknown:
+            close = nearest(word.partition("=")[0], tuple(self._option_string_actions))
+            hint = f"; did you mean {close!r}?" if close and word.startswith("-") else ""
+            self.error(f"there is no argument {word!r}{hint}")
+        found = vars(options)
+        del found["help"]
+        return found
 
 
-def new_app(help_text: str | None = None) -> typer.Typer:
-    """An application of one command or of several, with plain help and no completion."""
-    return typer.Typer(add_completion=False, rich_markup_mode=None, help=help_text)
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: `run` takes the arguments by name and returns the exit status.
+
+    The docstring of `run` is the text of `--help`.
+    """
+
+    run: Callable[..., int]
+    arguments: Callable[[Parser], None]
+
+    def parser(self, prog: str) -> Parser:
+        """The parser of this command's arguments."""
+        made = Parser(prog, inspect.getdoc(self.run) or "")
+        self.arguments(made)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands below a command, with what each is for."""
+
+    about: str
+    commands: Mapping[str, tuple[str, Command]]
+
+
+def add_artifact(parser: Parser) -> None:
+    """The artifact to read."""
+    parser.add_argument("artifact", metavar="ARTIFACT", type=Path, help="the NAME.aotc folder")
+
+
+def add_trust(parser: Parser) -> None:
+    """Whom to trust."""
+    instead = "instead of this user's development key"
+    parser.add_argument(
+        "--trust", metavar="FILE", type=Path, help=f"list of public keys to trust, {instead}"
+    )
+    parser.add_argument("--key", metavar="PUB", type=Path, help=f"public key to trust, {instead}")
+
+
+def add_variant(parser: Parser) -> None:
+    """Which variant to load."""
+    parser.add_argument("--variant", metavar="NAME", help="variant to load, not the preferred one")
+
+
+def add_json(parser: Parser) -> None:
+    """Whether to answer with data."""
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document, and nothing else"
+    )
+
+
+def positive(text: str) -> int:
+    """A number that counts something, for argparse."""
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return int(text)
 
 
 def pairs(words: Iterable[str], option: str) -> dict[str, str]:
@@ -36,8 +109,8 @@ def pairs(words: Iterable[str], option: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in words:
         # A dim's name may hold '='; a value never does.
-        name, equals, value = word.rpartition("=")
-        if not equals or not name or not value:
+        name, _, value = word.rpartition("=")
+        if not name or not value:
             raise AotcError("AOTC-I027", f"{option} takes NAME=VALUE", where=option, found=word)
         if name in found:
             raise AotcError("AOTC-I027", f"{name!r} is given twice", where=option, found=word)

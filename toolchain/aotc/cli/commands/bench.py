@@ -3,53 +3,61 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from aotc.cli.commands.base import (
-    ArtifactArgument,
-    JsonOption,
-    KeyOption,
-    TrustOption,
-    new_app,
+    Command,
+    Parser,
+    add_artifact,
+    add_json,
+    add_trust,
+    add_variant,
     pairs,
+    positive,
 )
 from aotc.errors import EXIT_YES, AotcError
 
-app = new_app()
+
+def arguments(parser: Parser) -> None:
+    """Declare them."""
+    add_artifact(parser)
+    parser.add_argument("--against", metavar="MODEL", type=Path, help="the model it was built from")
+    parser.add_argument(
+        "--runs", metavar="N", type=positive, default=50, help="runs of each side; 50"
+    )
+    parser.add_argument(
+        "--dim",
+        dest="dims",
+        metavar="NAME=SIZE",
+        action="append",
+        default=[],
+        help="size of a dim, not the fixture's; may be repeated",
+    )
+    parser.add_argument(
+        "--threads", metavar="N", type=positive, help="threads of one operator; one for each core"
+    )
+    add_variant(parser)
+    add_trust(parser)
+    add_json(parser)
 
 
-@app.command()
 def bench(
-    artifact: ArtifactArgument,
-    against: Annotated[
-        Path | None,
-        typer.Option("--against", metavar="MODEL", help="The model it was built from."),
-    ] = None,
-    runs: Annotated[
-        int, typer.Option("--runs", metavar="N", min=1, help="Runs of each side.")
-    ] = 50,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option("--dim", metavar="NAME=SIZE", help="Size of a dim; the fixture's without."),
-    ] = None,
-    variant: Annotated[
-        str | None, typer.Option("--variant", metavar="NAME", help="Variant to load.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", min=1, help="Threads of one operator.")
-    ] = None,
-    trust: TrustOption = None,
-    key: KeyOption = None,
-    json: JsonOption = False,
+    *,
+    artifact: Path,
+    against: Path | None,
+    runs: int,
+    dims: list[str],
+    threads: int | None,
+    variant: str | None,
+    trust: Path | None,
+    key: Path | None,
+    json: bool,
 ) -> int:
     """Time an artifact's load and runs, against the plain model if one is given.
 
     Both run by turns in one process, so that their ratio holds on a noisy machine.
     """
     sizes = {}
-    for name, text in pairs(dim or (), "--dim").items():
+    for name, text in pairs(dims, "--dim").items():
         if not text.isascii() or not text.isdigit():
             raise AotcError(
                 "AOTC-I027", "--dim takes one size here", where=f"--dim {name}", found=text
@@ -83,3 +91,6 @@ def bench(
 
         show(bench_view(answer))
     return EXIT_YES
+
+
+command = Command(bench, arguments)

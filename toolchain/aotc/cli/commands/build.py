@@ -2,66 +2,75 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from aotc.cli.commands.base import JsonOption, new_app, pairs
+from aotc.cli.commands.base import Command, Parser, add_json, pairs
 from aotc.errors import EXIT_YES
 
-app = new_app()
+
+def arguments(parser: Parser) -> None:
+    """Declare them."""
+    parser.add_argument("model", metavar="MODEL", type=Path, help="an ONNX file")
+    parser.add_argument(
+        "--profile",
+        metavar="NAME|FILE",
+        default="edge",
+        help="what to build: edge (the default), another built-in profile or a file",
+    )
+    parser.add_argument(
+        "--target", metavar="NAME|FILE", help="host to build for, over the profile's"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="NAME.aotc", type=Path, help="artifact to write; MODEL.aotc here"
+    )
+    parser.add_argument(
+        "--key",
+        metavar="PEM",
+        type=Path,
+        default=os.environ.get("AOTC_SIGNING_KEY") or None,
+        help="signing key; else $AOTC_SIGNING_KEY, else this user's development key",
+    )
+    parser.add_argument("--force", action="store_true", help="replace an output that exists")
+    parser.add_argument(
+        "--dim",
+        dest="dims",
+        metavar="NAME=SPEC",
+        action="append",
+        default=[],
+        help="fix (seq=128) or bound (batch=1..8) a dim; may be repeated",
+    )
+    parser.add_argument(
+        "--fixtures",
+        metavar="PATH",
+        type=Path,
+        help="inputs to prove with: a .npz, a folder of input_N.pb, or a folder of either",
+    )
+    parser.add_argument(
+        "--embed-fixtures", action="store_true", help="put your fixtures into the artifact"
+    )
+    add_json(parser)
 
 
-@app.command()
 def build(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)
-    ],
-    profile: Annotated[
-        str, typer.Option("--profile", metavar="NAME|FILE", help="What to build.")
-    ] = "edge",
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target", metavar="NAME|FILE", help="Host to build for, over the profile's."
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="NAME.aotc", help="Where to write the artifact."),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            "--key",
-            metavar="PEM",
-            envvar="AOTC_SIGNING_KEY",
-            help="Signing key; without one, this user's development key.",
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an output that exists.")] = False,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--dim", metavar="NAME=SPEC", help="Fix (seq=128) or bound (batch=1..8) a dim."
-        ),
-    ] = None,
-    fixtures: Annotated[
-        Path | None,
-        typer.Option("--fixtures", metavar="PATH", help="Inputs to prove with: .npz, or .pb sets."),
-    ] = None,
-    embed_fixtures: Annotated[
-        bool, typer.Option("--embed-fixtures", help="Put your fixtures into the artifact.")
-    ] = False,
-    json: JsonOption = False,
+    *,
+    model: Path,
+    profile: str,
+    target: str | None,
+    output: Path | None,
+    key: Path | None,
+    force: bool,
+    dims: list[str],
+    fixtures: Path | None,
+    embed_fixtures: bool,
+    json: bool,
 ) -> int:
     """Build a signed artifact from an ONNX model, and prove it against the model.
 
     Exit status 1 where a gate of the profile fails, 3 where the input must be mended;
     nothing is left at the output then.
     """
-    dims = pairs(dim or (), "--dim")
+    ranges = pairs(dims, "--dim")
     from aotc.cli.extras import needs
 
     with needs("build", "cpu"):
@@ -76,7 +85,7 @@ def build(
             output=output,
             key=key,
             force=force,
-            dims=dims,
+            dims=ranges,
             fixtures=fixtures,
             embed_fixtures=embed_fixtures,
             progress=progress,
@@ -92,3 +101,6 @@ def build(
 
         show(build_view(report, inspect(report.artifact)))
     return EXIT_YES
+
+
+command = Command(build, arguments)

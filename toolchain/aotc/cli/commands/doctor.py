@@ -8,21 +8,18 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from aotc.cli.commands.base import JsonOption, new_app
+from aotc.cli.commands.base import Command, add_json
 from aotc.contract.answers import DoctorAnswer, DoctorCheck
 from aotc.contract.target import Target
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError
 
-app = new_app()
-
-_BASE = ("typer", "rich", "cryptography", "PyYAML", "rfc8785")
+_BASE = ("rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
 _RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 
 
-@app.command()
-def doctor(json: JsonOption = False) -> int:
+def doctor(*, json: bool) -> int:
     """Check versions, packages that conflict, keys and folders; exit status 1 where one is bad."""
     from aotc.verification.host import probe
 
@@ -171,3 +168,6 @@ def _writable(name: str, folder: Path, mend: str) -> DoctorCheck:
         return DoctorCheck(name=name, status="bad", found=f"{folder} may not be written", mend=mend)
     free = shutil.disk_usage(there).free
     return DoctorCheck(name=name, status="ok", found=f"{folder}, {free / 1e9:.1f} GB free")
+
+
+command = Command(doctor, add_json)

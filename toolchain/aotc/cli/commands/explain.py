@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
-import typer
-
-from aotc.cli.commands.base import JsonOption, new_app
+from aotc.cli.commands.base import Command, Parser, add_json
 from aotc.contract.answers import ExplainAnswer, Explanation
 from aotc.errors import EXIT_YES, AotcError
 
-app = new_app()
+
+def arguments(parser: Parser) -> None:
+    """Declare them."""
+    parser.add_argument("code", metavar="CODE", nargs="?", help="such as AOTC-G005, or G005")
+    parser.add_argument("--list", dest="list_all", action="store_true", help="list every code")
+    add_json(parser)
 
 
-@app.command()
-def explain(
-    code: Annotated[
-        str | None, typer.Argument(metavar="CODE", help="Such as AOTC-G005, or G005.")
-    ] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="List every code.")] = False,
-    json: JsonOption = False,
-) -> int:
+def explain(*, code: str | None, list_all: bool, json: bool) -> int:
     """Explain a reason code: what it means, and how to mend it."""
     from aotc.inspection import explanation
 
@@ -51,3 +46,6 @@ def _text(each: Explanation) -> str:
     paragraphs += each.detail.split("\n\n") if each.detail else []
     paragraphs.append(f"Mend: {each.mend}")
     return "\n\n".join(textwrap.fill(" ".join(text.split()), 96) for text in paragraphs) + "\n"
+
+
+command = Command(explain, arguments)

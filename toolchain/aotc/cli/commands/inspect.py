@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from aotc.cli.commands.base import JsonOption, new_app
+from aotc.cli.commands.base import Command, Parser, add_json
 from aotc.errors import EXIT_YES
 
-app = new_app()
+
+def arguments(parser: Parser) -> None:
+    """Declare them."""
+    parser.add_argument(
+        "path", metavar="ARTIFACT|MODEL", type=Path, help="a NAME.aotc folder, or a .onnx file"
+    )
+    add_json(parser)
 
 
-@app.command()
-def inspect(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", help="A NAME.aotc folder, or a .onnx file.", show_default=False
-        ),
-    ],
-    json: JsonOption = False,
-) -> int:
+def inspect(*, path: Path, json: bool) -> int:
     """Show what an artifact or a model says of itself, unverified.
 
     Signers are shown as claimed; 'aotc verify' checks them.
@@ -40,3 +34,6 @@ def inspect(
 
         show(inspect_view(report))
     return EXIT_YES
+
+
+command = Command(inspect, arguments)

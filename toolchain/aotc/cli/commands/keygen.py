@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from aotc.cli.commands.base import JsonOption, new_app
+from aotc.cli.commands.base import Command, Parser, add_json
 from aotc.contract.answers import KeygenAnswer
 from aotc.errors import EXIT_YES
 
-app = new_app()
+
+def arguments(parser: Parser) -> None:
+    """Declare them."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="NAME.pem",
+        type=Path,
+        required=True,
+        help="private key to write; the public one is NAME.pub beside it",
+    )
+    add_json(parser)
 
 
-@app.command()
-def keygen(
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="NAME.pem", help="Private key to write.", show_default=False
-        ),
-    ],
-    json: JsonOption = False,
-) -> int:
+def keygen(*, output: Path, json: bool) -> int:
     """Write NAME.pem (private, mode 0600) and NAME.pub (public); neither is ever overwritten."""
     from aotc.signing import keys
 
@@ -44,3 +43,6 @@ def keygen(
             f"key id       {answer.key_id}\n"
         )
     return EXIT_YES
+
+
+command = Command(keygen, arguments)

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from aotc.cli.commands.base import JsonOption, new_app
+from aotc.cli.commands.base import Command, Group, Parser, add_json
 from aotc.contract.answers import CheckAnswer, ListAnswer
 from aotc.contract.documents import builtin_profiles, load_profile, yaml_text
 from aotc.errors import EXIT_YES
 
-app = new_app("List, show and check build profiles.")
 
-
-@app.command("list")
-def list_profiles(json: JsonOption = False) -> int:
+def list_profiles(*, json: bool) -> int:
     """List the built-in profiles."""
     items = {name: load_profile(name).description for name in builtin_profiles()}
     if json:
@@ -30,11 +24,12 @@ def list_profiles(json: JsonOption = False) -> int:
     return EXIT_YES
 
 
-@app.command()
-def show(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE", show_default=False)],
-    json: JsonOption = False,
-) -> int:
+def _show_arguments(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME|FILE", help="a built-in profile or a file")
+    add_json(parser)
+
+
+def show(*, name: str, json: bool) -> int:
     """Show a profile with every default written out, as YAML that can be saved and changed."""
     profile = load_profile(name)
     if json:
@@ -46,11 +41,12 @@ def show(
     return EXIT_YES
 
 
-@app.command()
-def check(
-    path: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
-    json: JsonOption = False,
-) -> int:
+def _check_arguments(parser: Parser) -> None:
+    parser.add_argument("path", metavar="FILE", type=Path, help="a profile in YAML")
+    add_json(parser)
+
+
+def check(*, path: Path, json: bool) -> int:
     """Check a profile file; every problem is listed with its path."""
     profile = load_profile(path)
     if json:
@@ -60,3 +56,13 @@ def check(
     else:
         sys.stdout.write(f"{path}: profile {profile.name!r} is valid\n")
     return EXIT_YES
+
+
+command = Group(
+    "List, show and check build profiles.",
+    {
+        "list": ("List the built-in profiles.", Command(list_profiles, add_json)),
+        "show": ("Show a profile with every default.", Command(show, _show_arguments)),
+        "check": ("Check a profile file.", Command(check, _check_arguments)),
+    },
+)

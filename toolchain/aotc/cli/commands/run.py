@@ -4,35 +4,47 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from aotc.cli.commands.base import ArtifactArgument, JsonOption, KeyOption, TrustOption, new_app
+from aotc.cli.commands.base import (
+    Command,
+    Parser,
+    add_artifact,
+    add_json,
+    add_trust,
+    add_variant,
+)
 from aotc.contract.answers import RunAnswer, RunCase
 from aotc.errors import EXIT_YES, AotcError
 
-app = new_app()
+
+def arguments(parser: Parser) -> None:
+    """Declare them."""
+    add_artifact(parser)
+    parser.add_argument(
+        "--input",
+        dest="inputs",
+        metavar="NAME=FILE|FILE.npz",
+        action="append",
+        default=[],
+        help="one input (.npy), or an archive of inputs by name; may be repeated",
+    )
+    parser.add_argument(
+        "--output-dir", metavar="DIR", type=Path, help="folder to write each output to"
+    )
+    add_variant(parser)
+    add_trust(parser)
+    add_json(parser)
 
 
-@app.command()
 def run(
-    artifact: ArtifactArgument,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", metavar="NAME=FILE|FILE.npz", help="One input, or an archive of inputs."
-        ),
-    ] = None,
-    output_dir: Annotated[
-        Path | None, typer.Option("--output-dir", metavar="DIR", help="Where to write outputs.")
-    ] = None,
-    variant: Annotated[
-        str | None, typer.Option("--variant", metavar="NAME", help="Variant to load.")
-    ] = None,
-    trust: TrustOption = None,
-    key: KeyOption = None,
-    json: JsonOption = False,
+    *,
+    artifact: Path,
+    inputs: list[str],
+    output_dir: Path | None,
+    variant: str | None,
+    trust: Path | None,
+    key: Path | None,
+    json: bool,
 ) -> int:
     """Verify and load an artifact, and run it once.
 
@@ -84,3 +96,6 @@ def run(
 
         show(run_view(answer))
     return EXIT_YES
+
+
+command = Command(run, arguments)

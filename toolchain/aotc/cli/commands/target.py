@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
-import typer
-
-from aotc.cli.commands.base import JsonOption, new_app
+from aotc.cli.commands.base import Command, Group, Parser, add_json
 from aotc.contract.answers import ListAnswer
 from aotc.contract.documents import builtin_targets, load_target, yaml_text
 from aotc.contract.target import Target
 from aotc.errors import EXIT_YES
 
-app = new_app("List and show targets; describe this host.")
 
-
-@app.command("list")
-def list_targets(json: JsonOption = False) -> int:
+def list_targets(*, json: bool) -> int:
     """List the built-in targets."""
     items = {"host": "this machine, probed"}
     items |= {name: load_target(name).description for name in builtin_targets()}
@@ -31,17 +25,17 @@ def list_targets(json: JsonOption = False) -> int:
     return EXIT_YES
 
 
-@app.command()
-def show(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE", show_default=False)],
-    json: JsonOption = False,
-) -> int:
+def _show_arguments(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME|FILE", help="host, a built-in target or a file")
+    add_json(parser)
+
+
+def show(*, name: str, json: bool) -> int:
     """Show a target as YAML; 'host' is this machine."""
     return _write(_host() if name == "host" else load_target(name), json)
 
 
-@app.command()
-def probe(json: JsonOption = False) -> int:
+def probe(*, json: bool) -> int:
     """Describe this machine as YAML, which --target takes when it is saved to a file."""
     return _write(_host(), json)
 
@@ -60,3 +54,13 @@ def _write(target: Target, json: bool) -> int:
     else:
         sys.stdout.write(yaml_text(target))
     return EXIT_YES
+
+
+command = Group(
+    "List and show targets; describe this host.",
+    {
+        "list": ("List the built-in targets.", Command(list_targets, add_json)),
+        "show": ("Show a target.", Command(show, _show_arguments)),
+        "probe": ("Describe this host.", Command(probe, add_json)),
+    },
+)

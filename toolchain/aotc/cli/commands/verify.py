@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
 
-import typer
-
-from aotc.cli.commands.base import ArtifactArgument, JsonOption, KeyOption, TrustOption, new_app
+from aotc.cli.commands.base import Command, Parser, add_artifact, add_json, add_trust
 from aotc.errors import EXIT_NO, EXIT_YES
 
-app = new_app()
+
+def arguments(parser: Parser) -> None:
+    """Declare them."""
+    add_artifact(parser)
+    add_trust(parser)
+    parser.add_argument(
+        "--target",
+        metavar="NAME|FILE",
+        default="host",
+        help="host to check for: 'host' (this one, the default), a built-in target or a file",
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="also hash whole files whose chunks were hashed"
+    )
+    add_json(parser)
 
 
-@app.command()
 def verify(
-    artifact: ArtifactArgument,
-    trust: TrustOption = None,
-    key: KeyOption = None,
-    target: Annotated[
-        str, typer.Option("--target", metavar="NAME|FILE", help="Host to check for.")
-    ] = "host",
-    full: Annotated[
-        bool, typer.Option("--full", help="Also hash whole files whose chunks were hashed.")
-    ] = False,
-    json: JsonOption = False,
+    *, artifact: Path, trust: Path | None, key: Path | None, target: str, full: bool, json: bool
 ) -> int:
     """Check an artifact's signature, its digests, and that it fits a host.
 
@@ -42,3 +44,6 @@ def verify(
 
         show(verify_view(report))
     return EXIT_YES if report.authentic and report.verdict in ("optimal", "degraded") else EXIT_NO
+
+
+command = Command(verify, arguments)
