@@ -1,4 +1,4 @@
-"""Files that are generated from the code are as the code is now."""
+"""The page of codes is as the catalogue is now."""
 
 from __future__ import annotations
 
@@ -7,26 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(
-    ("command", "mend"),
-    [
-        (["ci/generate_docs.py"], "make docs"),
-        (["-m", "aotc.contract.schema"], "make schemas"),
-    ],
-    ids=["docs", "schemas"],
-)
-def test_generated_files_are_current(command: list[str], mend: str) -> None:
+def test_the_page_of_codes_is_current() -> None:
     result = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, "ci/generate_docs.py"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain")},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (result.returncode, result.stdout) == (0, ""), f"run {mend}: {result.stderr}"
+    assert (result.returncode, result.stdout) == (0, ""), f"run make docs: {result.stderr}"

@@ -198,7 +198,7 @@ def test_gpt2_adds_past_and_present(bench: Workbench, built: Built) -> None:
     domain = built.manifest.domain
     assert relations(domain) == ["total_seq_len = seq_len + past_seq_len"]
     assert domain.dims["past_seq_len"].min == 0
-    assert built.manifest.source.contrib_ops == ("com.microsoft::Attention",)
+    assert "com.microsoft::Attention" in built.manifest.source.contrib_ops
     sizes = domain.complete({"batch_size": 1, "past_seq_len": 0, "seq_len": 3})
     with bench.load(built) as model:
         assert_matches(built, model, built.inputs(sizes))

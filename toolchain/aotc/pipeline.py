@@ -28,7 +28,7 @@ from aotc.stages.analyze import analyze
 from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
 from aotc.stages.optimize import optimize
-from aotc.stages.package import package, publish
+from aotc.stages.package import package, publish, refuse_output
 from aotc.stages.partition import partition
 from aotc.stages.prove import prove
 from aotc.stages.specialize import specialize, wanted_variants
@@ -199,9 +199,14 @@ def _target(profile: Profile, host: Target) -> Target:
 
 
 def _check_output(place: Path, force: bool) -> None:
-    if (place.exists() or place.is_symlink()) and not force:
-        raise AotcError("AOTC-I017", "the output exists", where=str(place))
-    if not place.absolute().parent.is_dir():
+    try:
+        refuse_output(place, force)
+        found = place.absolute().parent.is_dir()
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I026", f"cannot write the output: {error.strerror}", where=str(place)
+        ) from None
+    if not found:
         raise AotcError("AOTC-I026", "the output's folder does not exist", where=str(place.parent))
 
 

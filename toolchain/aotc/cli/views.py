@@ -47,9 +47,9 @@ def inspect_view(report: InspectReport) -> list[RenderableType]:
 
 def build_view(report: BuildReport, inspected: InspectReport) -> list[RenderableType]:
     """What was built, from its report and from the artifact itself."""
-    key = "development key, which only this user trusts" if report.development_key else "key"
+    only = " (development key, which only this user trusts)" if report.development_key else ""
     slowest = sorted(report.stages.items(), key=lambda item: -item[1])[:3]
-    rows = _identity(inspected, signer=f"{short(report.key_id)} ({key})")
+    rows = _identity(inspected, signer=f"{short(report.key_id)}{only}")
     rows.append(
         (
             "took",
@@ -201,8 +201,9 @@ def _tables(report: InspectReport) -> list[RenderableType]:
 
 def _value(value: Value) -> str:
     kind = "" if value.kind == "tensor" else f"{value.kind} of "
-    shape = "of any rank" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
-    return f"{kind}{value.dtype} {shape}"
+    if value.shape is not None:
+        return f"{kind}{value.dtype} [{', '.join(map(str, value.shape))}]"
+    return f"{kind}{value.dtype}" if kind else f"{value.dtype} of any rank"
 
 
 def _shapes(domain: Domain, strict: bool) -> list[RenderableType]:
@@ -321,7 +322,8 @@ def _shapes_tried(parity: Parity) -> str:
 
 
 def _cosine(error: OutputError) -> str:
-    return "-" if error.cosine is None else f"{error.cosine:.6f}"
+    # Cut, not rounded: 1.000000 would say that nothing is lost.
+    return "-" if error.cosine is None else f"{int(error.cosine * 1e6) / 1e6:.6f}"
 
 
 def _operators(source: Capture) -> list[RenderableType]:

@@ -61,16 +61,19 @@ def _load(
         close = nearest(text, builtin)
         raise AotcError(
             "AOTC-I021",
-            f"no such {kind}: {text}",
+            f"no such {kind}: {text!r}" + (f"; did you mean {close!r}?" if close else ""),
             expected=f"a YAML file, or one of: {', '.join(builtin)}",
-            found=f"nearest: {close}" if close else "",
         )
     try:
         with path.open("rb") as file:
             return decode(record, strict_yaml(file.read(MAX_YAML_BYTES + 1)))
     except ParseError as error:
         first, *others = [
-            AotcError("AOTC-I022", problem.what, where=f"{path}: {problem.path or '(top)'}")
+            AotcError(
+                problem.code or "AOTC-I022",
+                problem.what,
+                where=f"{path}: {problem.path or '(top)'}",
+            )
             for problem in error.problems
         ]
         first.also = tuple(others)

@@ -50,6 +50,8 @@ class Problem:
 
     path: str
     what: str
+    code: str = ""
+    """A reason code of its own, where it has one."""
 
     def __str__(self) -> str:
         return f"{self.path or '(top)'}: {self.what}"
@@ -195,7 +197,7 @@ def _decode(kind: Any, data: Json, path: str, problems: list[Problem], loose: bo
         except ParseError as error:
             for problem in error.problems:
                 dot = "." if path and problem.path and not problem.path.startswith("[") else ""
-                problems.append(Problem(f"{path}{dot}{problem.path}", problem.what))
+                problems.append(Problem(f"{path}{dot}{problem.path}", problem.what, problem.code))
             return None
     if dataclasses.is_dataclass(kind):
         return _decode_record(kind, data, path, problems, loose)
@@ -252,7 +254,7 @@ def _decode_record(cls: Any, data: Json, path: str, problems: list[Problem], loo
     if hasattr(made, "problems"):
         for problem in made.problems():
             dot = "." if path and problem.path else ""
-            problems.append(Problem(f"{path}{dot}{problem.path}", problem.what))
+            problems.append(Problem(f"{path}{dot}{problem.path}", problem.what, problem.code))
     return made
 
 

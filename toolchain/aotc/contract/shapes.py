@@ -61,9 +61,10 @@ class _PlainRange:
     def problems(self) -> list[Problem]:
         found = []
         if self.min > self.max:
-            found.append(Problem("min", f"{self.min} is more than max {self.max}"))
+            found.append(Problem("min", f"{self.min} is more than max {self.max}", "AOTC-S003"))
         elif self.opt is not None and not self.min <= self.opt <= self.max:
-            found.append(Problem("opt", f"{self.opt} is outside of {self.min}..{self.max}"))
+            outside = f"{self.opt} is outside of {self.min}..{self.max}"
+            found.append(Problem("opt", outside, "AOTC-S003"))
         if not found and (self.min % self.multiple_of or self.max % self.multiple_of):
             found.append(Problem("multiple_of", f"bounds are no multiples of {self.multiple_of}"))
         return found

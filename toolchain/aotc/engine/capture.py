@@ -16,6 +16,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from aotc.contract.manifest import Capture, ControlFlow, ExternalFile, Finding, Kind, Value
+from aotc.engine.model_file import require_model_file
 from aotc.errors import AotcError
 
 ORT_DOMAINS = (
@@ -52,8 +53,7 @@ def read_model(path: Path) -> onnx.ModelProto:
 
     Raises AOTC-I001, AOTC-I002.
     """
-    if not path.is_file():
-        raise AotcError("AOTC-I001", "no such model file", where=str(path))
+    require_model_file(path)
     size = path.stat().st_size
     if size == 0:
         raise AotcError("AOTC-I002", "the file is empty", where=str(path))
@@ -68,6 +68,10 @@ def read_model(path: Path) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(path.read_bytes())
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I001", f"cannot read the model: {error.strerror}", where=str(path)
+        ) from None
     except (DecodeError, ValueError):
         raise AotcError("AOTC-I002", "the file is no ModelProto", where=str(path)) from None
     if model.ir_version < 1 or not model.opset_import or not model.graph.output:
@@ -169,8 +173,10 @@ def _external_file(folder: Path, location: str, end: int) -> ExternalFile:
             "AOTC-I006",
             "external data is no plain file with one name",
             where=str(path),
-            expected="1 hard link",
-            found=f"{status.st_nlink} hard links",
+            expected="a plain file with 1 hard link",
+            found=f"{status.st_nlink} hard links"
+            if stat.S_ISREG(status.st_mode)
+            else "a folder or special file",
         )
     if status.st_size < end:
         raise AotcError(
@@ -180,7 +186,13 @@ def _external_file(folder: Path, location: str, end: int) -> ExternalFile:
             expected=f"at least {end} bytes",
             found=f"{status.st_size} bytes",
         )
-    return ExternalFile(location=location, size=status.st_size, sha256=file_sha256(path))
+    try:
+        digest = file_sha256(path)
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I003", f"cannot read external data: {error.strerror}", where=str(path)
+        ) from None
+    return ExternalFile(location=location, size=status.st_size, sha256=digest)
 
 
 def file_sha256(path: Path) -> str:

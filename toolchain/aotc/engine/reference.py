@@ -25,7 +25,7 @@ from aotc.engine.cost import Growth, RunCost, read_profile
 from aotc.engine.fixture_plan import Given, domain_of, leading_dims, plan_fixtures
 from aotc.engine.fixtures import Hints, generate, shape_of
 from aotc.engine.probing import Cost, Prober, Trial
-from aotc.engine.rejection import rejection
+from aotc.engine.rejection import out_of_memory, rejection
 from aotc.engine.session import import_onnxruntime, ort_errors, reference_options, run
 from aotc.errors import AotcError
 
@@ -149,6 +149,8 @@ class Reference:
             return prober.search([item.sizes for item in given])
         except AotcError as error:
             # Generated values may be what fails; then the user's own sizes are what is proven.
+            if out_of_memory(error.found):
+                raise AotcError("AOTC-I015", error.what, found=error.found) from None
             if error.code != "AOTC-S001" or not given:
                 raise
             return domain_of(self.dims, [item.sizes for item in given])
@@ -196,8 +198,9 @@ class Reference:
                         Finding(code="AOTC-S008", what=text, where=_sizes_text(fixture.sizes))
                     )
                     continue
+                code = "AOTC-S005" if fixture.sizes else "AOTC-S001"
                 raise AotcError(
-                    "AOTC-S005" if fixture.sizes else "AOTC-S001",
+                    "AOTC-I015" if out_of_memory(error.found) else code,
                     "the original model fails on its fixture",
                     where=f"{fixture.name} {_sizes_text(fixture.sizes)}".strip(),
                     found=error.found,

@@ -11,6 +11,7 @@ import re
 from aotc.engine.session import ort_message
 from aotc.errors import AotcError
 
+_MEMORY = r"bad_alloc|Failed to allocate memory|bad allocation|out of memory"
 _RULES: tuple[tuple[str, str, str], ...] = (
     (r"Unsupported model IR version", "AOTC-I016", "the IR version is newer than ONNX Runtime's"),
     (r"is under development and support for this is limited|only \*guarantees\* support for models",
@@ -19,9 +20,14 @@ _RULES: tuple[tuple[str, str, str], ...] = (
      r"implementation for|NotImplemented|Failed to find kernel|No opset registered|"
      r"No opset import for domain",
      "AOTC-I009", "ONNX Runtime has no such operator or kernel"),
-    (r"bad_alloc|Failed to allocate memory|bad allocation|out of memory", "AOTC-I015",
-     "ONNX Runtime could not allocate memory"),
+    (_MEMORY, "AOTC-I015", "ONNX Runtime could not allocate memory"),
+    (r"No space left on device", "AOTC-I018", "ONNX Runtime could not write a file"),
 )  # fmt: skip
+
+
+def out_of_memory(message: str) -> bool:
+    """Whether a message of ONNX Runtime's says that it could not allocate memory."""
+    return re.search(_MEMORY, message) is not None
 
 
 def rejection(error: Exception, otherwise: str, what: str, *, where: str = "") -> AotcError:

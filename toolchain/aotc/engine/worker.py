@@ -95,9 +95,14 @@ def _result(
         name = job.partition(":")[2]
         if "bad_alloc" in last or "MemoryError" in last:
             raise _out_of_memory(name, limits, where)
-        cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         if status == -signal.SIGALRM:
-            cause = "its alarm (a run took too long)"
+            raise AotcError(
+                "AOTC-I014",
+                f"{name} ended by its alarm (one run took too long)",
+                where=where,
+                mend="Raise probe.run_seconds in the profile if the model is merely slow.",
+            )
+        cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         raise AotcError(
             "AOTC-I013", f"{name} ended by {cause}", where=where, found=last or "an empty log"
         )
@@ -128,6 +133,8 @@ def _out_of_memory(name: str, limits: WorkerLimits, where: str) -> AotcError:
 
 
 def _last_lines(path: Path, lines: int = 5) -> str:
+    if not path.exists():
+        return ""
     text = path.read_text(errors="replace").strip().splitlines()
     return " | ".join(text[-lines:])
 

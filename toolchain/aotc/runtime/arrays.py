@@ -65,10 +65,11 @@ def _read_archive(path: Path, names: Sequence[str]) -> dict[str, values.Data]:
     if not path.is_file():
         raise AotcError("AOTC-I001", "no such input file", where=str(path))
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Given a path, numpy leaves the file open where it is no archive.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             held = tuple(archive.files)
             given = {name: archive[name] for name in names if name in held}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise AotcError(
             "AOTC-I027", "the file is no .npz archive", where=str(path), found=str(error)
         ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from aotc.contract.manifest import Finding
@@ -67,7 +67,8 @@ def _run(
             return result.value, tuple(findings)
         except AotcError as error:
             sizes = json.loads(trying.read_text()) if trying.exists() else {}
-            again = error.code == "AOTC-I013" and sizes and sizes not in deadly
+            died = error.code in ("AOTC-I013", "AOTC-I014") and " ended by " in error.what
+            again = died and sizes and sizes not in deadly
             if not again or len(deadly) == _MOST_CRASHES:
                 raise
             deadly.append(sizes)
@@ -110,7 +111,7 @@ def _stated(source: SourceModel, options: BuildOptions) -> Mapping[str, DimRange
                 f"the model has no dim {name!r}",
                 where=f"dims.{name}",
                 expected=", ".join(sorted(dims)) or "no free dim",
-                found=nearest(name, tuple(dims)) and f"nearest: {nearest(name, tuple(dims))}",
+                found=_nearest(name, dims),
             )
     for name, stated in options.profile.inputs.items():
         value = by_name.get(name)
@@ -119,7 +120,8 @@ def _stated(source: SourceModel, options: BuildOptions) -> Mapping[str, DimRange
                 "AOTC-S002",
                 f"the model has no input {name!r}",
                 where=f"inputs.{name}",
-                expected=", ".join(by_name),
+                expected=", ".join(by_name) or "no input",
+                found=_nearest(name, by_name),
             )
         if stated.dtype is not None and stated.dtype != value.dtype:
             raise AotcError(
@@ -129,7 +131,25 @@ def _stated(source: SourceModel, options: BuildOptions) -> Mapping[str, DimRange
                 expected=value.dtype,
                 found=stated.dtype,
             )
+        if stated.shape is not None and stated.shape != value.shape:
+            raise AotcError(
+                "AOTC-S002",
+                "the input has another shape",
+                where=f"inputs.{name}.shape",
+                expected=_shape(value.shape),
+                found=_shape(stated.shape),
+                mend="Write the model's shape; sizes of its dims are stated under dims.",
+            )
     return {name: spec for name, spec in options.profile.dims.items() if name in dims}
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = nearest(name, tuple(known))
+    return f"nearest: {close}" if close else ""
+
+
+def _shape(shape: tuple[int | str, ...] | None) -> str:
+    return "any" if shape is None else f"[{', '.join(str(size) for size in shape)}]"
 
 
 def _given(source: SourceModel, options: BuildOptions, folder: Path) -> list[Json]:

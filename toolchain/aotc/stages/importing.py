@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aotc.contract.manifest import Capture, Finding, PassRecord, Value
 from aotc.contract.parsing import Json, decode, encode
-from aotc.errors import AotcError
+from aotc.engine.model_file import require_model_file
 from aotc.stages.types import BuildOptions, SourceModel
 
 _GRAPH = "graph.onnx"
@@ -24,10 +24,9 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
         path.write_bytes(model)
         name = "model"
     else:
+        require_model_file(Path(model))
         path = Path(model).resolve()
         name = path.stem
-    if not path.is_file():
-        raise AotcError("AOTC-I001", "no such model file", where=str(model))
     folder = options.work / "import"
     result = options.workers.run(
         "aotc.stages.importing:import_job",

@@ -1,0 +1,37 @@
+"""The benchmark programs run, on small models; what they measure is no matter of tests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["memory", "verify", "build", "load", "latency", "startup"])
+def test_a_benchmark_runs(name: str) -> None:
+    results = ROOT / "build" / "bench-smoke" / "results" / f"{name}.json"
+    results.unlink(missing_ok=True)
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--smoke", name], cwd=ROOT, check=True, timeout=600
+    )
+    document = json.loads(results.read_bytes())
+    assert document["rows"]
+    assert all(samples and min(samples) >= 0 for samples in document["samples"].values())
+
+
+def test_an_unknown_benchmark_is_named() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "speed"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert "no benchmark is named 'speed'; there are: memory, verify, build" in result.stderr

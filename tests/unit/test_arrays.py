@@ -1,0 +1,92 @@
+"""Inputs and outputs as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from aotc.contract.manifest import Value
+from aotc.engine import values
+from aotc.errors import AotcError
+from aotc.runtime import arrays
+
+INPUTS = (
+    Value(name="ids", dtype="int64", shape=("batch", "seq")),
+    Value(name="a", dtype="float32", shape=(2,)),
+    Value(name="a=b", dtype="float32", shape=(2,)),
+)
+_HEADER = b"{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}"
+# A whole .npy file, of an empty array.
+NPY = b"\x93NUMPY\x01\x00\x76\x00" + _HEADER.ljust(117) + b"\n"
+
+
+def test_the_longest_name_that_fits_is_meant(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones(2, np.float32))
+    assert list(arrays.read_inputs([f"a={tmp_path}/x.npy"], INPUTS)) == ["a"]
+    assert list(arrays.read_inputs([f"a=b={tmp_path}/x.npy"], INPUTS)) == ["a=b"]
+
+
+def test_an_input_given_twice(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones(2, np.float32))
+    np.savez(tmp_path / "x.npz", a=np.ones(2, np.float32))
+    with pytest.raises(AotcError) as caught:
+        arrays.read_inputs([f"a={tmp_path}/x.npy", f"{tmp_path}/x.npz"], INPUTS)
+    assert caught.value.line() == f"AOTC-I027 input 'a' is given twice [{tmp_path}/x.npz]"
+
+
+def test_an_archive_without_an_input(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", label=np.ones(2))
+    with pytest.raises(AotcError) as caught:
+        arrays.read_inputs([f"{tmp_path}/x.npz"], INPUTS)
+    assert (caught.value.code, caught.value.expected, caught.value.found) == (
+        "AOTC-I027",
+        "ids, a, a=b",
+        "label",
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"text", b"\x93NUMPY", NPY])
+def test_what_is_no_archive(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(AotcError) as caught:
+        arrays.read_inputs([f"{tmp_path}/x.npz"], INPUTS)
+    assert (caught.value.code, caught.value.where) == ("AOTC-I027", f"{tmp_path}/x.npz")
+
+
+def test_outputs_are_written_under_names_that_are_safe(tmp_path: Path) -> None:
+    outputs = {
+        "../up": np.zeros(2, np.float32),
+        "/up": np.ones(2, np.float32),
+        "": np.ones(1, np.int64),
+        "text": np.array(["a"], dtype=object),
+    }
+    written = arrays.write_outputs(tmp_path / "out", outputs)
+    assert [path.name for path in written.values()] == [
+        "_up.npy",
+        "_up_1.npy",
+        "output.npy",
+        "text.json",
+    ]
+    assert {path.parent for path in written.values()} == {tmp_path / "out"}
+    assert values.load(written["text"]).tolist() == ["a"]
+
+
+def test_an_output_in_words() -> None:
+    numbers = np.array([1.0, np.nan, 3.0], np.float32)
+    shown = arrays.describe_output("y", numbers, Path("y.npy"))
+    assert (shown.value, shown.least, shown.mean, shown.most) == ("float32[3]", 1.0, 2.0, 3.0)
+    assert shown.file == "y.npy"
+    text = arrays.describe_output("t", np.array(["a"], dtype=object))
+    assert (text.value, text.least) == ("string[1]", None)
+    assert arrays.describe_output("n", np.full(2, np.inf)).most is None
+
+
+def test_a_fixture_is_repeated_to_other_sizes() -> None:
+    fixture = {"ids": np.array([[7, 8], [9, 10]]), "a": np.ones(2, np.float32)}
+    found = arrays.resize(fixture, INPUTS[:2], {"batch": 1, "seq": 5})
+    assert found["ids"].tolist() == [[7, 8, 7, 8, 7]]
+    assert found["a"] is fixture["a"]
+    with pytest.raises(AotcError) as caught:
+        arrays.resize({"ids": np.zeros((0, 2))}, INPUTS[:1], {"batch": 4})
+    assert caught.value.line() == "AOTC-I027 input 'ids' cannot be resized [dim batch]"
