@@ -106,10 +106,10 @@ class Command:
         return outcome
 
     def leftovers(self) -> list[str]:
-        """Half-written things: working folders beside an output, drafts in the store, and files
-        in the temporary folder."""
-        found = [each for each in self.folder.rglob(".*") if "home" not in each.parts]
-        found += (self.folder / "tmp").iterdir()
+        """Half-written things: hidden names anywhere, and what is in the temporary folder."""
+        found = {*self.folder.rglob(".*"), *(self.folder / "tmp").iterdir()}
+        # ONNX Runtime keeps the name of its own session there.
+        found.discard(self.folder / "tmp" / ".ses")
         return sorted(str(each.relative_to(self.folder)) for each in found)
 
 

@@ -225,7 +225,7 @@ def test_text_that_the_terminal_cannot_show_is_escaped(
     command.does(lambda: stream.write("\u2265 \udcff") and 0)
     assert cli.main(["verify"]) == 0
     stream.flush()
-    assert stream.buffer.getvalue() == b"\\u2265 \\udcff"  # type: ignore[attr-defined]
+    assert stream.buffer.getvalue() == b"\\u2265 \\udcff"
 
 
 def started(*words: str, code: str = START) -> subprocess.CompletedProcess[str]:
@@ -304,3 +304,31 @@ def test_keygen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert cli.main(["keygen", "-o", str(path)]) == 3
     assert capsys.readouterr().err.startswith("error: AOTC-I017 output exists\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("build", "x.onnx"), "'aotc build' needs the package onnx"),
+        (("run", "x.aotc"), "'aotc run' needs the package numpy"),
+        (("bench", "x.aotc"), "'aotc bench' needs the package numpy"),
+        (("inspect", str(TOOLCHAIN / "aotc" / "errors.py")), "inspecting a model needs onnx"),
+    ],
+)
+def test_an_extra_that_is_not_installed(words: tuple[str, ...], what: str) -> None:
+    """The base install is acted: what the extras bring cannot be found."""
+    code = (
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('onnx', 'onnxruntime', 'numpy', 'google'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n" + START
+    )
+    shown = started(*words, code=code)
+    assert shown.returncode == 3
+    assert shown.stdout == ""
+    assert shown.stderr.startswith(
+        f"error: AOTC-I019 an extra is not installed\n  what:     {what}\n"
+    )
+    assert shown.stderr.endswith("  mend:     pip install 'aotc[cpu]'\n")

@@ -100,8 +100,10 @@ def test_verified_and_inspected(bench: Workbench, built: Built) -> None:
     assert report.verdict == "optimal"
     assert report.refusals == ()
     assert [verdict.name for verdict in report.variants if verdict.runs] == list(VARIANTS)
-    assert report.bytes_hashed >= built.report.payload_bytes - (built.payload / "aotc.json").stat(
-    ).st_size
+    assert (
+        report.bytes_hashed
+        >= built.report.payload_bytes - (built.payload / "aotc.json").stat().st_size
+    )
     seen = inspect(built.path)
     assert seen.status == "UNVERIFIED"
     assert seen.problems == ()

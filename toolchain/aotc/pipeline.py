@@ -227,7 +227,7 @@ def _work_folder(place: Path) -> Iterator[Path]:
     except OSError as error:
         import errno
 
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise AotcError("AOTC-I018", "no space left", where=str(place)) from None
         raise
     finally:

@@ -226,6 +226,8 @@ def _origin(dim: Dim) -> str:
     if dim.origin == "stated":
         return "stated"
     tried = f"probed at {count(len(dim.tested), 'size')}"
+    if dim.stopped_by == "error":
+        return f"{tried}; larger ones fail"
     return f"{tried}, up to the limit of {dim.stopped_by}" if dim.stopped_by else tried
 
 
@@ -246,7 +248,7 @@ def _variants(artifact: ArtifactSummary) -> list[RenderableType]:
         ),
         section(
             "exactness",
-            ("", "max abs", "max rel", "cosine", "shapes"),
+            ("", "max abs", "max rel", "1 - cosine", "shapes"),
             [row for each in artifact.variants for row in _exactness(each)],
         ),
         section(
@@ -322,8 +324,8 @@ def _shapes_tried(parity: Parity) -> str:
 
 
 def _cosine(error: OutputError) -> str:
-    # Cut, not rounded: 1.000000 would say that nothing is lost.
-    return "-" if error.cosine is None else f"{int(error.cosine * 1e6) / 1e6:.6f}"
+    # What is missing to 1, as a rounded cosine would say that nothing is.
+    return "-" if error.cosine is None else f"{max(0.0, 1 - error.cosine):.2g}"
 
 
 def _operators(source: Capture) -> list[RenderableType]:

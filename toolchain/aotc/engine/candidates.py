@@ -36,8 +36,8 @@ def candidates(
         yield {dim: seed.get(dim, fixed.get(dim, 1)) for dim in dims}
     batches = {dim: _BATCH for dim in free if dim in leading}
     inner = [dim for dim in free if dim not in batches]
-    for size in _FIRST:
-        yield dict.fromkeys(free, size) | batches | fixed
+    for size, common in itertools.product(_FIRST, _common(stated)):
+        yield dict.fromkeys(free, size) | batches | common
     for total, one, other in itertools.permutations(inner, 3):
         if inner.index(one) < inner.index(other):
             yield dict.fromkeys(free, 8) | {one: 3, other: 5, total: 8} | batches | fixed
@@ -49,3 +49,16 @@ def candidates(
     for first, second in itertools.combinations(free, 2):
         for small, large in itertools.product(_PAIR_SIZES, repeat=2):
             yield dict.fromkeys(free, 1) | {first: small, second: large} | fixed
+
+
+def _common(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
+    """Sizes of the stated dims: the optimal ones; and equal ones, as they may have to be."""
+    yield {dim: spec.optimal() for dim, spec in stated.items()}
+    ranges = [spec for spec in stated.values() if not spec.fixed()]
+    if len(ranges) > 1:
+        shared = max(spec.min for spec in ranges), min(spec.max for spec in ranges)
+        for size in dict.fromkeys(shared):
+            yield {
+                dim: spec.min if spec.fixed() else min(max(size, spec.min), spec.max)
+                for dim, spec in stated.items()
+            }

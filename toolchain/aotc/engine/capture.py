@@ -222,9 +222,6 @@ def value_of(info: onnx.ValueInfoProto) -> Value:
     Raises AOTC-I007.
     """
     kind, proto = _unwrap(info.type)
-    if kind == "map":
-        dtype = _dtype_name(info.type.map_type.key_type, info.name)
-        return Value(name=info.name, kind="map", dtype=dtype)
     dtype = _dtype_name(proto.elem_type, info.name)
     shape: tuple[int | str, ...] | None = None
     if proto.HasField("shape"):

@@ -60,7 +60,7 @@ def leading_dims(inputs: Sequence[Value]) -> frozenset[str]:
 def plan_fixtures(
     domain: Domain,
     parity: ParitySpec,
-    inputs_at: Callable[[Mapping[str, int], int], dict[str, Any]],
+    inputs_at: Callable[[Mapping[str, int]], dict[str, Any]],
     given: Sequence[Given],
 ) -> list[Given]:
     """The user's fixtures, the corners of the domain, and sizes drawn between them."""
@@ -73,7 +73,7 @@ def plan_fixtures(
         sizes = domain.corner(which)
         if sizes not in seen:
             seen.append(sizes)
-            plan.append(Given(which, inputs_at(sizes, len(seen)), sizes))
+            plan.append(Given(which, inputs_at(sizes), sizes))
     rng = np.random.default_rng(parity.seed)
     for index in range(
         parity.random_shapes if any(d.min < d.max for d in domain.dims.values()) else 0
@@ -81,7 +81,7 @@ def plan_fixtures(
         sizes = domain.complete({name: _draw(dim, rng) for name, dim in domain.dims.items()})
         if sizes not in seen:
             seen.append(sizes)
-            plan.append(Given(f"random{index}", inputs_at(sizes, len(seen)), sizes))
+            plan.append(Given(f"random{index}", inputs_at(sizes), sizes))
     return plan
 
 

@@ -15,6 +15,7 @@ Everything is counted, not timed, so that two builds find the same box.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -26,7 +27,7 @@ from aotc.engine.gaps import without_gaps
 from aotc.engine.relations import Move, relations_of
 from aotc.errors import AotcError
 
-_STEPS = (1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
+_STEPS = (2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
 
 Stop = Literal["", "error", "size", "work", "bytes", "count", "time"]
 
@@ -146,27 +147,37 @@ class Prober:
 
     # -- 2. moves
     def _move(self, dim: str, base: Mapping[str, int], free: Sequence[str]) -> Move | None:
-        if self._run({**base, dim: base[dim] + 1}).ok:
-            return Move((dim,), 1)
         others = [other for other in free if other != dim]
-        for other in others:
-            if self._run(_shift(base, (dim, other), 1)).ok:
-                return Move((dim, other), 1)
-        if len(others) > 1 and self._run(_shift(base, (dim, *others), 1)).ok:
-            together = [dim, *others]
+        # Downwards as well, as the base may be the largest size.
+        for way in (1, -1):
+            if self._moves(base, (dim,), way):
+                return Move((dim,), 1)
             for other in others:
-                fewer = tuple(d for d in together if d != other)
-                if self._run(_shift(base, fewer, 1)).ok:
-                    together.remove(other)
-            return Move(tuple(together), 1)
-        for step in _STEPS[1:]:
-            if self._run(_shift(base, (dim,), step)).ok:
+                if self._moves(base, (dim, other), way):
+                    return Move((dim, other), 1)
+            if len(others) > 1 and self._moves(base, (dim, *others), way):
+                return Move(self._fewest(base, dim, others, way), 1)
+        for step, way in itertools.product(_STEPS, (1, -1)):
+            if self._moves(base, (dim,), step * way):
                 return Move((dim,), step)
-            if dim not in self.leading:
-                for other in others:
-                    if base[other] == base[dim] and self._run(_shift(base, (dim, other), step)).ok:
-                        return Move((dim, other), step)
+            for other in others if dim not in self.leading else ():
+                if base[other] == base[dim] and self._moves(base, (dim, other), step * way):
+                    return Move((dim, other), step)
         return None
+
+    def _fewest(
+        self, base: Mapping[str, int], dim: str, others: Sequence[str], way: int
+    ) -> tuple[str, ...]:
+        """Of the dims that can move together, those that `dim` cannot move without."""
+        together = [dim, *others]
+        for other in others:
+            if self._moves(base, tuple(d for d in together if d != other), way):
+                together.remove(other)
+        return tuple(together)
+
+    def _moves(self, base: Mapping[str, int], dims: Sequence[str], shift: int) -> bool:
+        sizes = {**base, **{dim: base[dim] + shift for dim in dims}}
+        return min(sizes.values()) > 0 and self._run(sizes).ok
 
     # -- 4. bounds
     def _bounds(
@@ -324,10 +335,6 @@ class Prober:
         if inputs > self.limits.max_input_bytes or activations > self.limits.max_activation_bytes:
             return "bytes"
         return "work" if flops > self.limits.max_flops else ""
-
-
-def _shift(base: Mapping[str, int], dims: Sequence[str], step: int) -> dict[str, int]:
-    return {**base, **{dim: base[dim] + step for dim in dims}}
 
 
 def _follow(sizes: dict[str, int], relations: Sequence[Relation]) -> dict[str, int]:

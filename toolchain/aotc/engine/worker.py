@@ -8,6 +8,7 @@ arrays travel as files beside them.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -26,6 +27,9 @@ from aotc.errors import AotcError
 _REQUEST = "request.json"
 _RESULT = "result.json"
 _LOG = "log.txt"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+# Exit status of a worker that could not write its result for want of space.
+_NO_SPACE = errno.ENOSPC
 # Environment that would change what ONNX Runtime computes or reads.
 _UNSET = ("ORT_LOAD_CONFIG_FROM_MODEL", "OMP_NUM_THREADS", "PYTHONSTARTUP", "PYTHONWARNINGS")
 
@@ -102,6 +106,8 @@ def _result(
                 where=where,
                 mend="Raise probe.run_seconds in the profile if the model is merely slow.",
             )
+        if status == _NO_SPACE:
+            raise AotcError("AOTC-I018", f"{name} could not write its result", where=where)
         cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         raise AotcError(
             "AOTC-I013", f"{name} ended by {cause}", where=where, found=last or "an empty log"
@@ -178,18 +184,19 @@ def work(memory_limit: int) -> None:
         document = {"error": error.to_dict()}
     except MemoryError:
         document = {"error": {"code": "AOTC-I015", "what": "out of memory"}}
-    except OSError as error:
-        import errno
-
-        if error.errno != errno.ENOSPC:
-            raise
-        document = {"error": {"code": "AOTC-I018", "what": str(error)}}
-    except Exception:
+    except Exception as error:
         import traceback
 
-        document = {"error": {"internal": traceback.format_exc()}}
+        if isinstance(error, OSError) and error.errno in _FULL:
+            document = {"error": {"code": "AOTC-I018", "what": str(error)}}
+        else:
+            document = {"error": {"internal": traceback.format_exc()}}
     temporary = Path(_RESULT + ".part")
-    temporary.write_text(json.dumps(document))
+    try:
+        temporary.write_text(json.dumps(document))
+    except OSError as error:
+        # There is no room to say it; and unwinding would end in native destructors.
+        os._exit(_NO_SPACE if error.errno in _FULL else 1)
     temporary.rename(_RESULT)
     # Tearing down sessions and numpy takes time and serves nobody.
     sys.stdout.flush()

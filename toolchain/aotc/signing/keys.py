@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -263,14 +264,20 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
         raise _unwritable(path, error) from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from None
+        raise
 
 
 def _read(path: Path) -> bytes:
@@ -293,7 +300,12 @@ def _exists(path: Path) -> AotcError:
 
 
 def _unwritable(path: Path, error: OSError) -> AotcError:
-    return AotcError("AOTC-I026", f"cannot write the key: {error.strerror}", where=str(path))
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return AotcError(
+        "AOTC-I018" if full else "AOTC-I026",
+        f"cannot write the key: {error.strerror}",
+        where=str(path),
+    )
 
 
 def _unusable(path: Path, found: str) -> AotcError:

@@ -66,10 +66,10 @@ def _run(
             )
             return result.value, tuple(findings)
         except AotcError as error:
-            sizes = json.loads(trying.read_text()) if trying.exists() else {}
             died = error.code in ("AOTC-I013", "AOTC-I014") and " ended by " in error.what
-            again = died and sizes and sizes not in deadly
-            if not again or len(deadly) == _MOST_CRASHES:
+            text = trying.read_text() if died and trying.exists() else ""
+            sizes = json.loads(text or "{}")
+            if not sizes or sizes in deadly or len(deadly) == _MOST_CRASHES:
                 raise
             deadly.append(sizes)
             text = ", ".join(f"{name}={size}" for name, size in sizes.items())

@@ -1,0 +1,64 @@
+"""Jobs for the tests of the fork server."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from aotc.errors import AotcError
+
+
+def double(request: int) -> int:
+    return request * 2
+
+
+def who(_: Any) -> int:
+    time.sleep(0.05)
+    return os.getpid()
+
+
+def crash(_: Any) -> None:
+    sys.stderr.write("about to die\n")
+    sys.stderr.flush()
+    os.abort()
+
+
+def leave(_: Any) -> None:
+    os._exit(3)
+
+
+def ring(_: Any) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    signal.pause()
+
+
+def swell(_: Any) -> int:
+    return len(bytearray(4 << 30))
+
+
+def fill(_: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def refuse(_: Any) -> None:
+    raise AotcError("AOTC-S001", "no size")
+
+
+def bug(_: Any) -> float:
+    return 1 / 0
+
+
+def hang(_: Any) -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    Path("child").write_text(str(child.pid))
+    time.sleep(600)
+
+
+def environment(_: Any) -> dict[str, str | None]:
+    return {name: os.environ.get(name) for name in ("ORT_LOAD_CONFIG_FROM_MODEL", "PYTHONHASHSEED")}

@@ -1,0 +1,116 @@
+"""Jobs in forked processes: their answers, and every way they can end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aotc.contract.profile import WorkerLimits
+from aotc.engine.worker import Workers
+from aotc.errors import AotcError
+
+JOBS = "forked_jobs"
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    path = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        part for part in (str(Path(__file__).parent), path) if part
+    )
+    try:
+        with Workers(WorkerLimits(seconds=20.0, memory_bytes=2 << 30)) as made:
+            yield made
+    finally:
+        os.environ["PYTHONPATH"] = path
+
+
+def run(workers: Workers, name: str, folder: Path, request: Any = None) -> Any:
+    return workers.run(f"{JOBS}:{name}", request, folder=folder / name, where="here").value
+
+
+def test_a_job_answers(workers: Workers, tmp_path: Path) -> None:
+    assert run(workers, "double", tmp_path, 21) == 42
+
+
+def test_jobs_run_side_by_side_in_processes_of_their_own(workers: Workers, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [
+            pool.submit(workers.run, f"{JOBS}:who", None, folder=tmp_path / str(i))
+            for i in range(8)
+        ]
+        pids = {job.result().value for job in jobs}
+    assert len(pids) == 8
+    assert os.getpid() not in pids
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "what"),
+    [
+        ("crash", "AOTC-I013", "crash ended by SIGABRT"),
+        ("leave", "AOTC-I013", "leave ended by exit status 3"),
+        ("ring", "AOTC-I014", "ring ended by its alarm (one run took too long)"),
+        ("swell", "AOTC-I015", "swell needed more than 2147483648 bytes"),
+        ("fill", "AOTC-I018", "[Errno 28] No space left on device"),
+        ("refuse", "AOTC-S001", "no size"),
+    ],
+)
+def test_every_end_is_a_code(
+    workers: Workers, tmp_path: Path, name: str, code: str, what: str
+) -> None:
+    with pytest.raises(AotcError) as caught:
+        run(workers, name, tmp_path)
+    assert (caught.value.code, caught.value.what) == (code, what)
+    assert caught.value.where == "here"
+
+
+def test_the_last_lines_of_the_log_are_told(workers: Workers, tmp_path: Path) -> None:
+    with pytest.raises(AotcError) as caught:
+        run(workers, "crash", tmp_path)
+    assert "about to die" in caught.value.found
+
+
+def test_a_bug_in_a_job_is_ours(workers: Workers, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        run(workers, "bug", tmp_path)
+
+
+def test_a_job_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
+    path = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    try:
+        with (
+            Workers(WorkerLimits(seconds=1.0)) as short,
+            pytest.raises(AotcError) as caught,
+        ):
+            short.run(f"{JOBS}:hang", None, folder=tmp_path / "hang")
+    finally:
+        os.environ["PYTHONPATH"] = path
+    assert (caught.value.code, caught.value.what) == ("AOTC-I014", "hang ran longer than 1 s")
+    child = int((tmp_path / "hang" / "child").read_text())
+    for _ in range(100):
+        if not Path(f"/proc/{child}").exists() or "Z" in _state(child):
+            return
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    pytest.fail("the job's child outlived it")
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "Z"
+
+
+def test_a_job_sees_no_option_that_onnxruntime_takes_from_models(
+    workers: Workers, tmp_path: Path
+) -> None:
+    assert run(workers, "environment", tmp_path)["ORT_LOAD_CONFIG_FROM_MODEL"] is None
+    assert run(workers, "environment", tmp_path)["PYTHONHASHSEED"] == "0"
