@@ -108,9 +108,9 @@ class Command:
     def leftovers(self) -> list[str]:
         """Half-written things: hidden names anywhere, and what is in the temporary folder."""
         found = {*self.folder.rglob(".*"), *(self.folder / "tmp").iterdir()}
-        # ONNX Runtime keeps the name of its own session there.
-        found.discard(self.folder / "tmp" / ".ses")
-        return sorted(str(each.relative_to(self.folder)) for each in found)
+        names = {str(each.relative_to(self.folder)) for each in found}
+        # ONNX Runtime keeps files of its own there.
+        return sorted(names - {"tmp/.ses", "home/cache/Microsoft/DeveloperTools/.onnxruntime"})
 
 
 def finish(process: subprocess.Popen[str]) -> Outcome:

@@ -11,7 +11,7 @@ import numpy as np
 from aotc.contract.manifest import Value
 from aotc.contract.parsing import Json
 from aotc.contract.profile import ParitySpec
-from aotc.contract.shapes import Dim, Domain
+from aotc.contract.shapes import Dim, DimRange, Domain
 from aotc.engine import values
 from aotc.errors import AotcError
 
@@ -26,7 +26,7 @@ class Given:
 
     @classmethod
     def read(cls, item: Json, declared: Sequence[Value]) -> Given:
-        """From files, with sizes by the declared shapes; raises AOTC-I024 on another rank."""
+        """From files, with sizes by the declared shapes; raises AOTC-I024 on another shape."""
         inputs = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
         sizes: dict[str, int] = {}
         for value in declared:
@@ -34,16 +34,33 @@ class Given:
             shape = getattr(array, "shape", None)
             if shape is None or value.shape is None:
                 continue
-            if len(shape) != len(value.shape):
+            same_rank = len(shape) == len(value.shape)
+            if not same_rank or any(
+                isinstance(d, int) and d != s for d, s in zip(value.shape, shape, strict=True)
+            ):
                 raise AotcError(
                     "AOTC-I024",
-                    "fixture has another rank than the input",
+                    f"fixture has another {'size' if same_rank else 'rank'} than the input",
                     where=f"{item['name']}: {value.name}",
                     expected=str(value.shape),
                     found=str(tuple(shape)),
                 )
             sizes |= {d: s for d, s in zip(value.shape, shape, strict=True) if isinstance(d, str)}
         return cls(item["name"], inputs, sizes)
+
+
+def refuse_outside(given: Sequence[Given], stated: Mapping[str, DimRange]) -> None:
+    """Refuse a user's fixture whose sizes the profile or --dim rules out; raises AOTC-I024."""
+    for item in given:
+        for name, spec in stated.items():
+            if name in item.sizes and not spec.allows(item.sizes[name]):
+                raise AotcError(
+                    "AOTC-I024",
+                    "fixture has a size outside of the stated range",
+                    where=f"{item.name}: {name}",
+                    expected=f"{spec.min}..{spec.max}" if spec.min < spec.max else str(spec.min),
+                    found=str(item.sizes[name]),
+                )
 
 
 def leading_dims(inputs: Sequence[Value]) -> frozenset[str]:

@@ -22,7 +22,13 @@ from aotc.contract.profile import ParitySpec, ProbeLimits
 from aotc.contract.shapes import DimRange, Domain
 from aotc.engine import values
 from aotc.engine.cost import Growth, RunCost, read_profile
-from aotc.engine.fixture_plan import Given, domain_of, leading_dims, plan_fixtures
+from aotc.engine.fixture_plan import (
+    Given,
+    domain_of,
+    leading_dims,
+    plan_fixtures,
+    refuse_outside,
+)
 from aotc.engine.fixtures import Hints, generate, shape_of
 from aotc.engine.probing import Cost, Prober, Trial
 from aotc.engine.rejection import out_of_memory, rejection
@@ -47,6 +53,7 @@ def analyze_job(request: Json) -> Json:
     reference.beware(request["deadly"], probe.run_seconds)
     stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
     given = [Given.read(item, reference.inputs) for item in request["given"]]
+    refuse_outside(given, stated)
     domain = reference.domain(stated, probe, given)
     fixtures = plan_fixtures(
         domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given

@@ -56,7 +56,7 @@ def _npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {value.name: archive[value.name] for value in inputs if value.name in archive}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         raise AotcError("AOTC-I024", "not a .npz file", where=str(path), found=str(error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -93,7 +94,10 @@ def read_fixture(payload: Path, fixture: Fixture) -> dict[str, values.Data]:
 
 
 def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str, Path]:
-    """Write each output to a file named after it in `folder`, which is made; raises AOTC-I026."""
+    """Write each output to a file named after it in `folder`, which is made.
+
+    Raises AOTC-I018 (full disk) and I026.
+    """
     written: dict[str, Path] = {}
     taken: set[str] = set()
     try:
@@ -104,8 +108,12 @@ def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str,
             taken.add(stem.lower())
             written[name] = values.save(value, folder / stem)
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise AotcError(
-            "AOTC-I026", "cannot write the outputs", where=str(folder), found=str(error.strerror)
+            "AOTC-I018" if full else "AOTC-I026",
+            "cannot write the outputs",
+            where=str(folder),
+            found=str(error.strerror),
         ) from None
     return written
 
