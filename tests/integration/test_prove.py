@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -432,9 +433,41 @@ def test_an_input_that_the_profile_alone_knows(bench: Workbench) -> None:
 
 
 def test_the_native_variant_is_left_out_for_another_host(bench: Workbench) -> None:
-    built = bench.build(normalized(), "cross", profile="server-cpu", target="linux-x86-64")
+    target = "linux-arm64" if platform.machine() == "aarch64" else "linux-x86-64"
+    built = bench.build(normalized(), "cross", profile="server-cpu", target=target)
     assert [variant.name for variant in built.manifest.variants] == ["portable"]
     assert "AOTC-O002" in built.codes()
+
+
+def other_architecture() -> str:
+    return "linux-x86-64" if platform.machine() == "aarch64" else "linux-arm64"
+
+
+def test_what_this_host_cannot_run_is_not_proven(bench: Workbench) -> None:
+    target = other_architecture()
+    with pytest.raises(AotcError) as caught:
+        bench.build(normalized(), "foreign", profile="edge", target=target)
+    error = caught.value
+    assert (error.code, error.exit_status, error.where) == ("AOTC-N002", 1, "variant portable")
+    assert error.what.startswith(f"built on linux on {platform.machine()} for linux on ")
+    assert not (bench.folder / "foreign.aotc").exists()
+
+
+def test_what_is_not_proven_is_built_where_the_profile_allows_it(bench: Workbench) -> None:
+    target = other_architecture()
+    wanted = profile(bench, "unproven: allow")
+    built = bench.build(normalized(), "foreign", profile=wanted, target=target)
+    (variant,) = built.manifest.variants
+    assert (variant.parity.status, variant.placement.how) == ("not-run", "predicted")
+    assert variant.parity.reason
+    assert variant.parity.shapes == ()
+    assert variant.requirements.architecture != platform.machine()
+    # There it is at most degraded, and here it is nothing.
+    there = verify(built.path, key=bench.public, target=target)
+    assert (there.authentic, there.verdict) == (True, "degraded")
+    assert "AOTC-N002" in [finding.code for finding in there.findings]
+    here = verify(built.path, key=bench.public)
+    assert (here.authentic, here.verdict) == (True, "incompatible")
 
 
 def test_variants_say_what_they_need(bench: Workbench) -> None:

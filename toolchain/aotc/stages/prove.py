@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from aotc.contract.manifest import Parity, Placement, SessionSpec
@@ -25,7 +26,9 @@ def arithmetic_of(lowered: LoweredModel) -> str:
 def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     """Parity, placement, load time and peak memory of one variant.
 
-    Raises AOTC-N001 (parity), P001, P002 (placement), M002, M003 (budgets), and R008, I013 to
+    On a host of another kind than the target the graph is run all the same, but that proves
+    nothing of the target: parity is then `not-run`, and placement predicted.
+    Raises AOTC-N001 (parity), N002 (not proven), P001, P002 (placement), M002, M003 (budgets), and R008, I013 to
     I015 from the sandbox.
     """
     spec = lowered.partitioned.optimized.specialized.spec
@@ -33,6 +36,9 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     arithmetic = arithmetic_of(lowered)
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
     where = f"variant {spec.name}"
+    foreign = _foreign(options)
+    if foreign and options.profile.unproven == "refuse":
+        raise AotcError("AOTC-N002", foreign, where=where)
     result = options.workers.run(
         "aotc.stages.prove:prove_job",
         {
@@ -70,15 +76,23 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     _check_budgets(evidence, options, where)
     return ProvenModel(
         lowered=lowered,
-        placement=placement,
+        placement=replace(placement, how="predicted") if foreign else placement,
         parity=Parity(
-            status="passed",
+            status="not-run" if foreign else "passed",
+            reason=foreign,
             arithmetic=arithmetic,  # type: ignore[arg-type]
             tolerance=tolerance,
-            shapes=tuple(c.sizes for c in comparisons),
+            shapes=() if foreign else tuple(c.sizes for c in comparisons),
         ),
         evidence=evidence,
     )
+
+
+def _foreign(options: BuildOptions) -> str:
+    """Why this host cannot run what it builds for the target; empty where it can."""
+    host, target = options.host, options.target
+    here, there = (f"{one.os} on {one.architecture}" for one in (host, target))
+    return f"built on {here} for {there}" if here != there else ""
 
 
 def _refuse_breaches(comparisons: tuple[Comparison, ...], where: str, tolerance: Tolerance) -> None:
