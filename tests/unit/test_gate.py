@@ -348,7 +348,7 @@ def test_no_trust_is_no_success(
 
 def test_an_attestation_about_another_artifact_is_refused(artifact: Path, keys: Keys) -> None:
     (artifact / "attestations/evidence.sigstore.json").write_bytes(
-        attest.attest("https://aotc.dev/evidence/v1", {}, {"aotc.json": "0" * 64}, keys.private)
+        attest.attest("urn:aotc:evidence:v1", {}, {"aotc.json": "0" * 64}, keys.private)
     )
     report = verify(artifact, key=keys.public)
     assert reasons(report) == [("AOTC-G014", "attestations/evidence.sigstore.json")]

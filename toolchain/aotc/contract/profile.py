@@ -78,7 +78,7 @@ class Fallback:
     `fail` refuses it unless `cpu` stands in `providers`; `cpu` allows it up to its budget.
     """
 
-    policy: Literal["fail", "cpu", "alternate-variant", "reject-route"] = "fail"
+    policy: Literal["fail", "cpu"] = "fail"
     max_node_share: Annotated[Share, "of nodes on the CPU, with policy cpu"] = 1.0
 
 

@@ -59,7 +59,7 @@ class VariantEvidence:
 
 @record
 class Evidence:
-    """Predicate `https://aotc.dev/evidence/v1`: true of this build, not reproducible."""
+    """Predicate `urn:aotc:evidence:v1`: true of this build, not reproducible."""
 
     built_at: Annotated[str, "UTC, ISO 8601"]
     stages: Annotated[Mapping[str, float], "seconds by stage"]

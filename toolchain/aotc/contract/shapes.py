@@ -82,6 +82,7 @@ class Dim:
         Literal["stated", "probed"], "stated by the profile or --dim, or found by probing"
     ] = "probed"
     tested: Annotated[tuple[Size, ...], "sizes at which the original model ran at build"] = ()
+    gaps: Annotated[tuple[Size, ...], "sizes between the bounds that were seen to fail"] = ()
     stopped_by: Annotated[
         Literal["", "error", "size", "work", "bytes", "count", "time"],
         "what ended the search upwards; empty where the range was stated",

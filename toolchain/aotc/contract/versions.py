@@ -13,7 +13,7 @@ VERSION = "0.1.0"
 MANIFEST_SCHEMA = "aotc.manifest/1.0"
 PROFILE_SCHEMA = "aotc.profile/1"
 TARGET_SCHEMA = "aotc.target/1"
-EVIDENCE_PREDICATE = "https://aotc.dev/evidence/v1"
+EVIDENCE_PREDICATE = "urn:aotc:evidence:v1"
 
 # Features that a reader must understand to read an artifact rightly.
 KNOWN_FEATURES = frozenset({"shape-domain", "shared-weights"})

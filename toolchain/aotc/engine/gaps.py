@@ -8,11 +8,15 @@ from collections.abc import Callable
 _INNER = (0.07, 0.19, 0.31, 0.47, 0.58, 0.73, 0.91)
 
 
-def without_gaps(low: int, high: int, works: Callable[[int], bool]) -> tuple[int, int, int]:
-    """Bounds and grid on which sizes drawn from the range run; the range as it is, if none fail.
+def without_gaps(
+    low: int, high: int, works: Callable[[int], bool]
+) -> tuple[int, int, int, tuple[int, ...]]:
+    """Bounds and grid on which sizes drawn from the range run, and the sizes that still fail.
 
     Pooling that rounds down and up again leaves gaps: bounds run, and most sizes between do not.
+    Where no grid avoids them, the range stays as it is, with the sizes that were seen to fail.
     """
+    failed: list[int] = []
     for grid in (1, 2, 4, 8, 16, 32, 64):
         first, last = -(-low // grid) * grid if low else 0, high // grid * grid
         inner = {int(low + (high - low) * share) // grid * grid for share in _INNER}
@@ -21,6 +25,8 @@ def without_gaps(low: int, high: int, works: Callable[[int], bool]) -> tuple[int
             first = first or grid
             if not inner or not (works(first) and works(last)):
                 continue
-        if all(works(size) for size in sorted(inner)):
-            return first, last, grid
-    return low, high, 1
+        broken = [size for size in sorted(inner) if not works(size)]
+        if not broken:
+            return first, last, grid, ()
+        failed += broken
+    return low, high, 1, tuple(sorted(set(failed)))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from aotc.contract.profile import ProbeLimits
@@ -202,14 +202,16 @@ class Prober:
         low = self._lowest(base[dim], step, works)
         high, stop = self._highest(dim, base, step, relations, works)
         grid = step if low % step == 0 and high % step == 0 else 1
+        gaps: tuple[int, ...] = ()
         if grid == 1:
-            low, high, grid = without_gaps(low, high, works)
+            low, high, grid, gaps = without_gaps(low, high, works)
         return Dim(
             min=low,
             max=high,
             opt=low,
             multiple_of=grid,
             tested=tuple(sorted(tested)),
+            gaps=gaps,
             stopped_by=stop,
         )
 
@@ -288,12 +290,11 @@ class Prober:
             widest = max(first, key=lambda d: box[d].max)
             dim = box[widest]
             half = max(dim.min, dim.max // 2 // dim.multiple_of * dim.multiple_of)
-            box[widest] = Dim(
-                min=dim.min,
+            box[widest] = replace(
+                dim,
                 max=half,
-                opt=dim.min,
-                multiple_of=dim.multiple_of,
                 tested=tuple(sorted({size for size in dim.tested if size <= half} | {half})),
+                gaps=tuple(size for size in dim.gaps if size <= half),
                 stopped_by=stop,
             )
         corners: tuple[Literal["min", "opt"], ...] = ("min", "opt")
@@ -360,14 +361,9 @@ def _with_opt(name: str, dim: Dim, leading: frozenset[str]) -> Dim:
         return dim
     spec = DimRange(min=dim.min, max=dim.max, multiple_of=dim.multiple_of)
     opt = max(dim.min, min(1, dim.max)) if name in leading else spec.optimal()
-    return Dim(
-        min=dim.min,
-        max=dim.max,
-        opt=opt,
-        multiple_of=dim.multiple_of,
-        tested=tuple(sorted({*dim.tested, opt})),
-        stopped_by=dim.stopped_by,
-    )
+    if dim.gaps:
+        opt = min(dim.tested, key=lambda size: (abs(size - opt), size))
+    return replace(dim, opt=opt, tested=tuple(sorted({*dim.tested, opt})))
 
 
 def _text(sizes: Mapping[str, int]) -> str:

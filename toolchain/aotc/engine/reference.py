@@ -210,7 +210,7 @@ class Reference:
                 if fixture.name.startswith("random"):
                     text = f"a size within the range does not run: {error.found}"
                     findings.append(
-                        Finding(code="AOTC-S008", what=text, where=_sizes_text(fixture.sizes))
+                        Finding(code="AOTC-S013", what=text, where=_sizes_text(fixture.sizes))
                     )
                     continue
                 code = "AOTC-S005" if fixture.sizes else "AOTC-S001"
@@ -273,6 +273,15 @@ class Reference:
                         where=name,
                     )
                 )
+        found += [
+            Finding(
+                code="AOTC-S013",
+                what=f"these sizes do not run: {', '.join(str(size) for size in dim.gaps)}",
+                where=name,
+            )
+            for name, dim in domain.dims.items()
+            if dim.gaps
+        ]
         found += [
             Finding(code="AOTC-S007", what=str(relation), where=relation.dim)
             for relation in domain.relations

@@ -50,6 +50,12 @@ class Guard:
         domain = manifest.domain if domain is None else domain
         self._dims = tuple(domain.dims.items())
         self._relations = domain.relations
+        # The build wrote these sizes into the graph: another cannot run.
+        self._static = tuple(
+            (name, dim.min)
+            for name, dim in domain.dims.items()
+            if dim.origin == "stated" and dim.min == dim.max
+        )
         self._vectors = {
             plan.name for plan in self._plans if plan.rank < 0 and f"{plan.name}.0" in domain.dims
         }
@@ -101,6 +107,15 @@ class Guard:
                         expected=str(wanted),
                         found=str(sizes[relation.dim]),
                     )
+        for name, size in self._static:
+            if sizes.get(name, size) != size:
+                raise AotcError(
+                    "AOTC-R004",
+                    f"dim {name} was fixed when the artifact was built",
+                    where=f"dim {name}",
+                    expected=str(size),
+                    found=str(sizes[name]),
+                )
         outside = (
             *odd,
             *(name for name, dim in self._dims if name in sizes and not dim.allows(sizes[name])),
