@@ -77,8 +77,10 @@ def test_the_last_lines_of_the_log_are_told(workers: Workers, tmp_path: Path) ->
 
 
 def test_a_bug_in_a_job_is_ours(workers: Workers, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+    with pytest.raises(AotcError) as caught:
         run(workers, "bug", tmp_path)
+    assert caught.value.code == "AOTC-R999"
+    assert caught.value.what == "ZeroDivisionError: division by zero"
 
 
 def test_a_job_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:

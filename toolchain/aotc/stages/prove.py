@@ -28,8 +28,8 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
 
     On a host of another kind than the target the graph is run all the same, but that proves
     nothing of the target: parity is then `not-run`, and placement predicted.
-    Raises AOTC-N001 (parity), N002 (not proven), P001, P002 (placement), M002, M003 (budgets), and R008, I013 to
-    I015 from the sandbox.
+    Raises AOTC-N001 (parity), N002 (not proven), P001, P002 (placement), M002, M003 (budgets),
+    and R008, I013 to I015 from the sandbox.
     """
     spec = lowered.partitioned.optimized.specialized.spec
     analyzed = lowered.partitioned.optimized.specialized.analyzed
