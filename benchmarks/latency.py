@@ -68,9 +68,9 @@ def _rows(title: str, found: dict[str, list[float]]) -> list[Row]:
 
 def by_turns(request: dict[str, Any]) -> dict[str, list[float]]:
     """In a fresh process: seconds of each round, every side once a round in a drawn order."""
-    import aotc
     import onnxruntime as ort
 
+    import aotc
     from benchmarks import models
 
     model = (models.SMOKE if request["smoke"] else models.FULL)[request["name"]]

@@ -14,10 +14,11 @@ import sys
 import time
 from pathlib import Path
 
-import aotc
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
+
+import aotc
 from aotc.errors import AotcError
 
 HERE = Path(__file__).resolve().parent

@@ -1,4 +1,4 @@
-"""The real command in a process of its own, in a home of its own, and what must hold of each call."""
+"""The real command in a process of its own, in a home of its own, and what holds of each call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models, profiles and outputs that a build refuses: each with its code, and nothing left behind."""
+"""Models and profiles that a build refuses: each with its code, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_empty_file(aotc: Command) -> None:
     assert refused(aotc, "empty.onnx", "AOTC-I002")["what"] == "the file is empty"
 
 
-@pytest.mark.parametrize("left", [1, 2, 10, 0.25, 0.5, 0.9, -1])
+@pytest.mark.parametrize("left", [1, 2, 0.5, -1])
 def test_a_truncated_file(aotc: Command, left: float) -> None:
     content = linear().SerializeToString()
     count = round(left * len(content)) if 0 < left < 1 else int(left)
@@ -94,7 +94,7 @@ def test_a_truncated_file(aotc: Command, left: float) -> None:
     refused(aotc, "cut.onnx", "AOTC-I002")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_bytes(aotc: Command, seed: int) -> None:
     (aotc.folder / "random.onnx").write_bytes(random.Random(seed).randbytes(4096))
     refused(aotc, "random.onnx", "AOTC-I002")

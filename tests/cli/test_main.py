@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from aotc.cli import main as cli
 from aotc.cli.commands import COMMANDS, HELP
 from aotc.cli.commands.base import Command

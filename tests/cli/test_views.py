@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from aotc.cli import measurements, render, views
 from aotc.contract.answers import (
     BenchAnswer,

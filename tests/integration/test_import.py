@@ -130,6 +130,70 @@ def test_external_data(bench: Workbench, files: int) -> None:
     assert_works(bench, built)
 
 
+def moved_out(tensor: onnx.TensorProto, folder: Path, **entries: int) -> onnx.TensorProto:
+    """`tensor` with its data in a file of its own; `entries` are offset and length, if stated."""
+    (folder / f"{tensor.name}.bin").write_bytes(tensor.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=f"{tensor.name}.bin")
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+def test_external_data_of_no_stated_length_and_within_a_body(bench: Workbench) -> None:
+    folder = bench.folder / "source"
+    folder.mkdir()
+    weights = moved_out(drawn("outer", (64, 64)), folder)
+    within = moved_out(drawn("within", (64, 64)), folder, offset=0, length=4 * 64 * 64)
+    model = model_of(
+        [
+            helper.make_node("MatMul", ["x", "outer"], ["h"], name="product"),
+            helper.make_node(
+                "If",
+                ["flag"],
+                ["y"],
+                name="if",
+                then_branch=body(
+                    [helper.make_node("MatMul", ["h", "within"], ["t"], name="then")],
+                    [],
+                    [tensor("t", None)],
+                    [within],
+                ),
+                else_branch=body(
+                    [helper.make_node("Neg", ["h"], ["e"], name="else")], [], [tensor("e", None)]
+                ),
+            ),
+        ],
+        [tensor("x", ["n", 64]), tensor("flag", [], BOOL)],
+        [tensor("y", ["n", 64])],
+        [weights],
+    )
+    path = folder / "two.onnx"
+    path.write_bytes(model.SerializeToString())
+    built = bench.build(path, "two", profile="server-cpu")
+    source = built.manifest.source
+    assert [file.location for file in source.external_data] == ["outer.bin", "within.bin"]
+    assert source.initializers == 2
+    assert source.initializer_bytes == 2 * 4 * 64 * 64
+    calls = [{"x": np.ones((2, 64), np.float32), "flag": np.array(flag)} for flag in (True, False)]
+    assert_works(bench, built, *calls)
+
+
+def test_weights_as_lists_of_numbers(bench: Workbench) -> None:
+    """Old exporters write floats one by one, and not as bytes."""
+    numbers = np.random.default_rng(1).normal(size=64 * 16)
+    model = model_of(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+        [tensor("x", ["n", 64])],
+        [tensor("y", ["n", 16])],
+        [helper.make_tensor("w", FLOAT, [64, 16], numbers.tolist())],
+    )
+    built = bench.build(model, "numbers", profile="server-cpu")
+    assert built.manifest.source.initializer_bytes == 4 * 64 * 16
+    assert_works(bench, built)
+
+
 def test_bytes_are_built_as_a_file_is(bench: Workbench) -> None:
     content = layers().SerializeToString()
     report = build(content, output=bench.folder / "bytes.aotc", key=bench.private)
@@ -360,6 +424,28 @@ def test_quantize_and_dequantize(bench: Workbench) -> None:
     assert_works(bench, built)
 
 
+def test_weights_of_four_bits(bench: Workbench) -> None:
+    rng = np.random.default_rng(4)
+    four = helper.make_tensor(
+        "w4", TensorProto.INT4, [32, 16], rng.integers(-8, 8, 32 * 16).tolist()
+    )
+    model = model_of(
+        [
+            helper.make_node("DequantizeLinear", ["w4", "s"], ["w"]),
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+        ],
+        [tensor("x", ["n", 32])],
+        [tensor("y", ["n", 16])],
+        [four, constant("s", 0.1)],
+        opsets={"": 21},
+        ir_version=10,
+    )
+    built = bench.build(model, "four", profile="server-cpu")
+    assert built.manifest.source.quantized
+    assert built.manifest.variants[0].parity.arithmetic == "quantized"
+    assert_works(bench, built)
+
+
 def test_half_precision(bench: Workbench) -> None:
     weights = drawn("w", (16, 8))
     half = numpy_helper.from_array(numpy_helper.to_array(weights).astype(np.float16), "w")
@@ -537,6 +623,45 @@ def test_a_sequence_in_and_out(bench: Workbench) -> None:
     assert_works(bench, built, {"parts": parts})
 
 
+def test_a_map_in(bench: Workbench) -> None:
+    words = helper.make_map_type_proto(STRING, helper.make_tensor_type_proto(FLOAT, []))
+    built = bench.build(
+        model_of(
+            [
+                helper.make_node(
+                    "DictVectorizer",
+                    ["counts"],
+                    ["y"],
+                    domain="ai.onnx.ml",
+                    string_vocabulary=["alpha", "omega"],
+                )
+            ],
+            [helper.make_value_info("counts", words)],
+            [tensor("y", [1, 2])],
+            opsets=ML,
+        ),
+        "words",
+    )
+    assert built.manifest.inputs == (Value(name="counts", kind="map", dtype="string"),)
+    with bench.load(built) as model:
+        found = model.run({"counts": {"omega": 2.0, "else": 1.0}})
+    assert found["y"].tolist() == [[0.0, 2.0]]
+    assert_works(bench, built)
+
+
+def test_sparse_weights(bench: Workbench) -> None:
+    model = model_of(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+        [tensor("x", ["n", 4])],
+        [tensor("y", ["n", 3])],
+    )
+    values = helper.make_tensor("w", FLOAT, [2], [1.0, 2.0])
+    places = helper.make_tensor("places", INT64, [2], [1, 7])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [4, 3]))
+    built = bench.build(model, "sparse", profile="server-cpu")
+    assert_works(bench, built)
+
+
 # -- names
 
 
@@ -696,6 +821,55 @@ def test_dims_without_names_or_ranks(bench: Workbench) -> None:
     assert_works(bench, built)
 
 
+@pytest.mark.parametrize(
+    ("shape", "inputs"), [((0, 3), (0, 3)), ((-1, 3), ("x.0", 3)), (("?", 3), ("x.0", 3))]
+)
+def test_sizes_that_are_none(
+    bench: Workbench, shape: tuple[int | str, ...], inputs: tuple[int | str, ...]
+) -> None:
+    """Zero is a size; what is negative or a question mark is free."""
+    model = model_of(
+        [helper.make_node("Neg", ["x"], ["y"], name="turn")],
+        [tensor("x", shape)],
+        [tensor("y", shape)],
+    )
+    built = bench.build(model, "none", profile="server-cpu")
+    assert built.manifest.inputs[0].shape == inputs
+    assert_works(bench, built)
+    if isinstance(inputs[0], str):
+        fixed = bench.build(model, "fixed", dims={"x.0": 5})
+        graph = onnx.load(fixed.payload / fixed.manifest.variants[0].model).graph
+        assert graph.input[0].type.tensor_type.shape.dim[0].dim_value == 5
+
+
+def test_inputs_that_nobody_reads_and_outputs_that_nobody_makes(bench: Workbench) -> None:
+    built = bench.build(
+        model_of(
+            [helper.make_node("Neg", ["x"], ["y"], name="turn")],
+            [tensor("x", ["n"]), tensor("unread", ["m", 3], INT64)],
+            [tensor("y", ["n"]), tensor("x", ["n"]), tensor("w", [2])],
+            [constant("w", [1, 2])],
+        ),
+        "odd",
+        profile="server-cpu",
+    )
+    assert_works(bench, built)
+
+
+def test_no_input_at_all(bench: Workbench) -> None:
+    built = bench.build(
+        model_of(
+            [helper.make_node("Neg", ["w"], ["y"], name="turn")],
+            [],
+            [tensor("y", [3])],
+            [constant("w", [1, 2, 3])],
+        ),
+        "constant",
+        profile="server-cpu",
+    )
+    assert_works(bench, built, {})
+
+
 # -- evidence
 
 
@@ -835,6 +1009,26 @@ def test_random_numbers_are_refused(bench: Workbench, kind: str, nested: bool) -
     assert error.line() == f"AOTC-I011 {kind} draws random numbers [node dice]"
 
 
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("form", ["initializer", "node"])
+def test_dropout_is_refused_where_it_trains(bench: Workbench, training: bool, form: str) -> None:
+    flag = constant("flag", training, bool)
+    nodes = [helper.make_node("Dropout", ["x", "ratio", "flag"], ["y"], name="drop")]
+    initializers = [constant("ratio", 0.5)]
+    if form == "node":
+        nodes.insert(0, helper.make_node("Constant", [], ["flag"], name="flag", value=flag))
+    else:
+        initializers.append(flag)
+    model = model_of(nodes, [tensor("x", [4, 4])], [tensor("y", [4, 4])], initializers)
+    if training:
+        error = refused(bench, model, "AOTC-I011")
+        assert error.line() == (
+            "AOTC-I011 Dropout in training mode draws random numbers [node drop]"
+        )
+    else:
+        assert_works(bench, bench.build(model, "dropout"))
+
+
 def test_an_unknown_element_type_is_refused(bench: Workbench) -> None:
     of_input = model_of(
         [helper.make_node("Identity", ["x"], ["y"])], [tensor("x", [2], 99)], [tensor("y", [2])]
@@ -845,6 +1039,18 @@ def test_an_unknown_element_type_is_refused(bench: Workbench) -> None:
     of_weight.graph.initializer[0].data_type = 77
     error = refused(bench, of_weight, "AOTC-I007")
     assert error.line() == "AOTC-I007 unknown element type [tensor w1] (expected -; found 77)"
+
+
+def test_a_file_larger_than_protobuf_reads_is_refused(bench: Workbench) -> None:
+    path = bench.folder / "large.onnx"
+    with path.open("wb") as file:
+        # A hole: it takes no space on disk.
+        file.truncate(1 << 31)
+    with pytest.raises(AotcError) as caught:
+        bench.build(path, "large")
+    assert (caught.value.code, caught.value.exit_status) == ("AOTC-I002", 3)
+    assert caught.value.what == "a protobuf message cannot exceed 2 GiB"
+    assert "external data" in caught.value.mend
 
 
 def plain(kind: str, domain: str = "", opsets: dict[str, int] | None = None) -> onnx.ModelProto:

@@ -82,11 +82,29 @@ NAMES = (
     "test_sequence_map_identity_2_sequences_expanded",
 )
 
+# Many cases of two operators differ in their numbers only; of each a few are always run.
+OFTEN = (
+    "test_flexattention_causal_mask",
+    "test_linear_attention_delta_expanded",
+    "test_linear_attention_fp16_expanded",
+    "test_linear_attention_prefill_with_past_expanded",
+)
 # The newest that ONNX Runtime reads; the package writes newer ones.
 NEWEST_IR = 13
 NEWEST_OPSET = 26
 
 Cases = Mapping[str, Any]
+
+
+def marked() -> list[Any]:
+    """All names; those of the large families as slow."""
+    families = ("test_flexattention_", "test_linear_attention_")
+    return [
+        pytest.param(name, marks=pytest.mark.slow)
+        if name.startswith(families) and name not in OFTEN
+        else name
+        for name in NAMES
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +213,7 @@ def assert_refused(bench: Workbench, path: Path, fixtures: Path) -> None:
     assert not (bench.folder / f"{path.stem}.aotc").exists()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", marked())
 def test_node_model(name: str, cases: Cases, tmp_path: Path) -> None:
     case = cases[name]
     bench = Workbench.at(tmp_path)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from aotc.signing import dsse, oms
 from aotc.signing.keys import generate, load_private, load_public
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import TensorProto, helper, numpy_helper
+
 from aotc.contract.canonical import canonical_json, canonical_sha256
 from aotc.contract.manifest import (
     CHUNK_BYTES,
@@ -36,7 +38,6 @@ from aotc.contract.versions import EVIDENCE_PREDICATE, MANIFEST_SCHEMA, PROFILE_
 from aotc.signing import attest, oms
 from aotc.signing.keys import PrivateKey
 from aotc.verification.host import probe
-from onnx import TensorProto, helper, numpy_helper
 
 CPU = ("CPUExecutionProvider",)
 FEATURES = 4

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from aotc.contract.manifest import Value
 from aotc.engine import values
 from aotc.errors import AotcError

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from aotc.contract.manifest import Finding, Requirements
 from aotc.contract.target import Gpu, Libc, Plugin, Target
 from aotc.reasons import REASONS

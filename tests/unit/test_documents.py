@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from aotc.contract.documents import (
     MAX_YAML_BYTES,
     builtin_profiles,

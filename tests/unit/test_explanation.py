@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from aotc.errors import AotcError
 from aotc.inspection.explanation import LETTERS, explain, explain_all
 from aotc.reasons import REASONS

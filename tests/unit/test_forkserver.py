@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from aotc.contract.profile import WorkerLimits
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError

@@ -12,6 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from artifact_builder import build_artifact, payload_digests, sign_artifact
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from aotc.contract.canonical import canonical_json
 from aotc.contract.manifest import CHUNK_BYTES, Parity
 from aotc.contract.parsing import encode
@@ -23,9 +27,6 @@ from aotc.verification import container, gate
 from aotc.verification.container import Container
 from aotc.verification.gate import authenticate, check_compatibility, verify
 from aotc.verification.host import probe
-from artifact_builder import build_artifact, payload_digests, sign_artifact
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 
 @dataclasses.dataclass(frozen=True)

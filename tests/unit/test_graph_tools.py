@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+
 from aotc.contract.manifest import Value
 from aotc.engine import weights
 from aotc.engine.cost import Growth
@@ -16,7 +18,6 @@ from aotc.passes.constant_inputs import ConstantInputs
 from aotc.passes.fix_dims import FixDims
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
-from onnx import TensorProto, helper, numpy_helper
 
 
 def model_of(

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plain_manifest import manifest
+
 from aotc.contract.manifest import Value
 from aotc.contract.shapes import Dim, Domain, Relation
 from aotc.errors import AotcError
 from aotc.runtime.guards import Guard
-from plain_manifest import manifest
 
 IDS = Value(name="ids", dtype="int64", shape=("batch", "seq"))
 MASK = Value(name="mask", dtype="int64", shape=("batch", "total"))

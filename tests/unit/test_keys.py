@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from aotc.errors import AotcError
-from aotc.signing import keys
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from aotc.errors import AotcError
+from aotc.signing import keys
 
 
 @pytest.fixture

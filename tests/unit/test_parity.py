@@ -8,14 +8,15 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
 from aotc.contract.canonical import canonical_json
 from aotc.contract.parsing import encode
 from aotc.contract.profile import Tolerance
 from aotc.engine import parity
 from aotc.engine.parity import UNBOUNDED, compare
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 
 EXACT = Tolerance(atol=0.0, rtol=0.0, min_cosine=1.0 - 1e-12)
 LOOSE = Tolerance(atol=1e-3, rtol=1e-2)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes import DimRange, Domain
 from aotc.engine.probing import Prober, Trial

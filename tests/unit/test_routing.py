@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from plain_manifest import manifest, variant
+
 from aotc.contract.report import Refusal, VariantVerdict
 from aotc.errors import AotcError
 from aotc.runtime.routing import choose
-from plain_manifest import manifest, variant
 
 RUNS = VariantVerdict(name="portable", runs=True)
 NATIVE = VariantVerdict(name="native", runs=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+
 from aotc.contract import schema
 from aotc.contract.documents import (
     builtin_profiles,
@@ -17,7 +19,6 @@ from aotc.contract.documents import (
 from aotc.contract.parsing import ParseError, decode, encode
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
-from jsonschema import Draft202012Validator
 
 PROFILE = {"schema": "aotc.profile/1", "name": "mine"}
 TARGET = {"schema": "aotc.target/1", "name": "mine"}

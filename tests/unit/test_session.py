@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
+
 from aotc.backends import base
 from aotc.backends.base import BACKENDS, Capability
 from aotc.contract.manifest import NodePlacement, SessionSpec
 from aotc.contract.target import Target
 from aotc.engine import placement, session
 from aotc.errors import AotcError
-from onnx import TensorProto, helper
 
 CPU = ("CPUExecutionProvider",)
 PLAIN = SessionSpec(optimization="disable")

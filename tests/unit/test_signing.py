@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
 from aotc.signing import attest, dsse, oms

@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+from artifact_builder import build_artifact, sign_artifact
+
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
 from aotc.runtime import draft, store
 from aotc.runtime.store import Store
 from aotc.signing.keys import PrivateKey, generate, load_private
 from aotc.verification.gate import verify
-from artifact_builder import build_artifact, sign_artifact
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from artifact_builder import build_artifact, payload_digests, sign_artifact
+
 from aotc.contract.parsing import encode
 from aotc.contract.report import Comparison, Evidence, OutputError, VariantEvidence
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect, worst_errors
 from aotc.signing import attest, keys
-from artifact_builder import build_artifact, payload_digests, sign_artifact
 
 TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from aotc.runtime.telemetry import Telemetry, percentile
 from hypothesis import given
 from hypothesis import strategies as st
+
+from aotc.runtime.telemetry import Telemetry, percentile
 
 
 def test_what_is_counted() -> None:

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
 from aotc.contract.manifest import Value
 from aotc.contract.profile import Tolerance
 from aotc.engine import values
 from aotc.engine.parity import compare
 from aotc.errors import AotcError
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 
 EXACT = Tolerance(atol=0.0, rtol=0.0)
 WORDS = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)

@@ -7,6 +7,7 @@ bodies of control flow and all model-local functions.
 from __future__ import annotations
 
 import hashlib
+import math
 import stat
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from aotc.contract.manifest import Capture, ControlFlow, ExternalFile, Finding, Kind, Value
+from aotc.engine.forbidden import refuse_operators
 from aotc.engine.model_file import require_model_file
 from aotc.errors import AotcError
 
@@ -26,23 +28,22 @@ ORT_DOMAINS = (
     "com.ms.internal.nhwc",
 )
 ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
-RANDOM_OPS = frozenset(
-    (
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-    )
-)
+# DequantizeLinear too: with a matmul it is fused into one of integers.
 _QUANTIZED = (
     "QuantizeLinear",
+    "DequantizeLinear",
     "DynamicQuantizeLinear",
     "MatMulInteger",
     "ConvInteger",
     "MatMulNBits",
 )
+_NARROW_BITS = {
+    onnx.TensorProto.INT2: 2,
+    onnx.TensorProto.UINT2: 2,
+    onnx.TensorProto.INT4: 4,
+    onnx.TensorProto.UINT4: 4,
+    onnx.TensorProto.FLOAT4E2M1: 4,
+}
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 _MAX_PROTOBUF = 2**31 - 1
 _BLOCK = 4 << 20
@@ -227,7 +228,7 @@ def value_of(info: onnx.ValueInfoProto) -> Value:
     if proto.HasField("shape"):
         shape = tuple(
             dim.dim_value
-            if dim.dim_value > 0
+            if dim.HasField("dim_value") and dim.dim_value >= 0
             else (dim.dim_param if dim.dim_param not in ("", "?") else f"{info.name}.{index}")
             for index, dim in enumerate(proto.shape.dim)
         )
@@ -276,6 +277,7 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
     for tensor in tensors(model):
         _dtype_name(tensor.data_type, f"tensor {tensor.name}")
     local = {(function.domain, function.name) for function in model.functions}
+    refuse_operators(nodes(model), (t for _, graph in graphs(model) for t in graph.initializer))
     op_types: Counter[str] = Counter()
     custom, contrib = set(), set()
     constants = 0
@@ -283,7 +285,6 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
         name = _op_name(node.domain, node.op_type)
         op_types[name] += 1
         constants += node.op_type == "Constant"
-        _refuse(node)
         if (node.domain, node.op_type) in local:
             continue
         if node.domain in ORT_DOMAINS:
@@ -327,19 +328,14 @@ def _op_name(domain: str, op_type: str) -> str:
     return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
 
 
-def _refuse(node: onnx.NodeProto) -> None:
-    where = f"node {node.name or node.op_type}"
-    if node.domain == "com.microsoft" and node.op_type == "EPContext":
-        raise AotcError("AOTC-I010", "the model holds an EPContext node", where=where)
-    if node.domain in ("", "ai.onnx") and node.op_type in RANDOM_OPS:
-        raise AotcError("AOTC-I011", f"{node.op_type} draws random numbers", where=where)
-
-
 def _tensor_bytes(tensor: onnx.TensorProto) -> int:
-    for pair in tensor.external_data:
-        if pair.key == "length" and pair.value.isdigit():
-            return int(pair.value)
-    return len(tensor.raw_data) or tensor.ByteSize()
+    """Size by type and dims: files of external data need not state it."""
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return sum(len(text) for text in tensor.string_data)
+    bits = _NARROW_BITS.get(tensor.data_type)
+    if bits is None:
+        bits = 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return -(-math.prod(tensor.dims) * bits // 8)
 
 
 def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:

@@ -28,7 +28,8 @@ class FixDims(Pass):
         for value in model.graph.input:
             for index, dim in enumerate(value.type.tensor_type.shape.dim):
                 label = dim.dim_param if dim.dim_param not in ("", "?") else f"{value.name}.{index}"
-                if not dim.HasField("dim_value") and label in self.sizes:
+                fixed = dim.HasField("dim_value") and dim.dim_value >= 0
+                if not fixed and label in self.sizes:
                     dim.dim_value = self.sizes[label]
         for value in (*model.graph.output, *model.graph.value_info):
             for dim in value.type.tensor_type.shape.dim:

@@ -74,7 +74,10 @@ class Draft:
         """Take away what a failed clone left."""
         self._made.clear()
         for each in self.folder.iterdir():
-            shutil.rmtree(each)
+            if each.is_dir():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
 
     def seal(self) -> None:
         """Make files 0444 and folders 0555."""
