@@ -202,9 +202,7 @@ def test_a_missing_file(aotc: Command, name: str) -> None:
         assert outcome.first["where"] == str(path.relative_to(aotc.folder / "a.aotc"))
 
 
-@pytest.mark.parametrize(
-    "place", ["payload", "payload/fixtures", "payload/model/portable", "payload/new", "", "new"]
-)
+@pytest.mark.parametrize("place", ["payload", "payload/model/portable", "payload/new", ""])
 def test_an_extra_file(aotc: Command, place: str) -> None:
     folder = aotc.folder / "a.aotc" / place
     folder.mkdir(exist_ok=True)
@@ -223,7 +221,7 @@ def test_an_extra_attestation_that_is_none(aotc: Command) -> None:
     refused(aotc, "AOTC-G007", "AOTC-G004")
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("payload/")])
+@pytest.mark.parametrize("name", FILES[2::3])
 def test_a_renamed_file(aotc: Command, name: str) -> None:
     path = file_of(aotc.folder / "a.aotc", name)
     path.rename(path.with_name("renamed"))
@@ -240,7 +238,7 @@ def test_two_files_that_changed_places(aotc: Command) -> None:
     assert refused(aotc, "AOTC-G005").codes.count("AOTC-G005") >= 2
 
 
-@pytest.mark.parametrize("name", FILES[1::2])
+@pytest.mark.parametrize("name", FILES[1::3])
 @pytest.mark.parametrize("link", [os.symlink, os.link], ids=["symlink", "hardlink"])
 def test_a_link(aotc: Command, name: str, link: Callable[[Path, Path], None]) -> None:
     """To the very bytes that were signed, from outside of the artifact."""
@@ -252,7 +250,7 @@ def test_a_link(aotc: Command, name: str, link: Callable[[Path, Path], None]) ->
     assert outcome.first["where"] == str(path.relative_to(aotc.folder / "a.aotc"))
 
 
-@pytest.mark.parametrize("name", ["payload", "attestations", "payload/fixtures", "payload/model"])
+@pytest.mark.parametrize("name", ["payload", "attestations", "payload/model"])
 def test_a_linked_folder(aotc: Command, name: str) -> None:
     path = aotc.folder / "a.aotc" / name
     path.rename(aotc.folder / "outside")
@@ -276,7 +274,7 @@ def test_an_unknown_key(aotc: Command) -> None:
         aotc(command, "a.aotc").refused("AOTC-G002", 1)
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b"{}", b"[]", b"null", b"\xff" * 100])
+@pytest.mark.parametrize("content", [b"", b"garbage", b"{}", b"\xff" * 9])
 def test_a_bundle_of_garbage(aotc: Command, content: bytes) -> None:
     (aotc.folder / "a.aotc/attestations/oms.sigstore.json").write_bytes(content)
     refused(aotc, "AOTC-G004")

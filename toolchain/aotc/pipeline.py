@@ -231,4 +231,17 @@ def _work_folder(place: Path) -> Iterator[Path]:
             raise AotcError("AOTC-I018", "no space left", where=str(place)) from None
         raise
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        _remove(work)
+
+
+def _remove(folder: Path) -> None:
+    """Remove `folder`, however often that is interrupted."""
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     _survive_any_text()
     try:
-        with _termination_as_interrupt():
+        with _signals_as_interrupt():
             status = _dispatch(words)
             sys.stdout.flush()
             return status
@@ -140,20 +140,35 @@ def _survive_any_text() -> None:
 
 
 @contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """A termination signal ends a command as Ctrl-C does, so that it cleans up."""
+def _signals_as_interrupt() -> Iterator[None]:
+    """A termination signal ends a command as Ctrl-C does, so that it cleans up.
+
+    Whatever error follows on a signal is the interrupt: a native module whose import is
+    interrupted raises ImportError.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    seen: list[int] = []
+
     def interrupt(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
+    # Who starts a command in the background may have it ignore Ctrl-C.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
+    except Exception:
+        if seen:
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class ParitySpec:
 
     float32: Tolerance = Tolerance(atol=1e-5, rtol=1e-3, min_cosine=0.9999)
     float16: Tolerance = Tolerance(atol=1e-3, rtol=2e-2, min_cosine=0.999)
-    quantized: Annotated[Tolerance, "models with QuantizeLinear or integer matmuls"] = Tolerance(
+    quantized: Annotated[Tolerance, "models with quantized operators"] = Tolerance(
         atol=1e-2, rtol=0.1, min_cosine=0.99
     )
     random_shapes: Annotated[int, Bounds(0, 64), "shapes drawn between the corners"] = 2

@@ -37,7 +37,7 @@ _QUANTIZED = (
     "ConvInteger",
     "MatMulNBits",
 )
-_NARROW_BITS = {
+_NARROW_BITS: dict[int, int] = {
     onnx.TensorProto.INT2: 2,
     onnx.TensorProto.UINT2: 2,
     onnx.TensorProto.INT4: 4,
@@ -335,7 +335,8 @@ def _tensor_bytes(tensor: onnx.TensorProto) -> int:
     bits = _NARROW_BITS.get(tensor.data_type)
     if bits is None:
         bits = 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return -(-math.prod(tensor.dims) * bits // 8)
+    elements: int = math.prod(tensor.dims)
+    return -(-elements * bits // 8)
 
 
 def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:

@@ -118,8 +118,8 @@ def _result(
         if error.get("internal"):
             *_, last = error["internal"].strip().splitlines()
             # `--debug` prints the cause as well.
-            cause = RuntimeError(error["internal"])
-            raise AotcError("AOTC-R999", last, where=job.partition(":")[2]) from cause
+            crash = RuntimeError(error["internal"])
+            raise AotcError("AOTC-R999", last, where=job.partition(":")[2]) from crash
         if error["code"] == "AOTC-I015" and not error.get("found"):
             raise _out_of_memory(job.partition(":")[2], limits, where)
         raise AotcError(
