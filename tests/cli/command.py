@@ -109,8 +109,7 @@ class Command:
         """Half-written things: hidden names anywhere, and what is in the temporary folder."""
         found = {*self.folder.rglob(".*"), *(self.folder / "tmp").iterdir()}
         names = {str(each.relative_to(self.folder)) for each in found}
-        # ONNX Runtime keeps files of its own there.
-        return sorted(names - {"tmp/.ses", "home/cache/Microsoft/DeveloperTools/.onnxruntime"})
+        return sorted(names)
 
 
 def finish(process: subprocess.Popen[str]) -> Outcome:

@@ -102,6 +102,8 @@ def import_onnxruntime() -> ModuleType:
         )
     # With it set, ONNX Runtime takes session options out of the model's metadata.
     os.environ.pop("ORT_LOAD_CONFIG_FROM_MODEL", None)
+    # Its wheels report to their maker and keep a device id and a database in the user's cache.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime
     except ImportError as error:

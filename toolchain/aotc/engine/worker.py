@@ -81,6 +81,7 @@ class Workers:
 def _environment() -> dict[str, str]:
     environment = {k: v for k, v in os.environ.items() if k not in _UNSET}
     environment["PYTHONHASHSEED"] = "0"
+    environment.setdefault("ORT_DISABLE_TELEMETRY", "1")
     # A pool of threads made at import would not survive the fork.
     environment["OPENBLAS_NUM_THREADS"] = "1"
     if "PYTHONPATH" in environment:
