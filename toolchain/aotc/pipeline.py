@@ -28,7 +28,7 @@ from aotc.stages.analyze import analyze
 from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
 from aotc.stages.optimize import optimize
-from aotc.stages.package import package, publish, refuse_output
+from aotc.stages.package import digest_weights, package, publish, refuse_output
 from aotc.stages.partition import partition
 from aotc.stages.prove import prove
 from aotc.stages.specialize import specialize, wanted_variants
@@ -137,11 +137,14 @@ def _line(
     with clock.stage("lower"):
         lowered = lower(partitioned, options)
     proven = []
-    for item in lowered:
-        with clock.stage("prove", item.partitioned.optimized.specialized.spec.name):
-            proven.append(prove(item, options))
-    with clock.stage("package"):
-        artifact = package(proven, findings, folder, options)
+    # The weights are final: their digests are taken while the variants are proven.
+    with ThreadPoolExecutor(1) as pool:
+        weights = pool.submit(digest_weights, lowered[0].weights)
+        for item in lowered:
+            with clock.stage("prove", item.partitioned.optimized.specialized.spec.name):
+                proven.append(prove(item, options))
+        with clock.stage("package"):
+            artifact = package(proven, findings, weights.result(), folder, options)
     evidence = Evidence(
         built_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         stages=clock.seconds,

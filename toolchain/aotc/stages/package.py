@@ -11,13 +11,12 @@ import hashlib
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 from aotc.contract.canonical import canonical_json, canonical_sha256
 from aotc.contract.manifest import (
-    CHUNK_BYTES,
     FileEntry,
     Finding,
     Fixture,
@@ -32,33 +31,39 @@ from aotc.contract.parsing import Json, encode
 from aotc.contract.target import Libc
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION, release
 from aotc.errors import AotcError
+from aotc.stages.file_entries import file_entry
 from aotc.stages.types import AnalyzedModel, Artifact, BuildOptions, ProvenModel, ReferenceRun
-
-_BLOCK = 4 << 20
 
 
 def package(
-    proven: Sequence[ProvenModel], findings: Sequence[Finding], folder: Path, options: BuildOptions
+    proven: Sequence[ProvenModel],
+    findings: Sequence[Finding],
+    weights: Sequence[FileEntry],
+    folder: Path,
+    options: BuildOptions,
 ) -> Artifact:
-    """Write the payload of all variants into `folder/payload`; raises AOTC-M001."""
+    """Write the payload of all variants into `folder/payload`; raises AOTC-M001.
+
+    `weights` are the entries of the shared asset's files, digested while the variants were proven.
+    """
     payload = folder / "payload"
     payload.mkdir(parents=True)
     analyzed = proven[0].lowered.partitioned.optimized.specialized.analyzed
-    asset, entries = _weights(proven[0].lowered.weights, payload)
+    asset, entries = _weights(proven[0].lowered.weights, weights, payload)
     variants = []
     for one in proven:
         variant = _variant(one, asset, options)
         place = payload / variant.model
         place.parent.mkdir(parents=True)
         shutil.move(one.lowered.model, place)
-        entries.append(_entry(place, payload, "model"))
+        entries.append(file_entry(place, payload, "model"))
         variants.append(variant)
     fixtures = _fixtures(analyzed, payload, options)
     for fixture in fixtures:
         for tensor in (*fixture.inputs, *fixture.outputs):
-            entries.append(_entry(payload / tensor.path, payload, "fixture"))
+            entries.append(file_entry(payload / tensor.path, payload, "fixture"))
     (payload / "manifest.json").write_bytes(canonical_json(_ort_manifest(analyzed, variants)))
-    entries.append(_entry(payload / "manifest.json", payload, "package"))
+    entries.append(file_entry(payload / "manifest.json", payload, "package"))
     entries.sort(key=lambda entry: entry.path)
     document = encode(_manifest(analyzed, variants, fixtures, entries, findings, options))
     text = canonical_json(document)
@@ -85,55 +90,22 @@ def package(
     )
 
 
-def _weights(source: Path, payload: Path) -> tuple[str | None, list[FileEntry]]:
+def digest_weights(folder: Path) -> tuple[FileEntry, ...]:
+    """Entries of the shared asset's files, by name, relative to `folder`."""
+    return tuple(file_entry(file, folder, "weights") for file in sorted(folder.iterdir()))
+
+
+def _weights(
+    source: Path, entries: Sequence[FileEntry], payload: Path
+) -> tuple[str | None, list[FileEntry]]:
     """Move the shared asset in, under the URI that ORT's package library computes for it."""
-    files = sorted(source.iterdir())
-    if not files:
+    if not entries:
         return None, []
-    entries = [_entry(file, source, "weights") for file in files]
     lines = "".join(f"{entry.sha256}  {entry.path}\n" for entry in entries)
     name = f"shared_assets/sha256-{hashlib.sha256(lines.encode()).hexdigest()}"
     (payload / name).parent.mkdir()
     shutil.move(source, payload / name)
-    moved = [
-        FileEntry(
-            path=f"{name}/{e.path}", size=e.size, sha256=e.sha256, role=e.role, chunks=e.chunks
-        )
-        for e in entries
-    ]
-    return name, moved
-
-
-def _entry(path: Path, root: Path, role: str) -> FileEntry:
-    """Size and digests of a file; the chunks of a large one are digested beside the whole."""
-    size = path.stat().st_size
-    chunks: tuple[str, ...] = ()
-    if size > CHUNK_BYTES:
-        with ThreadPoolExecutor(2) as pool:
-            whole = pool.submit(_sha256, path, 0, size)
-            starts = range(0, size, CHUNK_BYTES)
-            chunks = tuple(pool.map(lambda start: _sha256(path, start, CHUNK_BYTES), starts))
-            digest = whole.result()
-    else:
-        digest = _sha256(path, 0, size)
-    return FileEntry(
-        path=path.relative_to(root).as_posix(),
-        size=size,
-        sha256=digest,
-        role=role,  # type: ignore[arg-type]
-        chunks=chunks,
-    )
-
-
-def _sha256(path: Path, start: int, length: int) -> str:
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(_BLOCK))
-    with path.open("rb", buffering=0) as file:
-        file.seek(start)
-        while length and (count := file.readinto(buffer[: min(length, _BLOCK)])):
-            digest.update(buffer[:count])
-            length -= count
-    return digest.hexdigest()
+    return name, [replace(entry, path=f"{name}/{entry.path}") for entry in entries]
 
 
 def _variant(proven: ProvenModel, asset: str | None, options: BuildOptions) -> Variant:
