@@ -321,9 +321,21 @@ def test_unknown_names(aotc: Command) -> None:
     [
         ("batsh=4", "AOTC-S002", "dims.batsh"),
         ("batch=5..3", "AOTC-S003", "--dim batch=5..3"),
-        ("batch=many", "AOTC-S003", "--dim batch=many"),
     ],
 )
 def test_a_bad_dim(aotc: Command, dim: str, code: str, where: str) -> None:
     save(linear(), aotc.folder / "linear.onnx")
     assert refused(aotc, "linear.onnx", code, "--dim", dim)["where"] == where
+
+
+def test_a_dim_that_cannot_be_read(aotc: Command) -> None:
+    save(linear(), aotc.folder / "linear.onnx")
+    error = aotc("build", "linear.onnx", "--dim", "batch=many").refused("AOTC-I027", 2)
+    assert error["where"] == "--dim batch=many"
+
+
+def test_an_artifact_is_no_model(aotc: Command) -> None:
+    save(linear(), aotc.folder / "linear.onnx")
+    assert aotc("build", "linear.onnx", "-o", "made.aotc").status == 0
+    error = refused(aotc, "made.aotc", "AOTC-I002")
+    assert error["what"] == "this is an artifact already, not a model"

@@ -77,6 +77,15 @@ def build(
     where the input must be mended, 1 where a gate of the profile failed; nothing is left at
     `output` then.
     """
+    # Unlike Path.is_file, this takes a name that is too long for one that is not there.
+    manifest = "" if isinstance(model, bytes) else os.path.join(model, "payload", "aotc.json")  # noqa: PTH118
+    if os.path.isfile(manifest):  # noqa: PTH113
+        raise AotcError(
+            "AOTC-I002",
+            "this is an artifact already, not a model",
+            where=str(model),
+            mend="Build from the .onnx file; 'aotc inspect' tells which one it was.",
+        )
     started = time.monotonic()
     clock = _Clock(progress)
     resolved = profile if isinstance(profile, Profile) else load_profile(profile)
@@ -188,8 +197,9 @@ def _with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
                 int(text) if isinstance(text, str) and text.strip().isdigit() else text
             )
         except ParseError as error:
+            unread = "is neither" in error.problems[0].what
             raise AotcError(
-                "AOTC-S003",
+                "AOTC-I027" if unread else "AOTC-S003",
                 str(error.problems[0].what),
                 where=f"--dim {name}={text}",
                 expected="NAME=SIZE or NAME=MIN..MAX",

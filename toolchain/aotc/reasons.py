@@ -145,8 +145,9 @@ _ROWS: tuple[tuple[str, str, int, str, str], ...] = (
      "Differently named dims must be equal, or one is the sum of others, for the model to run.",
      "None is needed; the relation is recorded and checked at every call."),
     ("AOTC-S008", "probing stopped at a limit", _FINDING,
-     "The range of an unnamed dim was proven up to a limit of work, memory, size, count or time.",
-     "Name the dim with --dim NAME=MIN..MAX to bound it yourself."),
+     "The range of a dim that the profile does not bound was proven up to a limit of the search: each dim "
+     "up to its own limit, and all at their largest together.",
+     "Bound the dim with --dim NAME=MIN..MAX, or raise the limit that is named in the profile's probe."),
     ("AOTC-S009", "declared output shape is wrong", _FINDING,
      "The model declares an output shape or type that the original model does not produce.",
      "None is needed; do not trust the declared shape."),
@@ -175,6 +176,10 @@ _ROWS: tuple[tuple[str, str, int, str, str], ...] = (
      "ONNX Runtime could not load the graph that its own optimizer wrote at the wanted level, "
      "so a lower level was used.",
      "Report the model to ONNX Runtime."),
+    ("AOTC-O004", "fixed sizes were left out of the graph", _FINDING,
+     "ONNX Runtime cannot optimize the graph with the stated sizes written into it, so the graph keeps "
+     "its free dims. Calls are still held to the stated sizes.",
+     "None is needed; bounding the dim with MIN..MAX avoids it."),
     # placement
     ("AOTC-P001", "node is not where the profile allows", _NO,
      "A node landed on an execution provider that the fallback policy does not allow.",
@@ -202,6 +207,10 @@ _ROWS: tuple[tuple[str, str, int, str, str], ...] = (
     ("AOTC-N005", "reference output is not finite", _FINDING,
      "The original model gives NaN or infinity on a fixture; parity there compares their places only.",
      "Give real inputs with --fixtures."),
+    ("AOTC-N006", "no fixture is embedded", _FINDING,
+     "No fixture fits fixtures.max_bytes of the profile, so a load is neither warmed up nor accepted "
+     "by example.",
+     "Raise fixtures.max_bytes in the profile, or bound the dims to smaller sizes."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", _NO,
      "The payload is larger than budgets.artifact_bytes.",
@@ -320,6 +329,9 @@ _ROWS: tuple[tuple[str, str, int, str, str], ...] = (
     ("AOTC-R008", "session could not be created", _NO,
      "ONNX Runtime refused a verified model on this host; its message is given.",
      "Use the ONNX Runtime version of the manifest, or rebuild."),
+    ("AOTC-R009", "timed against another model", _FINDING,
+     "The model file given to compare with is not the one the artifact was built from.",
+     "Give the model that the artifact was built from, or take the ratio for what it is."),
     ("AOTC-R999", "internal error", _BUG,
      "A bug of aotc itself.", "Report it with the traceback that --debug prints."),
 )

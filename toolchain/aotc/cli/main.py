@@ -29,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 yes; 1 the answer is no; 2 usage; 3 the input must be mended; 70 our bug; 130 interrupted.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    # A caller may have closed them; what is said then goes nowhere.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     debug = os.environ.get("AOTC_DEBUG", "") not in ("", "0") or "--debug" in words
     words = [word for word in words if word != "--debug"]
     _survive_any_text()

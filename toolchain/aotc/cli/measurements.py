@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.cli.render import count, duration, facts, heading, section, short
+from aotc.cli.render import count, duration, facts, findings_view, heading, section, short
 from aotc.contract.answers import BenchAnswer, DoctorAnswer, RunAnswer, RunOutput
 from aotc.contract.report import LoadReport
 
@@ -19,7 +19,7 @@ def run_view(answer: RunAnswer) -> list[RenderableType]:
         rows = [_output(each) for each in case.outputs]
         title = f"{case.name} ({duration(case.seconds)})"
         parts.append(section(title, ("output", "least", "mean", "most", "file"), rows))
-    return parts
+    return [*parts, *findings_view(answer.findings)]
 
 
 def _output(each: RunOutput) -> tuple[str, ...]:
@@ -30,7 +30,11 @@ def _output(each: RunOutput) -> tuple[str, ...]:
 
 
 def _load(report: LoadReport) -> list[tuple[str, str]]:
-    held = "the store held it" if report.from_store else "copied into the store"
+    held = (
+        "in the store, which held it; the files at the path were not read"
+        if report.from_store
+        else "while copied into the store"
+    )
     warmed = (
         f"{duration(report.warmup_seconds)}, {count(report.fixtures, 'fixture')} ran and matched"
         if report.fixtures
@@ -71,7 +75,7 @@ def bench_view(answer: BenchAnswer) -> list[RenderableType]:
     stated = [(name, f"{ratio:.2f}") for name, ratio in ratios if ratio is not None]
     if stated:
         parts.append(section("artifact / model", ("",), stated))
-    return parts
+    return [*parts, *findings_view(answer.findings)]
 
 
 def doctor_view(answer: DoctorAnswer) -> list[RenderableType]:

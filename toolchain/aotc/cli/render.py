@@ -12,6 +12,8 @@ from aotc.cli.failure import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from aotc.contract.manifest import Finding
+
 # Of text that goes to a file or a pipe, unless COLUMNS says otherwise.
 PLAIN_WIDTH = 120
 
@@ -121,3 +123,11 @@ def provider(name: str) -> str:
 def count(number: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def findings_view(findings: Sequence[Finding]) -> list[RenderableType]:
+    """A section of what was noticed and refuses nothing; nothing where there is nothing."""
+    rows = [
+        (each.code, f"{each.where}: {each.what}" if each.where else each.what) for each in findings
+    ]
+    return [section("findings", ("",), rows)] if rows else []

@@ -8,13 +8,14 @@ from aotc.cli.render import (
     count,
     duration,
     facts,
+    findings_view,
     heading,
     provider,
     section,
     short,
     size,
 )
-from aotc.contract.manifest import Capture, Finding, Parity, Requirements, Value
+from aotc.contract.manifest import Capture, Parity, Requirements, Value
 from aotc.contract.report import (
     ArtifactSummary,
     BuildReport,
@@ -100,8 +101,7 @@ def verify_view(report: VerifyReport) -> list[RenderableType]:
         parts.append(section("variants", ("", ""), rows))
     if report.refusals:
         parts.append(_refusals("reasons", report.refusals))
-    if report.findings:
-        parts.append(_findings(report.findings))
+    parts += findings_view(report.findings)
     return parts
 
 
@@ -192,8 +192,7 @@ def _tables(report: InspectReport) -> list[RenderableType]:
         parts += _variants(report.artifact)
     else:
         parts += _operators(report.source)
-    if report.findings:
-        parts.append(_findings(report.findings))
+    parts += findings_view(report.findings)
     if report.problems:
         parts.append(_refusals("problems", report.problems))
     return parts
@@ -348,13 +347,6 @@ def _operators(source: Capture) -> list[RenderableType]:
 def _list(items: list[str] | tuple[str, ...]) -> str:
     rest = len(items) - _LISTED
     return ", ".join(items[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _findings(findings: tuple[Finding, ...]) -> RenderableType:
-    rows = [
-        (each.code, f"{each.where}: {each.what}" if each.where else each.what) for each in findings
-    ]
-    return section("findings", ("",), rows)
 
 
 def _refusals(title: str, refusals: tuple[Refusal, ...]) -> RenderableType:

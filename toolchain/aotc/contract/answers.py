@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
+from aotc.contract.manifest import Finding
 from aotc.contract.parsing import record
 from aotc.contract.profile import Profile
 from aotc.contract.report import LoadReport, Refusal
@@ -50,6 +51,7 @@ class RunAnswer:
     artifact: str
     load: LoadReport
     runs: tuple[RunCase, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 @record
@@ -76,6 +78,7 @@ class BenchAnswer:
     threads: Annotated[int | None, "of one operator; None: one for each core"] = None
     load: LoadReport
     timings: tuple[Timing, ...]
+    findings: tuple[Finding, ...] = ()
     load_ratio: Annotated[float | None, "session of the artifact / of the model"] = None
     first_ratio: Annotated[
         float | None,

@@ -66,7 +66,11 @@ def _load(
         )
     try:
         with path.open("rb") as file:
-            return decode(record, strict_yaml(file.read(MAX_YAML_BYTES + 1)))
+            document = strict_yaml(file.read(MAX_YAML_BYTES + 1))
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if isinstance(schema, str) and not schema.startswith(f"aotc.{kind}/"):
+            raise ParseError([Problem("schema", f"this is no {kind}: its schema is {schema}")])
+        return decode(record, document)
     except ParseError as error:
         first, *others = [
             AotcError(

@@ -92,6 +92,13 @@ class Dim:
         """Whether `size` lies in the range and on its grid."""
         return self.min <= size <= self.max and size % self.multiple_of == 0
 
+    def text(self) -> str:
+        """The sizes in words, such as `32..1024 in steps of 32`."""
+        if self.min == self.max:
+            return str(self.min)
+        steps = f" in steps of {self.multiple_of}" if self.multiple_of > 1 else ""
+        return f"{self.min}..{self.max}{steps}"
+
 
 @record
 class Relation:

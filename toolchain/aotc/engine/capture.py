@@ -6,7 +6,6 @@ bodies of control flow and all model-local functions.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import stat
 from collections import Counter
@@ -17,6 +16,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from aotc.contract.manifest import Capture, ControlFlow, ExternalFile, Finding, Kind, Value
+from aotc.engine.file_digest import file_sha256
 from aotc.engine.forbidden import refuse_operators
 from aotc.engine.model_file import require_model_file
 from aotc.errors import AotcError
@@ -46,7 +46,6 @@ _NARROW_BITS: dict[int, int] = {
 }
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 _MAX_PROTOBUF = 2**31 - 1
-_BLOCK = 4 << 20
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -194,16 +193,6 @@ def _external_file(folder: Path, location: str, end: int) -> ExternalFile:
             "AOTC-I003", f"cannot read external data: {error.strerror}", where=str(path)
         ) from None
     return ExternalFile(location=location, size=status.st_size, sha256=digest)
-
-
-def file_sha256(path: Path) -> str:
-    """sha256 (hex) of a file, read in blocks."""
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(_BLOCK))
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            digest.update(buffer[:count])
-    return digest.hexdigest()
 
 
 def _dtype_name(code: int, where: str) -> str:
@@ -383,9 +372,9 @@ def _findings(model: onnx.ModelProto) -> Iterator[Finding]:
     blank = seen.pop("", 0)
     repeated = sum(count - 1 for count in seen.values() if count > 1)
     if blank or repeated:
-        yield Finding(
-            code="AOTC-I031", what=f"{blank} nodes had no name and {repeated} had another's name"
-        )
+        parts = [f"{blank} nodes had no name"] if blank else []
+        parts += [f"{repeated} had another's name"] if repeated else []
+        yield Finding(code="AOTC-I031", what=" and ".join(parts))
     overlap = len(model.graph.input) - len(graph_inputs(model))
     if overlap:
         yield Finding(code="AOTC-I032", what=f"{overlap} initializers were also graph inputs")

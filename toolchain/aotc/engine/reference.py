@@ -38,6 +38,14 @@ from aotc.errors import AotcError
 # Sizes of the run that is going on, for whoever finds the process dead.
 TRYING = "trying.json"
 _KEPT_BYTES = 64 << 20
+# Fields of the profile, by what ended a search.
+_LIMITS = {
+    "size": "probe.max_size",
+    "bytes": "probe.max_input_bytes or probe.max_activation_bytes",
+    "work": "probe.max_flops",
+    "count": "probe.max_runs",
+    "time": "probe.seconds",
+}
 
 
 def analyze_job(request: Json) -> Json:
@@ -268,8 +276,8 @@ class Reference:
                 found.append(
                     Finding(
                         code="AOTC-S008",
-                        what=f"proven from {dim.min} to {dim.max}, stopped by the limit of "
-                        f"{dim.stopped_by}",
+                        what=f"proven for {dim.text()}; more, with the other dims at their "
+                        f"largest, exceeds {_LIMITS[dim.stopped_by]}",
                         where=name,
                     )
                 )

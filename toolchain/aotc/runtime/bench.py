@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.contract.answers import BenchAnswer, Timing
-from aotc.contract.manifest import SessionSpec
+from aotc.contract.manifest import Finding, SessionSpec
 from aotc.contract.parsing import nearest
 from aotc.engine import session, values
+from aotc.engine.file_digest import file_sha256
 from aotc.engine.ortvalue import needs_ortvalues
 from aotc.errors import AotcError
 from aotc.runtime import arrays
@@ -72,6 +73,15 @@ def bench(
         say(f"run {runs} times")
         mine, theirs = _by_turns(lambda: ready.run(inputs), plain, runs)
         report = ready.report
+        findings = [*ready.findings()]
+    if against is not None and file_sha256(Path(against)) != ready.manifest.source.sha256:
+        findings.append(
+            Finding(
+                code="AOTC-R009",
+                what="the artifact was built from another model file",
+                where=str(against),
+            )
+        )
     first = _timing("artifact", report.session_seconds, ready_first, mine)
     load_ratio = first_ratio = latency_ratio = None
     timings = [first]
@@ -89,6 +99,7 @@ def bench(
         runs=runs,
         threads=threads,
         load=report,
+        findings=tuple(findings),
         timings=tuple(timings),
         load_ratio=load_ratio,
         first_ratio=first_ratio,

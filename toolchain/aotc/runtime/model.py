@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from aotc.contract.manifest import Fixture, Manifest, Value, Variant
+from aotc.contract.manifest import Finding, Fixture, Manifest, Value, Variant
 from aotc.contract.parsing import nearest
 from aotc.contract.profile import ParitySpec
 from aotc.contract.report import LoadReport
@@ -65,6 +65,22 @@ class ReadyModel:
         """What loading cost, and the first request once there was one."""
         first = self.telemetry.first_request_seconds
         return dataclasses.replace(self._report, first_request_seconds=first)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """What was noticed at load, and the dims that left the proven range in calls so far."""
+        dims = self.manifest.domain.dims
+        return (
+            *self._report.findings,
+            *(
+                Finding(
+                    code="AOTC-S010",
+                    what=f"{count} of {self.telemetry.calls} calls outside of the proven "
+                    f"{dims[name].text() if name in dims else 'rank'}",
+                    where=name,
+                )
+                for name, count in self.telemetry.outside().items()
+            ),
+        )
 
     def run(
         self, inputs: Mapping[str, values.Data], outputs: Sequence[str] | None = None

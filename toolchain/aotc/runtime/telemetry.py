@@ -48,6 +48,16 @@ class Telemetry:
         """Seconds of the first call that answered; None before it."""
         return self._first
 
+    @property
+    def calls(self) -> int:
+        """Calls that answered."""
+        return self._calls
+
+    def outside(self) -> dict[str, int]:
+        """Calls by the dim that lay outside of the proven range."""
+        with self._lock:
+            return dict(sorted(self._outside.items()))
+
     def to_dict(self) -> dict[str, Json]:
         """All counters; latencies in seconds, over the latest calls."""
         with self._lock:

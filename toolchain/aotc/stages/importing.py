@@ -50,7 +50,8 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
 
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean, name, and move the weights out of the graph."""
-    from aotc.engine.capture import capture, file_sha256, graph_inputs, read_model, value_of
+    from aotc.engine.capture import capture, graph_inputs, read_model, value_of
+    from aotc.engine.file_digest import file_sha256
     from aotc.engine.fixtures import hints_of
     from aotc.engine.weights import externalize
     from aotc.passes.base import run_passes

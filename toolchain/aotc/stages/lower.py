@@ -12,6 +12,7 @@ import onnx
 from aotc.backends.base import BACKENDS
 from aotc.contract.manifest import MemoryPlan
 from aotc.engine import weights
+from aotc.engine.capture import tensors
 from aotc.engine.fixtures import shape_of
 from aotc.stages.types import BuildOptions, LoweredModel, PartitionedModel
 
@@ -91,7 +92,7 @@ def _memory(model: onnx.ModelProto, partitioned: PartitionedModel) -> MemoryPlan
             elements *= size
         inputs += elements * _WIDTHS.get(value.dtype, 1)
     total = 0
-    for tensor in model.graph.initializer:
+    for tensor in tensors(model):
         entry = {pair.key: pair.value for pair in tensor.external_data}
         total += int(entry.get("length", "0")) or len(tensor.raw_data) or tensor.ByteSize()
     return MemoryPlan(

@@ -33,26 +33,40 @@ def optimize(specialized: SpecializedModel, options: BuildOptions) -> OptimizedM
     level = LEVELS[specialized.spec.isa]
     folder = options.work / f"optimize-{specialized.spec.name}"
     source = specialized.analyzed.source
-    value = options.workers.run(
-        "aotc.stages.optimize:optimize_job",
-        {
-            "graph": str(specialized.graph),
-            "weights": str(source.weights),
-            "level": level,
-            "digests": len(options.profile.variants) > 1,
-        },
-        folder=folder,
-        where=f"variant {specialized.spec.name}",
-    ).value
+    findings: tuple[Finding, ...] = ()
+    try:
+        value = _run(specialized.graph, level, folder, specialized, options)
+    except AotcError as error:
+        if error.code != "AOTC-O001" or specialized.graph == source.graph:
+            raise
+        # Fixed sizes can contradict a branch that is never taken.
+        findings = (Finding(code="AOTC-O004", what=error.found[:300], where=specialized.spec.name),)
+        value = _run(source.graph, level, folder, specialized, options)
     return OptimizedModel(
         specialized=specialized,
         graph=folder / _MODEL,
         data=folder / _DATA,
         tensors=tuple(value["tensors"]),
         nodes=tuple((name, op) for name, op in value["nodes"]),
-        findings=tuple(decode(Finding, item) for item in value["findings"]),
+        findings=(*findings, *(decode(Finding, item) for item in value["findings"])),
         passes=(*specialized.passes, *(decode(PassRecord, item) for item in value["passes"])),
     )
+
+
+def _run(
+    graph: Path, level: str, folder: Path, specialized: SpecializedModel, options: BuildOptions
+) -> Json:
+    return options.workers.run(
+        "aotc.stages.optimize:optimize_job",
+        {
+            "graph": str(graph),
+            "weights": str(specialized.analyzed.source.weights),
+            "level": level,
+            "digests": len(options.profile.variants) > 1,
+        },
+        folder=folder,
+        where=f"variant {specialized.spec.name}",
+    ).value
 
 
 def optimize_job(request: Json) -> Json:

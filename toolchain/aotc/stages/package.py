@@ -59,6 +59,10 @@ def package(
         entries.append(file_entry(place, payload, "model"))
         variants.append(variant)
     fixtures = _fixtures(analyzed, payload, options)
+    if not fixtures and options.profile.fixtures.max_count:
+        limit = options.profile.fixtures.max_bytes
+        why = f"none fits fixtures.max_bytes ({limit} bytes): loads are not accepted by example"
+        findings = (*findings, Finding(code="AOTC-N006", what=why))
     for fixture in fixtures:
         for tensor in (*fixture.inputs, *fixture.outputs):
             entries.append(file_entry(payload / tensor.path, payload, "fixture"))

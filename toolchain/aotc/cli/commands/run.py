@@ -85,7 +85,12 @@ def run(
                 for each, value in found.items()
             )
             runs.append(RunCase(name=name, outputs=outputs, seconds=seconds))
-        answer = RunAnswer(artifact=str(artifact), load=model.report, runs=tuple(runs))
+        answer = RunAnswer(
+            artifact=str(artifact),
+            load=model.report,
+            runs=tuple(runs),
+            findings=model.findings(),
+        )
     if json:
         from aotc.cli.document import write_document
 
