@@ -266,6 +266,7 @@ def _manifest(
         profile=profile,
         profile_sha256=canonical_sha256(profile),
         target="host",
+        target_sha256="0" * 64,
         toolchain=Toolchain(
             aotc=VERSION, python="3.11.2", onnx=onnx.__version__, onnxruntime="1.31.1"
         ),

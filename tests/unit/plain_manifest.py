@@ -66,6 +66,7 @@ def manifest(
         profile={},
         profile_sha256="0" * 64,
         target="host",
+        target_sha256="0" * 64,
         toolchain=Toolchain(aotc="0", python="3", onnx="1", onnxruntime="1.31.1"),
         inputs=inputs,
         outputs=(),

@@ -186,3 +186,12 @@ def test_the_same_search_twice_is_the_same() -> None:
         return search(["a", "b"], lambda s: s["a"] % 4 == 0 and 0 < s["b"] < 300 and s["a"] > 0)
 
     assert once() == once()
+
+
+@pytest.mark.parametrize("most", range(1, 80, 3))
+def test_a_search_that_may_not_go_on_keeps_what_it_has(most: int) -> None:
+    domain = search(
+        ["p", "q", "r"], lambda s: min(s.values()) >= 0, limits=ProbeLimits(max_runs=most)
+    )
+    for which in ("min", "opt", "max"):
+        assert min(domain.corner(which).values()) >= 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import os
 import shutil
 import tempfile
@@ -98,9 +99,12 @@ def build(
     signer = keys.load_private(Path(key)) if key is not None else keys.development_key()
     host = probe()
     with _work_folder(place) as work, Workers(resolved.limits) as workers:
+        described = _target(resolved, host)
+        # A path would differ from folder to folder.
+        resolved = replace(resolved, target=described.name)
         options = BuildOptions(
             profile=resolved,
-            target=_target(resolved, host),
+            target=described,
             host=host,
             work=work / "build",
             workers=workers,
@@ -193,9 +197,7 @@ def _with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
     ranges = dict(profile.dims)
     for name, text in dims.items():
         try:
-            ranges[name] = DimRange.from_json(
-                int(text) if isinstance(text, str) and text.strip().isdigit() else text
-            )
+            ranges[name] = DimRange.from_json(text)
         except ParseError as error:
             unread = "is neither" in error.problems[0].what
             raise AotcError(
@@ -229,8 +231,9 @@ def _work_folder(place: Path) -> Iterator[Path]:
     try:
         work = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.absolute().parent))
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise AotcError(
-            "AOTC-I026",
+            "AOTC-I018" if full else "AOTC-I026",
             "cannot write beside the output",
             where=str(place),
             found=str(error.strerror),
@@ -238,8 +241,6 @@ def _work_folder(place: Path) -> Iterator[Path]:
     try:
         yield work
     except OSError as error:
-        import errno
-
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise AotcError("AOTC-I018", "no space left", where=str(place)) from None
         raise

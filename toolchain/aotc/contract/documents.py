@@ -106,7 +106,7 @@ def strict_yaml(data: bytes) -> Json:
         raise ParseError([Problem("", f"not UTF-8: {error.reason}")]) from None
     except RecursionError:
         raise ParseError([Problem("", "nested too deeply")]) from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, KeyError, IndexError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
         what = getattr(error, "problem", None) or str(error) or type(error).__name__

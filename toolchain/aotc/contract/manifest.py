@@ -267,6 +267,9 @@ class Manifest:
     profile: Annotated[Json, "the resolved profile, as written in aotc.profile/1"]
     profile_sha256: Sha256
     target: Annotated[str, "name of the target it was built for"]
+    target_sha256: Annotated[
+        Sha256, "of the target's OS, architecture, libc and ISA, in canonical form"
+    ]
     toolchain: Toolchain
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]

@@ -13,7 +13,9 @@ from typing import Annotated, Literal
 from aotc.contract.parsing import Bounds, Pattern, Problem, record
 from aotc.contract.shapes import DimRange
 
-Bytes = Annotated[int, Bounds(0)]
+# RFC 8785 keeps integers exact up to here; and no clock of ours runs for longer than this.
+Bytes = Annotated[int, Bounds(0, 2**53 - 1)]
+Seconds = Annotated[float, Bounds(0, 1e6)]
 Share = Annotated[float, Bounds(0, 1)]
 Name = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 
@@ -89,20 +91,22 @@ class ProbeLimits:
     All but `seconds` are counted, not timed, so that two builds find the same range.
     """
 
-    max_size: Annotated[int, Bounds(1), "largest size tried for a dim"] = 1024
+    max_size: Annotated[int, Bounds(1, 2**31), "largest size tried for a dim"] = 1024
     max_input_bytes: Annotated[Bytes, "of all inputs of one run"] = 16 << 20
     max_activation_bytes: Annotated[Bytes, "sum of all nodes' outputs in one run"] = 1 << 30
-    max_flops: Annotated[int, Bounds(1), "multiply-adds times two, in one run"] = 40_000_000_000
-    max_runs: Annotated[int, Bounds(1), "runs of the original model"] = 400
-    seconds: Annotated[float, Bounds(0), "for the whole search"] = 120.0
-    run_seconds: Annotated[float, Bounds(0), "for one run; a longer one counts as a hang"] = 60.0
+    max_flops: Annotated[int, Bounds(1, 2**53 - 1), "multiply-adds times two, in one run"] = (
+        40_000_000_000
+    )
+    max_runs: Annotated[int, Bounds(1, 1_000_000), "runs of the original model"] = 400
+    seconds: Annotated[Seconds, "for the whole search"] = 120.0
+    run_seconds: Annotated[Seconds, "for one run; a longer one counts as a hang"] = 60.0
 
 
 @record
 class WorkerLimits:
     """Limits of each sandboxed step."""
 
-    seconds: Annotated[float, Bounds(0)] = 1800.0
+    seconds: Seconds = 1800.0
     memory_bytes: Annotated[Bytes, "private memory"] = 16 << 30
 
 

@@ -16,8 +16,8 @@ Size = Annotated[int, Bounds(0, 2**53 - 1)]
 class DimRange:
     """Sizes one dim may take: from `min` to `max` in steps of `multiple_of`; `opt` is tuned for."""
 
-    min: Annotated[int, Bounds(0), "smallest size"]
-    max: Annotated[int, Bounds(0), "largest size"]
+    min: Annotated[Size, "smallest size"]
+    max: Annotated[Size, "largest size"]
     opt: Annotated[int | None, "size that is optimised for; the geometric mean where unset"] = None
     multiple_of: Annotated[int, Bounds(1), "every size is a multiple of this"] = 1
 
@@ -27,7 +27,7 @@ class DimRange:
         if isinstance(data, int) and not isinstance(data, bool):
             data = {"min": data, "max": data, "opt": data}
         elif isinstance(data, str):
-            match = re.fullmatch(r"\s*(\d{1,15})\s*(?:\.\.\s*(\d{1,15})\s*)?", data)
+            match = re.fullmatch(r"\s*(\d{1,15})\s*(?:\.\.\s*(\d{1,15})\s*)?", data, re.ASCII)
             if match is None:
                 raise ParseError([Problem("", f"{data!r} is neither SIZE nor MIN..MAX")])
             data = {"min": int(match[1]), "max": int(match[2] or match[1])}
@@ -53,8 +53,8 @@ class DimRange:
 
 @record
 class _PlainRange:
-    min: Annotated[int, Bounds(0)]
-    max: Annotated[int, Bounds(0)]
+    min: Size
+    max: Size
     opt: int | None = None
     multiple_of: Annotated[int, Bounds(1)] = 1
 
@@ -67,6 +67,8 @@ class _PlainRange:
             found.append(Problem("opt", outside, "AOTC-S003"))
         if not found and (self.min % self.multiple_of or self.max % self.multiple_of):
             found.append(Problem("multiple_of", f"bounds are no multiples of {self.multiple_of}"))
+        if not found and self.opt is not None and self.opt % self.multiple_of:
+            found.append(Problem("opt", f"{self.opt} is no multiple of {self.multiple_of}"))
         return found
 
 
@@ -90,7 +92,8 @@ class Dim:
 
     def allows(self, size: int) -> bool:
         """Whether `size` lies in the range and on its grid."""
-        return self.min <= size <= self.max and size % self.multiple_of == 0
+        inside = self.min <= size <= self.max and size % self.multiple_of == 0
+        return inside and size not in self.gaps
 
     def text(self) -> str:
         """The sizes in words, such as `32..1024 in steps of 32`."""

@@ -16,6 +16,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from aotc.contract.manifest import Capture, ControlFlow, ExternalFile, Finding, Kind, Value
+from aotc.contract.parsing import MAX_INTEGER
 from aotc.engine.file_digest import file_sha256
 from aotc.engine.forbidden import refuse_operators
 from aotc.engine.model_file import require_model_file
@@ -103,7 +104,7 @@ def _graphs_below(path: str, graph: onnx.GraphProto) -> Iterator[tuple[str, onnx
 def _bodies(path: str, node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     for attribute in node.attribute:
         label = f"{path}/{node.name or node.op_type}.{attribute.name}"
-        if attribute.type == onnx.AttributeProto.GRAPH:
+        if attribute.HasField("g"):
             yield from _graphs_below(label, attribute.g)
         for body in attribute.graphs:
             yield from _graphs_below(label, body)
@@ -126,9 +127,15 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             yield sparse.indices
     for node in nodes(model):
         for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.TENSOR:
+            if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
+            if attribute.HasField("sparse_tensor"):
+                yield attribute.sparse_tensor.values
+                yield attribute.sparse_tensor.indices
+            for sparse in attribute.sparse_tensors:
+                yield sparse.values
+                yield sparse.indices
 
 
 def external_files(model: onnx.ModelProto, folder: Path) -> tuple[ExternalFile, ...]:
@@ -143,7 +150,8 @@ def external_files(model: onnx.ModelProto, folder: Path) -> tuple[ExternalFile, 
         entry = {pair.key: pair.value for pair in tensor.external_data}
         location = entry.get("location", "")
         try:
-            offset, length = int(entry.get("offset", "0")), int(entry.get("length", "0"))
+            offset = int(entry.get("offset", "0"))
+            length = int(entry.get("length", "0")) or _tensor_bytes(tensor)
         except ValueError:
             offset = length = -1
         if offset < 0 or length < 0:
@@ -287,7 +295,7 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
         producer_name=model.producer_name,
         producer_version=model.producer_version,
         domain=model.domain,
-        model_version=model.model_version,
+        model_version=max(-MAX_INTEGER, min(model.model_version, MAX_INTEGER)),
         graph_name=model.graph.name,
         ir_version=model.ir_version,
         opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},

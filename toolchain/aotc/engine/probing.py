@@ -71,13 +71,14 @@ class Prober:
     _error: str = ""
     _estimate: Cost | None = None
     _stop: Stop = ""
+    _start: dict[str, int] = field(default_factory=dict)
 
     def search(self, seeds: Sequence[Mapping[str, int]] = ()) -> Domain:
         """The proven domain.  `seeds` are sizes known to make sense, such as a user's fixtures.
 
         Raises AOTC-S001 (nothing runs) and AOTC-S005 (a stated size does not run).
         """
-        base = self._base(seeds)
+        base = self._start = self._base(seeds)
         free = [dim for dim in self.dims if dim not in self.stated]
         fixed = {dim for dim, spec in self.stated.items() if spec.fixed()}
         movable = [dim for dim in self.dims if dim not in fixed]
@@ -276,6 +277,8 @@ class Prober:
                 outcome = self._run(corner)
                 if outcome.ok:
                     break
+                if self._stop:
+                    return self._point(box, relations)
                 stop = "error"
             shrinkable = [
                 d for d, dim in box.items() if dim.origin == "probed" and dim.max > dim.min
@@ -301,6 +304,8 @@ class Prober:
         for which in corners:
             sizes = domain.corner(which)
             outcome = self._run(sizes)
+            if not outcome.ok and self._stop:
+                return self._point(box, relations)
             if not outcome.ok:
                 raise AotcError(
                     "AOTC-S005",
@@ -308,6 +313,15 @@ class Prober:
                     found=outcome.error,
                 )
         return domain
+
+    def _point(self, box: Mapping[str, Dim], relations: tuple[Relation, ...]) -> Domain:
+        """What is left where the search may not go on: the base alone, and the stated ranges."""
+        dims = {}
+        for name, dim in box.items():
+            size = self._start[name]
+            alone = Dim(min=size, max=size, opt=size, tested=(size,), stopped_by=self._stop)
+            dims[name] = dim if dim.origin == "stated" else alone
+        return Domain(dims=dims, relations=relations)
 
     # -- running
     def _run(self, sizes: Mapping[str, int]) -> Trial:

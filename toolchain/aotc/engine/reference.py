@@ -22,6 +22,7 @@ from aotc.contract.profile import ParitySpec, ProbeLimits
 from aotc.contract.shapes import DimRange, Domain
 from aotc.engine import values
 from aotc.engine.cost import Growth, RunCost, read_profile
+from aotc.engine.domain_findings import domain_findings
 from aotc.engine.fixture_plan import (
     Given,
     domain_of,
@@ -38,14 +39,6 @@ from aotc.errors import AotcError
 # Sizes of the run that is going on, for whoever finds the process dead.
 TRYING = "trying.json"
 _KEPT_BYTES = 64 << 20
-# Fields of the profile, by what ended a search.
-_LIMITS = {
-    "size": "probe.max_size",
-    "bytes": "probe.max_input_bytes or probe.max_activation_bytes",
-    "work": "probe.max_flops",
-    "count": "probe.max_runs",
-    "time": "probe.seconds",
-}
 
 
 def analyze_job(request: Json) -> Json:
@@ -70,7 +63,7 @@ def analyze_job(request: Json) -> Json:
     return {
         "domain": encode(domain),
         "references": runs,
-        "findings": [encode(finding) for finding in (*reference.findings(domain), *findings)],
+        "findings": [encode(finding) for finding in (*domain_findings(domain), *findings)],
         "activation_bytes": reference.activation_bytes(domain),
     }
 
@@ -117,7 +110,15 @@ class Reference:
 
     def inputs_at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Generated inputs at `sizes`."""
-        return generate(self.inputs, sizes, self.hints, self.seed)
+        try:
+            return generate(self.inputs, sizes, self.hints, self.seed)
+        except (ValueError, MemoryError, OverflowError) as error:
+            raise AotcError(
+                "AOTC-S001",
+                "inputs of these sizes cannot be made",
+                where=_sizes_text(sizes),
+                found=str(error),
+            ) from None
 
     def beware(self, deadly: list[Json], run_seconds: float) -> None:
         """Never run at the sizes in `deadly`; end the process where a run takes too long."""
@@ -261,40 +262,6 @@ class Reference:
             return kept
         with self._journal(fixture.sizes):
             return self.run(fixture.inputs)
-
-    def findings(self, domain: Domain) -> list[Finding]:
-        """What the search noticed."""
-        found = []
-        for name, dim in domain.dims.items():
-            if dim.origin == "probed" and dim.min == dim.max and dim.stopped_by in ("", "error"):
-                found.append(
-                    Finding(
-                        code="AOTC-S006", what=f"only size {dim.min} was found to run", where=name
-                    )
-                )
-            elif dim.origin == "probed" and dim.stopped_by not in ("", "error"):
-                found.append(
-                    Finding(
-                        code="AOTC-S008",
-                        what=f"proven for {dim.text()}; more, with the other dims at their "
-                        f"largest, exceeds {_LIMITS[dim.stopped_by]}",
-                        where=name,
-                    )
-                )
-        found += [
-            Finding(
-                code="AOTC-S013",
-                what=f"these sizes do not run: {', '.join(str(size) for size in dim.gaps)}",
-                where=name,
-            )
-            for name, dim in domain.dims.items()
-            if dim.gaps
-        ]
-        found += [
-            Finding(code="AOTC-S007", what=str(relation), where=relation.dim)
-            for relation in domain.relations
-        ]
-        return found
 
 
 class _Estimator:

@@ -83,6 +83,7 @@ _LEVELS: Final = {
     "layout": "ORT_ENABLE_LAYOUT",
     "all": "ORT_ENABLE_ALL",
 }
+_MOST_THREADS: Final = 1024
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # A place in ONNX Runtime's sources, with the function where there is one.
 _PLACE = re.compile(r"\S*/\S+\.(?:cc|h|cpp|hpp):\d+ (?:[^()'\"]*\([^()]*\)(?: const)? )?")
@@ -102,6 +103,13 @@ def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.Ses
         runtime.GraphOptimizationLevel, _LEVELS[spec.optimization]
     )
     options.log_severity_level = 4
+    if threads is not None and not 0 < threads <= _MOST_THREADS:
+        raise AotcError(
+            "AOTC-I027",
+            "an unusable number of threads",
+            expected=f"1..{_MOST_THREADS}",
+            found=str(threads),
+        )
     if threads is not None:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1

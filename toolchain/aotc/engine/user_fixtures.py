@@ -58,7 +58,7 @@ def _npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {value.name: archive[value.name] for value in inputs if value.name in archive}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile, EOFError) as error:
         raise AotcError("AOTC-I024", "not a .npz file", where=str(path), found=str(error)) from None
     missing = [value.name for value in inputs if value.name not in arrays]
     if missing:

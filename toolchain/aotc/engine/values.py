@@ -145,6 +145,12 @@ def save(value: Data, path: Path) -> Path:
     return target
 
 
+_UNREADABLE: Final = (
+    *(OSError, ParseError, ValueError, KeyError, TypeError, EOFError, AttributeError),
+    AotcError,
+)
+
+
 def load(path: Path, *, refusal: str = "AOTC-I024") -> Data:
     """Read a value that `save` wrote, or any `.npy` without objects.
 
@@ -155,7 +161,7 @@ def load(path: Path, *, refusal: str = "AOTC-I024") -> Data:
             return _decode(strict_json(path.read_bytes()))
         with path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
-    except (OSError, ParseError, ValueError, KeyError, TypeError, EOFError) as error:
+    except _UNREADABLE as error:
         raise AotcError(
             refusal, "a value cannot be read", where=str(path), found=str(error)
         ) from None

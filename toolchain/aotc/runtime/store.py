@@ -30,8 +30,13 @@ from aotc.verification.gate import AuthenticArtifact, authenticate
 
 # A folder this old whose lock is free was left by a process that died.
 STALE_SECONDS = 60.0
-# Refusals that say nothing of the store's copy.
-_OF_TRUST = frozenset({"AOTC-G001", "AOTC-G002"})
+# Refusals that mean other bytes than were installed; others say something of reader or trust.
+_OF_DAMAGE = frozenset(
+    {
+        *("AOTC-G003", "AOTC-G005", "AOTC-G006", "AOTC-G007", "AOTC-G008", "AOTC-G009"),
+        *("AOTC-G012", "AOTC-G014", "AOTC-G015", "AOTC-I001"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +191,7 @@ def _identity(source: Container) -> str:
 def _is_damage(error: AotcError) -> bool:
     """Whether a refusal of the store's payload with the source's signatures is the payload's."""
     return any(
-        each.code not in _OF_TRUST and not each.where.startswith("attestations")
+        each.code in _OF_DAMAGE and not each.where.startswith("attestations")
         for each in (error, *error.also)
     )
 

@@ -57,6 +57,10 @@ def generate(path: Path) -> tuple[Path, Path]:
     Returns both paths; the public one has the suffix `.pub`.
     Raises I017 where either exists, I026 where the folder cannot be written, I027 for a bad name.
     """
+    if not path.name or path.is_dir():
+        raise AotcError(
+            "AOTC-I027", "the private key needs a file name", where=str(path), mend="Give NAME.pem."
+        )
     public = path.with_suffix(".pub")
     if public == path:
         raise AotcError(

@@ -26,7 +26,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
     else:
         require_model_file(Path(model))
         path = Path(model).resolve()
-        name = path.stem
+        name = Path(model).stem
     folder = options.work / "import"
     result = options.workers.run(
         "aotc.stages.importing:import_job",
@@ -67,7 +67,11 @@ def import_job(request: Json) -> Json:
     inputs = [value_of(info) for info in graph_inputs(model)]
     outputs = [value_of(info) for info in model.graph.output]
     records = run_passes(model, (StripMetadata(), NameNodes(), ConstantInputs()))
-    hints = hints_of(model)
+    try:
+        hints = hints_of(model)
+    except (ValueError, IndexError, TypeError):
+        # A malformed constant or node: ONNX Runtime will say what is wrong with it.
+        hints = {}
     if not captured.external_data:
         externalize(model, Path(), _WEIGHTS)
     Path(_GRAPH).write_bytes(model.SerializeToString(deterministic=True))

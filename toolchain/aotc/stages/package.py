@@ -28,7 +28,7 @@ from aotc.contract.manifest import (
 )
 from aotc.contract.ort_package import session_options
 from aotc.contract.parsing import Json, encode
-from aotc.contract.target import Libc
+from aotc.contract.target import Libc, Target
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION, release
 from aotc.errors import AotcError
 from aotc.stages.file_entries import file_entry
@@ -137,7 +137,7 @@ def _variant(proven: ProvenModel, asset: str | None, options: BuildOptions) -> V
         requirements=Requirements(
             os=target.os,
             architecture=target.architecture,
-            libc=Libc(name=target.libc.name, version=_wheel_libc()) if target.libc else None,
+            libc=_libc(target),
             isa=tuple(sorted(target.isa or ())) if exact else (),
             isa_exact=exact,
             # Optimized graphs hold operators internal to a minor version.
@@ -146,6 +146,13 @@ def _variant(proven: ProvenModel, asset: str | None, options: BuildOptions) -> V
             providers=lowered.partitioned.providers,
         ),
     )
+
+
+def _libc(target: Target) -> Libc | None:
+    """The target's C library; for glibc with the least version that ONNX Runtime's wheel takes."""
+    if target.libc is None or target.libc.name != "glibc":
+        return target.libc
+    return Libc(name="glibc", version=_wheel_libc())
 
 
 def _ort_version() -> str:
@@ -247,7 +254,7 @@ def _manifest(
     findings: Sequence[Finding],
     options: BuildOptions,
 ) -> Manifest:
-    profile = encode(options.profile)
+    profile = encode(options.profile, full=True)
     return Manifest(
         schema=MANIFEST_SCHEMA,
         required_features=("shape-domain", "shared-weights"),
@@ -255,7 +262,8 @@ def _manifest(
         source=analyzed.source.capture,
         profile=profile,
         profile_sha256=canonical_sha256(profile),
-        target=options.profile.target,
+        target=options.target.name,
+        target_sha256=canonical_sha256(_kind(options.target)),
         toolchain=Toolchain(
             aotc=VERSION,
             python=platform.python_version(),
@@ -272,6 +280,20 @@ def _manifest(
         variants=tuple(variants),
         fixtures=tuple(fixtures),
         files=tuple(entries),
+    )
+
+
+def _kind(target: Target) -> Json:
+    """What decides the artifact: not the versions that a probed host happens to have."""
+    return encode(
+        Target(
+            schema=target.schema,
+            name=target.name,
+            os=target.os,
+            architecture=target.architecture,
+            libc=target.libc,
+            isa=target.isa,
+        )
     )
 
 

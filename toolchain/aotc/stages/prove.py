@@ -91,7 +91,12 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
 def _foreign(options: BuildOptions) -> str:
     """Why this host cannot run what it builds for the target; empty where it can."""
     host, target = options.host, options.target
-    here, there = (f"{one.os} on {one.architecture}" for one in (host, target))
+    here, there = (
+        f"{one.os} on {one.architecture} with {one.libc.name if one.libc else 'any libc'}"
+        for one in (host, target)
+    )
+    if target.libc is None or host.libc is None:
+        here, there = (text.partition(" with ")[0] for text in (here, there))
     return f"built on {here} for {there}" if here != there else ""
 
 

@@ -25,10 +25,11 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
         return
     payload = state.listing.under("payload")
     wanted = []
+    told = {refusal.where for refusal in state.refusals}
     for path in sorted(digests):
         where = f"payload/{path}"
         if path not in payload:
-            if not any(refusal.where == where for refusal in state.refusals):
+            if where not in told:
                 state.refuse(AotcError("AOTC-G006", "a signed file is missing", where=where))
             continue
         text = state.documents.get(path)

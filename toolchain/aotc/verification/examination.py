@@ -12,6 +12,9 @@ from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
 from aotc.verification.container import Container, Listing
 
+# Nobody reads more, and an unauthenticated bundle may claim any number of files.
+MAX_REFUSALS = 1000
+
 
 @dataclass(slots=True)
 class Examination:
@@ -37,16 +40,16 @@ class Examination:
     manifest_problems: list[AotcError] = field(default_factory=list)
     refusals: list[AotcError] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    seen: set[tuple[str, str, str]] = field(default_factory=set)
     bytes_hashed: int = 0
 
     def refuse(self, error: AotcError, where: str = "") -> None:
         """Keep an error and those beside it, once each."""
         for each in (error, *error.also):
             each.where = each.where or where
-            if not any(
-                (each.code, each.where, each.found) == (old.code, old.where, old.found)
-                for old in self.refusals
-            ):
+            known = (each.code, each.where, each.found)
+            if known not in self.seen and len(self.refusals) < MAX_REFUSALS:
+                self.seen.add(known)
                 each.also = ()
                 self.refusals.append(each)
 
