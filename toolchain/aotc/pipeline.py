@@ -28,15 +28,13 @@ from aotc.signing import attest, keys, oms
 from aotc.stages.analyze import analyze
 from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
-from aotc.stages.optimize import optimize
+from aotc.stages.optimize import optimize_ahead, optimize_all
 from aotc.stages.package import digest_weights, package, publish, refuse_output
 from aotc.stages.partition import partition
 from aotc.stages.prove import prove
 from aotc.stages.specialize import specialize, wanted_variants
 from aotc.stages.types import Artifact, BuildOptions, SignedArtifact
 from aotc.verification.host import probe
-
-_PARALLEL_BYTES = 1 << 30
 
 Progress = Callable[[str], None]
 
@@ -133,17 +131,14 @@ def _line(
 ) -> tuple[Artifact, Evidence]:
     with clock.stage("import"):
         source = import_model(model, options)
+    specs, skipped = wanted_variants(options)
+    ahead = optimize_ahead(source, specs, options)
     with clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
         analyzed = analyze(source, options)
-    specs, skipped = wanted_variants(options)
     findings: list[Finding] = [*source.capture.findings, *analyzed.findings, *skipped]
     with clock.stage("optimize", ", ".join(spec.name for spec in specs)):
         specialized = [specialize(analyzed, spec, options) for spec in specs]
-        # The optimizer runs on one core; two large models at once would double the memory.
-        size = source.capture.initializer_bytes
-        width = len(specs) if size < _PARALLEL_BYTES else 1
-        with ThreadPoolExecutor(width) as pool:
-            optimized = list(pool.map(lambda item: optimize(item, options), specialized))
+        optimized = optimize_all(specialized, options, ahead)
     findings += [finding for item in optimized for finding in item.findings]
     with clock.stage("partition"):
         partitioned = [partition(item, options) for item in optimized]

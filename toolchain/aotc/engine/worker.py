@@ -15,15 +15,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from aotc.contract.parsing import Json
 from aotc.contract.profile import WorkerLimits
 from aotc.engine.forkserver import ForkServer
 from aotc.errors import AotcError
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SIDE_BY_SIDE = 4
 _REQUEST = "request.json"
 _RESULT = "result.json"
 _LOG = "log.txt"
@@ -49,13 +54,20 @@ class Workers:
     def __init__(self, limits: WorkerLimits) -> None:
         self._limits = limits
         self._server = ForkServer(_environment())
+        self._pool = ThreadPoolExecutor(_SIDE_BY_SIDE)
 
     def __enter__(self) -> Workers:
         self._server.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
+        # Jobs end with the server, so that nobody waits for those that nobody wants.
         self._server.__exit__(*error)
+        self._pool.shutdown(cancel_futures=True)
+
+    def submit(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
+        """Call a function that runs a job beside what the caller does."""
+        return self._pool.submit(function, *arguments, **named)
 
     def run(self, job: str, request: Json, *, folder: Path, where: str = "") -> JobResult:
         """Run `module:function` on `request` in a process whose working directory is `folder`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +12,7 @@ import onnx
 from aotc.backends.base import Optimization
 from aotc.contract.manifest import Finding, PassRecord, SessionSpec
 from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.profile import VariantSpec
 from aotc.engine.rejection import rejection
 from aotc.engine.session import create_session, import_onnxruntime, ort_errors, session_options
 from aotc.engine.weights import EXTERNAL_BYTES, digests, gather
@@ -17,31 +20,53 @@ from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
-from aotc.stages.types import BuildOptions, OptimizedModel, SpecializedModel
+from aotc.stages.types import BuildOptions, OptimizedModel, SourceModel, SpecializedModel
 
 # EXTENDED leaves out the layout step, which bakes in the CPU of the build host.
 LEVELS: Final[dict[str, Optimization]] = {"baseline": "extended", "host": "all"}
+# Above this, two optimizers at once would double the memory of a build.
+_LARGE_BYTES = 1 << 30
 _MODEL = "model.onnx"
 _DATA = "model.bin"
 
 
-def optimize(specialized: SpecializedModel, options: BuildOptions) -> OptimizedModel:
+def optimize_ahead(
+    source: SourceModel, specs: Sequence[VariantSpec], options: BuildOptions
+) -> dict[str, Future[Json]]:
+    """Start the optimizer on what the import left, while the model is analyzed; by variant.
+
+    Only where no size is stated, as the analysis then changes nothing of the graph; and only for
+    models of which several copies fit into memory.
+    """
+    fixed = any(spec.fixed() for spec in options.profile.dims.values())
+    if fixed or _is_large(source):
+        return {}
+    submit = options.workers.submit
+    return {spec.name: submit(_run, source.graph, source, spec, options) for spec in specs}
+
+
+def optimize(
+    specialized: SpecializedModel, options: BuildOptions, ahead: Future[Json] | None = None
+) -> OptimizedModel:
     """Run the optimizer at the variant's level; weights land in one external file.
 
+    `ahead` is a run of it that was started earlier.
     Raises AOTC-O001, and I013 to I015 from the sandbox.
     """
-    level = LEVELS[specialized.spec.isa]
-    folder = options.work / f"optimize-{specialized.spec.name}"
-    source = specialized.analyzed.source
+    spec, source = specialized.spec, specialized.analyzed.source
     findings: tuple[Finding, ...] = ()
     try:
-        value = _run(specialized.graph, level, folder, specialized, options)
+        if ahead is not None and specialized.graph == source.graph:
+            value = ahead.result()
+        else:
+            value = _run(specialized.graph, source, spec, options)
     except AotcError as error:
         if error.code != "AOTC-O001" or specialized.graph == source.graph:
             raise
         # Fixed sizes can contradict a branch that is never taken.
-        findings = (Finding(code="AOTC-O004", what=error.found[:300], where=specialized.spec.name),)
-        value = _run(source.graph, level, folder, specialized, options)
+        findings = (Finding(code="AOTC-O004", what=error.found[:300], where=spec.name),)
+        value = _run(source.graph, source, spec, options)
+    folder = _folder(spec, options)
     return OptimizedModel(
         specialized=specialized,
         graph=folder / _MODEL,
@@ -53,19 +78,38 @@ def optimize(specialized: SpecializedModel, options: BuildOptions) -> OptimizedM
     )
 
 
-def _run(
-    graph: Path, level: str, folder: Path, specialized: SpecializedModel, options: BuildOptions
-) -> Json:
+def optimize_all(
+    variants: Sequence[SpecializedModel],
+    options: BuildOptions,
+    ahead: Mapping[str, Future[Json]],
+) -> list[OptimizedModel]:
+    """All variants, side by side where memory allows, as the optimizer runs on one core."""
+    jobs = [(item, options, ahead.get(item.spec.name)) for item in variants]
+    if variants and _is_large(variants[0].analyzed.source):
+        return [optimize(*job) for job in jobs]
+    running = [options.workers.submit(optimize, *job) for job in jobs]
+    return [each.result() for each in running]
+
+
+def _is_large(source: SourceModel) -> bool:
+    return source.capture.initializer_bytes >= _LARGE_BYTES
+
+
+def _folder(spec: VariantSpec, options: BuildOptions) -> Path:
+    return options.work / f"optimize-{spec.name}"
+
+
+def _run(graph: Path, source: SourceModel, spec: VariantSpec, options: BuildOptions) -> Json:
     return options.workers.run(
         "aotc.stages.optimize:optimize_job",
         {
             "graph": str(graph),
-            "weights": str(specialized.analyzed.source.weights),
-            "level": level,
+            "weights": str(source.weights),
+            "level": LEVELS[spec.isa],
             "digests": len(options.profile.variants) > 1,
         },
-        folder=folder,
-        where=f"variant {specialized.spec.name}",
+        folder=_folder(spec, options),
+        where=f"variant {spec.name}",
     ).value
 
 
