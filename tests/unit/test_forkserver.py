@@ -117,3 +117,17 @@ def test_a_job_sees_no_option_that_onnxruntime_takes_from_models(
 ) -> None:
     assert run(workers, "environment", tmp_path)["ORT_LOAD_CONFIG_FROM_MODEL"] is None
     assert run(workers, "environment", tmp_path)["PYTHONHASHSEED"] == "0"
+
+
+def test_leaving_while_jobs_start_never_waits_for_them(tmp_path: Path) -> None:
+    for turn in range(12):
+        started = time.monotonic()
+        with Workers(WorkerLimits(seconds=600.0)) as short:
+            jobs = [
+                short.submit(short.run, f"{JOBS}:hang", None, folder=tmp_path / f"{turn}-{index}")
+                for index in range(4)
+            ]
+            # From before the server listens until after its forks run.
+            time.sleep(turn * 0.04)
+        assert all(job.done() for job in jobs)
+        assert time.monotonic() - started < 30

@@ -32,6 +32,7 @@ class ForkServer:
         self._lock = threading.Lock()
         self._answers: dict[int, _Answer] = {}
         self._count = 0
+        self._closed = False
 
     def __enter__(self) -> ForkServer:
         self._process = subprocess.Popen(
@@ -47,6 +48,7 @@ class ForkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -63,6 +65,8 @@ class ForkServer:
         None means that it was killed for running longer than `timeout` seconds.
         """
         with self._lock:
+            if self._closed:
+                return -signal.SIGKILL
             self._count += 1
             number = self._count
             answer = self._answers[number] = _Answer()
@@ -88,14 +92,21 @@ class ForkServer:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             message = json.loads(line)
-            answer = self._answers[message["id"]]
+            with self._lock:
+                answer = self._answers[message["id"]]
             if "pid" in message:
                 answer.pid = message["pid"]
             else:
                 answer.status = message["status"]
                 answer.ended.set()
-        for answer in self._answers.values():
-            answer.ended.set()
+        self._close()
+
+    def _close(self) -> None:
+        """Nobody waits for an answer from here on: the server is gone, or is about to be."""
+        with self._lock:
+            self._closed = True
+            for answer in self._answers.values():
+                answer.ended.set()
 
 
 class _Answer:
@@ -119,6 +130,7 @@ def serve(work: Callable[..., None]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.set_wakeup_fd(waker)
     children: dict[int, int] = {}
+    server = os.getpid()
     pending = b""
     while True:
         ready, _, _ = select.select([0, wake], [], [])
@@ -136,7 +148,7 @@ def serve(work: Callable[..., None]) -> None:
             request = json.loads(line)
             pid = os.fork()
             if not pid:
-                _become(request, wake, waker)
+                _become(request, server, wake, waker)
                 work(*request["arguments"])
                 os._exit(0)
             children[pid] = request["id"]
@@ -158,7 +170,7 @@ def _say(message: Mapping[str, int]) -> None:
     os.write(1, json.dumps(message).encode() + b"\n")
 
 
-def _become(request: Mapping[str, Any], *pipes: int) -> None:
+def _become(request: Mapping[str, Any], server: int, *pipes: int) -> None:
     """In the child: a session of its own, its folder, its log, and no way to the server."""
     os.setsid()
     signal.set_wakeup_fd(-1)
@@ -170,6 +182,9 @@ def _become(request: Mapping[str, Any], *pipes: int) -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != server:
+            # It died before the signal was asked for.
+            os._exit(1)
     os.chdir(request["folder"])
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
