@@ -1,4 +1,4 @@
-"""The digest of a whole file, read in blocks."""
+"""The digest of a file, or of a part of one, read in blocks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pathlib import Path
 _BLOCK = 1 << 20
 
 
-def file_sha256(path: Path) -> str:
-    """sha256 (hex) of a file, read in blocks."""
+def file_sha256(path: Path, start: int = 0, length: int | None = None) -> str:
+    """sha256 (hex) of `length` bytes from `start`, fewer where the file ends (None: to its end)."""
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(_BLOCK))
+    left = length
     with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
+        file.seek(start)
+        while count := file.readinto(buffer if left is None else buffer[: min(left, _BLOCK)]):
             digest.update(buffer[:count])
+            left = None if left is None else left - count
     return digest.hexdigest()

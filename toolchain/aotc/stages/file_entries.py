@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
 from aotc.contract.manifest import CHUNK_BYTES, FileEntry
-
-_BLOCK = 1 << 20
+from aotc.engine.file_digest import file_sha256
 
 
 def file_entry(
@@ -20,12 +18,12 @@ def file_entry(
     chunks: tuple[str, ...] = ()
     if size > CHUNK_BYTES:
         with ThreadPoolExecutor(2) as pool:
-            whole = pool.submit(_sha256, path, 0, size)
+            whole = pool.submit(file_sha256, path)
             starts = range(0, size, CHUNK_BYTES)
-            chunks = tuple(pool.map(lambda start: _sha256(path, start, CHUNK_BYTES), starts))
+            chunks = tuple(pool.map(lambda start: file_sha256(path, start, CHUNK_BYTES), starts))
             digest = whole.result()
     else:
-        digest = _sha256(path, 0, size)
+        digest = file_sha256(path)
     return FileEntry(
         path=path.relative_to(root).as_posix(),
         size=size,
@@ -33,14 +31,3 @@ def file_entry(
         role=role,
         chunks=chunks,
     )
-
-
-def _sha256(path: Path, start: int, length: int) -> str:
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(_BLOCK))
-    with path.open("rb", buffering=0) as file:
-        file.seek(start)
-        while length and (count := file.readinto(buffer[: min(length, _BLOCK)])):
-            digest.update(buffer[:count])
-            length -= count
-    return digest.hexdigest()
