@@ -358,7 +358,7 @@ def test_an_attestation_about_another_artifact_is_refused(artifact: Path, keys: 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (b'{"schema": "aotc.manifest/1.0", "schema": "x"}', "schema: duplicate key"),
+        (b'{"schema": "aotc.manifest/1.1", "schema": "x"}', "schema: duplicate key"),
         (b'{"schema": NaN}', "(top): NaN is not JSON"),
         (b'{"schema": 1e999}', "(top): number 1e999 is out of range"),
         (b'{"schema": "x"', "not JSON"),
@@ -382,7 +382,7 @@ def test_ambiguous_json_is_refused_though_signed(
     ("change", "code", "found"),
     [
         ({"schema": "aotc.manifest/2.0"}, "AOTC-G010", "aotc.manifest/2.0"),
-        ({"schema": "other"}, "AOTC-G009", "schema: is not like aotc.manifest/1.0"),
+        ({"schema": "other"}, "AOTC-G009", "schema: is not like aotc.manifest/1.1"),
         ({"required_features": ["shape-domain", "magic"]}, "AOTC-G011", "magic"),
         ({"colour": "red"}, "AOTC-G009", "colour: unknown field"),
         ({"variants": []}, "AOTC-G009", "variants: 0 is less than 1"),

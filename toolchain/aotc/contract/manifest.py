@@ -1,4 +1,4 @@
-"""The manifest `payload/aotc.json`: everything that the artifact promises. `aotc.manifest/1.0`.
+"""The manifest `payload/aotc.json`: everything that the artifact promises.
 
 It holds no time, host name, user name, absolute path or measured figure, so that equal inputs
 give equal bytes; what was measured stands in the evidence attestation (`contract.report`).
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
+from aotc.contract.padding import Padding
 from aotc.contract.parsing import Bounds, Json, Pattern, Problem, record
 from aotc.contract.profile import Tolerance
 from aotc.contract.shapes import Domain
@@ -192,6 +193,7 @@ class Parity:
     arithmetic: Literal["float32", "float16", "quantized"] = "float32"
     tolerance: Tolerance | None = None
     shapes: Annotated[tuple[Mapping[str, int], ...], "sizes of the dims in each comparison"] = ()
+    padded: Annotated[int, Bounds(0), "comparisons in which the variant got padded inputs"] = 0
 
 
 @record
@@ -220,6 +222,10 @@ class Variant:
     """One runnable form of the model: a component of the ORT package."""
 
     name: str
+    spec: Annotated[str, "the profile's variant that it belongs to; empty: its own name"] = ""
+    buckets: Annotated[
+        Mapping[str, int], "the bucket of each dim that it is for; none: the dynamic variant"
+    ] = field(default_factory=dict)
     component: Annotated[str, "component of the ORT package"]
     providers: Annotated[tuple[str, ...], "as ORT names them, in order"]
     device: str = "cpu"
@@ -230,6 +236,10 @@ class Variant:
     session: SessionSpec
     domain: Annotated[Domain | None, "where narrower than the artifact's"] = None
     passes: tuple[PassRecord, ...] = ()
+    shape_nodes: Annotated[int, Bounds(0), "nodes that compute shapes, left in its graph"] = 0
+    shape_nodes_dropped: Annotated[
+        int, Bounds(0), "those of the dynamic graph that static shapes made needless"
+    ] = 0
     placement: Placement
     transfers: Transfers = Transfers()
     memory: MemoryPlan
@@ -257,6 +267,20 @@ class Fixture:
 
 
 @record
+class ValueShapes:
+    """One output: its shape as declared, as shape inference finds it, and as it was produced.
+
+    Sizes, dim names and sums of them such as `past + seq`; `?` where nothing simple fits.
+    None: rank unknown, or no tensor.
+    """
+
+    name: str
+    declared: tuple[int | str, ...] | None = None
+    inferred: tuple[int | str, ...] | None = None
+    produced: tuple[int | str, ...] | None = None
+
+
+@record
 class Manifest:
     """The whole document."""
 
@@ -274,7 +298,9 @@ class Manifest:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     domain: Domain = Domain()
-    strict: Annotated[bool, "calls outside of the domain are refused"] = False
+    shapes: Annotated[tuple[ValueShapes, ...], "of the outputs"] = ()
+    padding: Padding | None = None
+    strict: Annotated[bool, "calls outside of probed ranges are refused as well"] = False
     findings: tuple[Finding, ...] = ()
     variants: Annotated[tuple[Variant, ...], Bounds(1)]
     fixtures: tuple[Fixture, ...] = ()

@@ -1,7 +1,7 @@
 """Profiles: what the user wants of an artifact. YAML, `aotc.profile/1`.
 
-The schema leaves room for later values (buckets, padding, several execution providers,
-precisions): they are added as values of the fields here, not as a second shape.
+The schema leaves room for later values (several execution providers, precisions): they are
+added as values of the fields here, not as a second shape.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
+from aotc.contract.padding import PadSpec
 from aotc.contract.parsing import Bounds, Pattern, Problem, record
 from aotc.contract.shapes import DimRange
 
@@ -120,10 +121,32 @@ class FixtureSpec:
 
 @record
 class InputSpec:
-    """What the profile states of one input: dims, and the dtype it must have."""
+    """What the profile states of one input: dims, the dtype it must have, and how it is padded."""
 
     shape: Annotated[tuple[int | str, ...] | None, "sizes or dim names, first to last"] = None
     dtype: Annotated[str | None, "such as float32 or int64"] = None
+    pad: Annotated[PadSpec, "along every dim that is padded"] = PadSpec()
+
+
+@record
+class OutputSpec:
+    """What the profile states of one output."""
+
+    crop: Annotated[
+        Mapping[str, str] | None,
+        "dim by axis that padding is cropped along; unset: found by running",
+    ] = None
+
+
+@record
+class Traffic:
+    """What the shapes were learned from, as `aotc profile learn` writes it."""
+
+    requests: Annotated[int, Bounds(1), "requests in the file"]
+    sha256: Annotated[str, Pattern(r"[0-9a-f]{64}"), "of the file"]
+    coverage: Annotated[Share, "of requests that the profile accepts"]
+    padding: Annotated[float, Bounds(0), "elements added, for each element of the requests"]
+    plan: Annotated[str, "what was chosen, in words"] = ""
 
 
 @record
@@ -145,7 +168,15 @@ class Profile:
     inputs: Annotated[Mapping[str, InputSpec], "what is stated of inputs, by name"] = field(
         default_factory=dict
     )
-    strict: Annotated[bool, "refuse calls outside of the proven range"] = False
+    relations: Annotated[
+        tuple[str, ...], "what holds among dims: 'batch = ids.0 = mask.0', 'total = past + seq'"
+    ] = ()
+    outputs: Annotated[Mapping[str, OutputSpec], "what is stated of outputs, by name"] = field(
+        default_factory=dict
+    )
+    max_variants: Annotated[int, Bounds(1, 256), "all that buckets may make together"] = 32
+    traffic: Annotated[Traffic | None, "what the shapes were learned from"] = None
+    strict: Annotated[bool, "refuse calls outside of ranges that were probed, too"] = False
     unproven: Annotated[Literal["refuse", "allow"], "variants the build host cannot run"] = "refuse"
     fallback: Fallback = Fallback()
     parity: ParitySpec = ParitySpec()
@@ -164,4 +195,11 @@ class Profile:
             found.append(Problem("variants", "one variant must have isa: baseline"))
         if len(set(self.providers)) != len(self.providers):
             found.append(Problem("providers", "a provider is named twice"))
+        made = len(self.variants)
+        for spec in self.dims.values():
+            made *= len(spec.buckets) or 1
+        made += len(self.variants) if any(spec.routes for spec in self.dims.values()) else 0
+        if made > self.max_variants:
+            text = f"buckets make {made} variants, more than max_variants {self.max_variants}"
+            found.append(Problem("dims", text, "AOTC-S017"))
         return found

@@ -135,6 +135,18 @@ class BuildReport:
 
 
 @record
+class VariantLoad:
+    """What loading one variant cost, in seconds."""
+
+    name: str
+    session_seconds: float
+    warmup_seconds: Annotated[float, "placement, and what was run; 0 where nothing was"] = 0.0
+    first_run_seconds: Annotated[float | None, "of the warm-up; None where nothing was run"] = None
+    warmed: bool = False
+    accepted: Annotated[int, "fixtures that ran and matched, padded where they had to be"] = 0
+
+
+@record
 class LoadReport:
     """What one load cost, in seconds, and what was loaded."""
 
@@ -148,6 +160,7 @@ class LoadReport:
     warmup_seconds: Annotated[float, "placement, and all fixtures run and compared"]
     first_request_seconds: Annotated[float | None, "first model.run; None before it"] = None
     fixtures: Annotated[int, "fixtures that ran and matched"] = 0
+    variants: Annotated[tuple[VariantLoad, ...], "each that was loaded"] = ()
     findings: tuple[Finding, ...] = ()
 
 

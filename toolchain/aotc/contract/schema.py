@@ -21,7 +21,7 @@ from aotc.contract.documents import data_folder
 from aotc.contract.manifest import Manifest
 from aotc.contract.parsing import Bounds, Json, Pattern, encode, hints_of
 from aotc.contract.profile import Profile
-from aotc.contract.shapes import DimRange, _PlainRange
+from aotc.contract.shapes import DimRange, _StatedRange
 from aotc.contract.target import Target
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -133,7 +133,7 @@ def _record(cls: Any, definitions: dict[str, Json]) -> dict[str, Json]:
 
 def _dim_range(definitions: dict[str, Json]) -> dict[str, Json]:
     """The three spellings that `DimRange.from_json` reads."""
-    plain = _record(_PlainRange, definitions)
+    plain = _record(_StatedRange, definitions)
     plain["description"] = "every part by name"
     return {
         "description": " ".join((DimRange.__doc__ or "").split()),

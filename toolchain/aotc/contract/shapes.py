@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
@@ -10,20 +11,36 @@ from typing import Annotated, Literal
 from aotc.contract.parsing import Bounds, Json, ParseError, Problem, decode, record
 
 Size = Annotated[int, Bounds(0, 2**53 - 1)]
+Outside = Literal["pad", "route"]
+# `max` of a range that is probed: more than any probe tries.
+UNBOUNDED = 2**31
 
 
 @record
 class DimRange:
-    """Sizes one dim may take: from `min` to `max` in steps of `multiple_of`; `opt` is tuned for."""
+    """Sizes of one dim that callers may pass, and the sizes that are compiled for.
 
-    min: Annotated[Size, "smallest size"]
+    Without `buckets` one graph takes every size from `min` to `max` in steps of `multiple_of`.
+    With `buckets` each of them gets a static variant.  `outside` says what happens to a size that
+    is neither: it is padded to the next size that is compiled for, or routed to the dynamic
+    variant, whichever stands first and can; where nothing can, it is refused.
+    """
+
+    min: Annotated[Size, "smallest size that callers may pass"]
     max: Annotated[Size, "largest size"]
     opt: Annotated[int | None, "size that is optimised for; the geometric mean where unset"] = None
-    multiple_of: Annotated[int, Bounds(1), "every size is a multiple of this"] = 1
+    multiple_of: Annotated[int, Bounds(1), "every size compiled for is a multiple of this"] = 1
+    buckets: Annotated[tuple[Size, ...], "sizes with a static variant each, rising"] = ()
+    outside: Annotated[tuple[Outside, ...], "what is done with other sizes; none: refused"] = ()
+    bounded: Annotated[bool, "false: only the grid is stated, and the range is probed"] = True
 
     @classmethod
     def from_json(cls, data: Json) -> DimRange:
-        """Read `8`, `"1..8"` or `{min, max, opt, multiple_of}`; raises `ParseError`."""
+        """Read `8`, `"1..8"`, or a mapping of the fields; raises `ParseError`.
+
+        `outside` may be one word.  With `buckets`, `min` and `max` default to 1 where sizes are
+        padded (else to the smallest bucket) and to the largest bucket.
+        """
         if isinstance(data, int) and not isinstance(data, bool):
             data = {"min": data, "max": data, "opt": data}
         elif isinstance(data, str):
@@ -31,55 +48,156 @@ class DimRange:
             if match is None:
                 raise ParseError([Problem("", f"{data!r} is neither SIZE nor MIN..MAX")])
             data = {"min": int(match[1]), "max": int(match[2] or match[1])}
-        made = decode(_PlainRange, data)
-        return cls(min=made.min, max=made.max, opt=made.opt, multiple_of=made.multiple_of)
+        made = decode(_StatedRange, data)
+        return cls(
+            min=made.least(),
+            max=made.most(),
+            opt=made.opt,
+            multiple_of=made.multiple_of,
+            buckets=made.buckets,
+            outside=made.actions(),
+            bounded=made.is_bounded(),
+        )
+
+    @property
+    def pads(self) -> bool:
+        """Whether sizes are padded."""
+        return "pad" in self.outside
+
+    @property
+    def routes(self) -> bool:
+        """Whether sizes go to the dynamic variant."""
+        return "route" in self.outside
+
+    def compiled(self) -> tuple[int, int]:
+        """Smallest and largest size that some graph takes as it is."""
+        if self.buckets and not self.routes:
+            return self.buckets[0], self.buckets[-1]
+        first = -(-self.min // self.multiple_of) * self.multiple_of
+        return max(first, self.multiple_of if self.pads else 0, self.min), self.max
 
     def allows(self, size: int) -> bool:
-        """Whether `size` lies in the range and on its grid."""
-        return self.min <= size <= self.max and size % self.multiple_of == 0
+        """Whether callers may pass `size`."""
+        if not self.min <= size <= self.max:
+            return False
+        if size in self.buckets or (self.pads and size > 0):
+            return True
+        return size % self.multiple_of == 0 and (not self.buckets or self.routes)
 
     def fixed(self) -> bool:
         """Whether only one size is allowed."""
-        return self.min == self.max
+        return self.bounded and self.min == self.max
 
     def optimal(self) -> int:
-        """`opt`, or the allowed size nearest the geometric mean of the bounds."""
+        """`opt`, or the compiled size nearest the geometric mean of the bounds."""
         if self.opt is not None:
             return self.opt
-        middle = round((max(self.min, 1) * max(self.max, 1)) ** 0.5)
+        low, high = self.compiled()
+        middle = round((max(low, 1) * max(high, 1)) ** 0.5)
+        if self.buckets:
+            return min(self.buckets, key=lambda size: (abs(size - middle), size))
         snapped = max(self.multiple_of, round(middle / self.multiple_of) * self.multiple_of)
-        return snapped if self.allows(snapped) else self.min
+        return snapped if low <= snapped <= high else low
 
 
 @record
-class _PlainRange:
-    min: Size
-    max: Size
+class _StatedRange:
+    min: Size | None = None
+    max: Size | None = None
     opt: int | None = None
     multiple_of: Annotated[int, Bounds(1)] = 1
+    buckets: Annotated[tuple[Annotated[int, Bounds(1, 2**53 - 1)], ...], Bounds(None, 256)] = ()
+    outside: str | tuple[str, ...] = ()
+    bounded: bool = True
+
+    def actions(self) -> tuple[Outside, ...]:
+        words = (self.outside,) if isinstance(self.outside, str) else self.outside
+        return tuple(word for word in words if word in ("pad", "route"))  # type: ignore[misc]
+
+    def is_bounded(self) -> bool:
+        return self.bounded and not (self.min is None and self.max is None and not self.buckets)
+
+    def least(self) -> int:
+        if self.min is not None:
+            return self.min
+        if not self.buckets:
+            return self.multiple_of
+        return 1 if self.actions() else self.buckets[0]
+
+    def most(self) -> int:
+        if self.max is not None:
+            return self.max
+        return (
+            self.buckets[-1] if self.buckets else UNBOUNDED // self.multiple_of * self.multiple_of
+        )
 
     def problems(self) -> list[Problem]:
-        found = []
-        if self.min > self.max:
-            found.append(Problem("min", f"{self.min} is more than max {self.max}", "AOTC-S003"))
-        elif self.opt is not None and not self.min <= self.opt <= self.max:
-            outside = f"{self.opt} is outside of {self.min}..{self.max}"
-            found.append(Problem("opt", outside, "AOTC-S003"))
-        if not found and (self.min % self.multiple_of or self.max % self.multiple_of):
-            found.append(Problem("multiple_of", f"bounds are no multiples of {self.multiple_of}"))
-        if not found and self.opt is not None and self.opt % self.multiple_of:
-            found.append(Problem("opt", f"{self.opt} is no multiple of {self.multiple_of}"))
-        return found
+        words = (self.outside,) if isinstance(self.outside, str) else self.outside
+        unknown = [word for word in words if word not in ("reject", "pad", "route")]
+        if unknown or len(set(words)) != len(words) or ("reject" in words and len(words) > 1):
+            text = f"{', '.join(words)}: takes reject, pad, route, or [pad, route]"
+            return [Problem("outside", text)]
+        if list(self.buckets) != sorted(set(self.buckets)):
+            return [Problem("buckets", "are not rising", "AOTC-S003")]
+        if not self.buckets and (self.min is None) != (self.max is None):
+            missing = "max" if self.max is None else "min"
+            return [Problem(missing, "missing: a range has both, or is probed", "AOTC-S003")]
+        return self._of_bounds() or self._of_grid() or self._of_routes()
+
+    def _of_bounds(self) -> list[Problem]:
+        low, high = self.least(), self.most()
+        if low > high:
+            return [Problem("min", f"{low} is more than max {high}", "AOTC-S003")]
+        if self.opt is not None and not low <= self.opt <= high:
+            return [Problem("opt", f"{self.opt} is outside of {low}..{high}", "AOTC-S003")]
+        if self.buckets and not low <= self.buckets[0] <= self.buckets[-1] <= high:
+            return [Problem("buckets", f"lie outside of {low}..{high}", "AOTC-S003")]
+        return []
+
+    def _of_grid(self) -> list[Problem]:
+        step, padded = self.multiple_of, "pad" in self.actions()
+        if (
+            self.is_bounded()
+            and not self.buckets
+            and (self.most() % step or (self.least() % step and not padded))
+        ):
+            return [Problem("multiple_of", f"bounds are no multiples of {step}")]
+        if any(size % step for size in self.buckets):
+            return [Problem("buckets", f"are no multiples of {step}", "AOTC-S003")]
+        if self.opt is not None and self.opt % step:
+            return [Problem("opt", f"{self.opt} is no multiple of {step}")]
+        if self.opt is not None and self.buckets and self.opt not in self.buckets:
+            return [Problem("opt", f"{self.opt} is none of the buckets")]
+        return []
+
+    def _of_routes(self) -> list[Problem]:
+        routed = "route" in self.actions()
+        if routed and not self.buckets and self.least() == self.most():
+            return [Problem("outside", "route needs buckets, or a range for the dynamic variant")]
+        if self.buckets and not routed and self.most() != self.buckets[-1]:
+            text = f"{self.most()} is above the largest bucket, and nothing is routed"
+            return [Problem("max", text, "AOTC-S003")]
+        if self.buckets and not self.actions() and self.least() != self.buckets[0]:
+            text = f"{self.least()} is below the smallest bucket, and nothing is padded or routed"
+            return [Problem("min", text, "AOTC-S003")]
+        return []
 
 
 @record
 class Dim:
-    """The domain of one dim in an artifact, and how it is known."""
+    """The domain of one dim in an artifact, and how it is known.
+
+    `min`, `max`, `multiple_of` and `buckets` are the sizes that graphs take; callers may pass more
+    where sizes are padded.
+    """
 
     min: Size
     max: Size
     opt: Size
     multiple_of: Annotated[int, Bounds(1)] = 1
+    buckets: Annotated[tuple[Size, ...], "sizes with a static variant each, rising"] = ()
+    outside: Annotated[tuple[Outside, ...], "what is done with other sizes; none: refused"] = ()
+    pad_from: Annotated[Size | None, "smallest size that is padded; None: nothing is"] = None
     origin: Annotated[
         Literal["stated", "probed"], "stated by the profile or --dim, or found by probing"
     ] = "probed"
@@ -91,16 +209,39 @@ class Dim:
     ] = ""
 
     def allows(self, size: int) -> bool:
-        """Whether `size` lies in the range and on its grid."""
+        """Whether some graph takes `size` as it is."""
+        if size in self.buckets:
+            return True
+        if self.buckets and "route" not in self.outside:
+            return False
         inside = self.min <= size <= self.max and size % self.multiple_of == 0
         return inside and size not in self.gaps
 
+    def padded(self, size: int) -> int | None:
+        """The smallest compiled size at or above `size`; None where `size` is not padded."""
+        if self.pad_from is None or not max(self.pad_from, 1) <= size <= self.max:
+            return None
+        if self.buckets:
+            index = bisect_left(self.buckets, size)
+            return self.buckets[index] if index < len(self.buckets) else None
+        return max(self.min, -(-size // self.multiple_of) * self.multiple_of)
+
+    def accepts(self, size: int) -> bool:
+        """Whether callers may pass `size`: it runs as it is, or padded."""
+        return self.allows(size) or self.padded(size) is not None
+
     def text(self) -> str:
         """The sizes in words, such as `32..1024 in steps of 32`."""
-        if self.min == self.max:
-            return str(self.min)
-        steps = f" in steps of {self.multiple_of}" if self.multiple_of > 1 else ""
-        return f"{self.min}..{self.max}{steps}"
+        if self.buckets:
+            text = ", ".join(str(size) for size in self.buckets)
+            if "route" in self.outside:
+                text += f", and {self.min}..{self.max}"
+        elif self.min == self.max:
+            text = str(self.min)
+        else:
+            steps = f" in steps of {self.multiple_of}" if self.multiple_of > 1 else ""
+            text = f"{self.min}..{self.max}{steps}"
+        return text if self.pad_from is None else f"{text} (padded from {self.pad_from})"
 
 
 @record
@@ -135,6 +276,10 @@ class Domain:
         for relation in self.relations:
             result[relation.dim] = relation.value(result)
         return result
+
+    def accepts(self, sizes: Mapping[str, int]) -> bool:
+        """Whether callers may pass `sizes` (free dims, at least)."""
+        return all(dim.accepts(sizes[name]) for name, dim in self.dims.items() if name in sizes)
 
     def corner(self, which: Literal["min", "opt", "max"]) -> dict[str, int]:
         """Sizes of every dim at the smallest, optimal or largest corner of the box."""
