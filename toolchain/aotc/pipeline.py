@@ -32,8 +32,9 @@ from aotc.stages.optimize import optimize_ahead, optimize_all
 from aotc.stages.package import digest_weights, package, publish, refuse_output
 from aotc.stages.partition import partition
 from aotc.stages.prove import prove
-from aotc.stages.specialize import specialize, wanted_variants
+from aotc.stages.specialize import specialize
 from aotc.stages.types import Artifact, BuildOptions, SignedArtifact
+from aotc.stages.variants import wanted_variants
 from aotc.verification.host import probe
 
 Progress = Callable[[str], None]
@@ -131,13 +132,13 @@ def _line(
 ) -> tuple[Artifact, Evidence]:
     with clock.stage("import"):
         source = import_model(model, options)
-    specs, skipped = wanted_variants(options)
-    ahead = optimize_ahead(source, specs, options)
+    plans, skipped = wanted_variants(source, options)
+    ahead = optimize_ahead(source, plans, options)
     with clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
         analyzed = analyze(source, options)
     findings: list[Finding] = [*source.capture.findings, *analyzed.findings, *skipped]
-    with clock.stage("optimize", ", ".join(spec.name for spec in specs)):
-        specialized = [specialize(analyzed, spec, options) for spec in specs]
+    with clock.stage("optimize", ", ".join(plan.name for plan in plans)):
+        specialized = [specialize(analyzed, plan, options) for plan in plans]
         optimized = optimize_all(specialized, options, ahead)
     findings += [finding for item in optimized for finding in item.findings]
     with clock.stage("partition"):
@@ -149,7 +150,7 @@ def _line(
     with ThreadPoolExecutor(1) as pool:
         weights = pool.submit(digest_weights, lowered[0].weights)
         for item in lowered:
-            with clock.stage("prove", item.partitioned.optimized.specialized.spec.name):
+            with clock.stage("prove", item.partitioned.optimized.specialized.plan.name):
                 proven.append(prove(item, options))
         with clock.stage("package"):
             artifact = package(proven, findings, weights.result(), folder, options)

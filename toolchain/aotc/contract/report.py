@@ -42,6 +42,9 @@ class Comparison:
 
     fixture: str
     sizes: Mapping[str, int] = field(default_factory=dict)
+    padded_to: Annotated[
+        Mapping[str, int], "sizes that the variant got, of all dims; none: as they were"
+    ] = field(default_factory=dict)
     outputs: tuple[OutputError, ...]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Annotated, Literal
 
 from aotc.contract.parsing import Bounds, Json, ParseError, Problem, decode, record
@@ -280,6 +280,29 @@ class Domain:
     def accepts(self, sizes: Mapping[str, int]) -> bool:
         """Whether callers may pass `sizes` (free dims, at least)."""
         return all(dim.accepts(sizes[name]) for name, dim in self.dims.items() if name in sizes)
+
+    def fitted(self, buckets: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int] | None:
+        """The sizes to which a call of `sizes` is padded for the variant of `buckets`.
+
+        Each bucketed dim goes to its next bucket, unless `buckets` is empty: then to the grid.
+        None where the variant does not take the call.
+        """
+        wanted = dict(sizes)
+        for name, dim in self.dims.items():
+            size = sizes.get(name)
+            if size is None or size == buckets.get(name):
+                continue
+            full = dim.padded(size)
+            if name in buckets:
+                if full != buckets[name]:
+                    return None
+            elif dim.allows(size):
+                full = size
+            if full is None:
+                return None
+            wanted[name] = full
+        known = [r for r in self.relations if all(term in wanted for term in r.terms)]
+        return replace(self, relations=tuple(known)).complete(wanted)
 
     def corner(self, which: Literal["min", "opt", "max"]) -> dict[str, int]:
         """Sizes of every dim at the smallest, optimal or largest corner of the box."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,25 +86,93 @@ def plan_fixtures(
     if given and not domain.dims:
         return plan
     seen: list[dict[str, int]] = []
-    corners: tuple[Literal["opt", "min", "max"], ...] = ("opt", "min", "max")
-    for which in corners:
-        sizes = domain.corner(which)
+    for name, sizes in _points(domain, parity):
         if sizes not in seen:
             seen.append(sizes)
-            plan.append(Given(which, inputs_at(sizes), sizes))
+            plan.append(Given(name, inputs_at(sizes), sizes))
+    return plan
+
+
+def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str, int]]]:
+    """Names and sizes: the corners, every combination of buckets, sizes drawn between."""
+    corners: tuple[Literal["opt", "min", "max"], ...] = ("opt", "min", "max")
+    for which in corners:
+        yield which, domain.corner(which)
+    optimal = {name: dim.opt for name, dim in domain.dims.items()}
+    for index, buckets in enumerate(combinations_of(domain)):
+        yield f"bucket{index}", domain.complete({**optimal, **buckets})
     rng = np.random.default_rng(parity.seed)
     for index in range(
         parity.random_shapes if any(d.min < d.max for d in domain.dims.values()) else 0
     ):
         sizes = domain.complete({name: _draw(dim, rng) for name, dim in domain.dims.items()})
-        if sizes not in seen:
-            seen.append(sizes)
-            plan.append(Given(f"random{index}", inputs_at(sizes), sizes))
-    return plan
+        yield f"random{index}", sizes
+
+
+def combinations_of(domain: Domain) -> list[dict[str, int]]:
+    """Every combination of buckets; none where no dim has them."""
+    bucketed = {name: dim.buckets for name, dim in domain.dims.items() if dim.buckets}
+    if not bucketed:
+        return []
+    return [
+        dict(zip(bucketed, sizes, strict=True)) for sizes in itertools.product(*bucketed.values())
+    ]
+
+
+def lower_edge(domain: Domain, buckets: Mapping[str, int]) -> dict[str, int]:
+    """The smallest sizes that are padded to `buckets`, of each dim that can be.
+
+    Dims without buckets are padded to their grid; there it is the smallest size of all.
+    """
+    edge = {}
+    for name, dim in domain.dims.items():
+        if dim.pad_from is None:
+            continue
+        least = max(dim.pad_from, 1)
+        full = buckets.get(name)
+        if full is not None:
+            below = [size for size in dim.buckets if size < full]
+            least = max(least, below[-1] + 1 if below else 1)
+        elif dim.buckets:
+            continue
+        else:
+            full = dim.padded(least)
+        if full is not None and least < full:
+            edge[name] = least
+    return edge
+
+
+def padded_points(domain: Domain, buckets: Mapping[str, int]) -> list[dict[str, int]]:
+    """Sizes that are padded to `buckets`, likeliest to tell and to run first.
+
+    The lower edge, where most is padded; the middle; one less than the bucket; multiples of
+    32 to 2, for models that take no others.
+    """
+    edge = lower_edge(domain, buckets)
+    if not edge:
+        return []
+    optimal = {name: dim.opt for name, dim in domain.dims.items()}
+    full = {name: domain.dims[name].padded(size) or size for name, size in edge.items()}
+    ways: list[Callable[[int, int], int]] = [
+        lambda low, high: low,
+        lambda low, high: (low + high) // 2,
+        lambda low, high: high - 1,
+        *((lambda low, high, grid=grid: (high - 1) // grid * grid) for grid in (32, 16, 8, 4, 2)),
+    ]
+    points: list[dict[str, int]] = []
+    for way in ways:
+        sizes = {name: way(low, full[name]) for name, low in edge.items()}
+        if all(edge[name] <= size < full[name] for name, size in sizes.items()):
+            point = domain.complete({**optimal, **buckets, **sizes})
+            if point not in points:
+                points.append(point)
+    return points
 
 
 def _draw(dim: Dim, rng: np.random.Generator) -> int:
     """A size of the dim, log-uniform, so that small sizes are seen as well."""
+    if dim.buckets and "route" not in dim.outside:
+        return int(rng.choice(dim.buckets))
     if dim.min >= dim.max:
         return dim.min
     low, high = max(dim.min, 1), dim.max

@@ -359,13 +359,17 @@ def _follow(sizes: dict[str, int], relations: Sequence[Relation]) -> dict[str, i
 
 
 def _stated(spec: DimRange) -> Dim:
+    low, high = spec.compiled()
     return Dim(
-        min=spec.min,
-        max=spec.max,
+        min=low,
+        max=high,
         opt=spec.optimal(),
         multiple_of=spec.multiple_of,
+        buckets=spec.buckets,
+        outside=spec.outside,
+        pad_from=spec.min if spec.pads else None,
         origin="stated",
-        tested=tuple(sorted({spec.min, spec.optimal(), spec.max})),
+        tested=tuple(sorted({low, spec.optimal(), high})),
     )
 
 

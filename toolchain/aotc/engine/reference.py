@@ -17,21 +17,33 @@ from typing import Any
 import numpy as np
 
 from aotc.contract.manifest import Finding, Value
+from aotc.contract.padding import PadSpec
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.profile import ParitySpec, ProbeLimits
 from aotc.contract.shapes import DimRange, Domain
 from aotc.engine import values
-from aotc.engine.cost import Growth, RunCost, read_profile
+from aotc.engine.cost import RunCost, read_profile
 from aotc.engine.domain_findings import domain_findings
+from aotc.engine.estimator import Estimator
 from aotc.engine.fixture_plan import (
     Given,
+    combinations_of,
     domain_of,
     leading_dims,
+    padded_points,
     plan_fixtures,
     refuse_outside,
 )
-from aotc.engine.fixtures import Hints, generate, shape_of
+from aotc.engine.fixtures import Hints, generate
+from aotc.engine.pad_plan import plan_padding
 from aotc.engine.probing import Cost, Prober, Trial
+from aotc.engine.produced import (
+    Produced,
+    axes_of,
+    declared_findings,
+    inferred_shapes,
+    value_shapes,
+)
 from aotc.engine.rejection import out_of_memory, rejection
 from aotc.engine.session import import_onnxruntime, ort_errors, reference_options, run
 from aotc.errors import AotcError
@@ -39,6 +51,8 @@ from aotc.errors import AotcError
 # Sizes of the run that is going on, for whoever finds the process dead.
 TRYING = "trying.json"
 _KEPT_BYTES = 64 << 20
+# Runs whose shapes are fitted: the simplest rule for all of them is told from few.
+_NOTED_RUNS = 256
 
 
 def analyze_job(request: Json) -> Json:
@@ -59,8 +73,24 @@ def analyze_job(request: Json) -> Json:
     fixtures = plan_fixtures(
         domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
     )
+    fixtures += reference.padded(domain)
     runs, findings = reference.golden(fixtures, Path("fixtures"))
+    axes = [
+        axes_of(index, value, reference.produced, reference.dims)
+        for index, value in enumerate(reference.outputs)
+    ]
+    padding = plan_padding(
+        domain,
+        reference.inputs,
+        reference.outputs,
+        axes,
+        {name: decode(PadSpec, item) for name, item in request["pads"].items()},
+        request["crops"],
+    )
+    inferred = inferred_shapes(Path(request["graph"]))
     return {
+        "shapes": [encode(item) for item in value_shapes(reference.outputs, axes, inferred)],
+        "padding": encode(padding) if padding is not None else None,
         "domain": encode(domain),
         "references": runs,
         "findings": [encode(finding) for finding in (*domain_findings(domain), *findings)],
@@ -87,11 +117,11 @@ class Reference:
         self.seed = seed
         self._ort = import_onnxruntime()
         self._session = self._create(reference_options())
-        self._estimator: _Estimator | None = None
+        self._estimator: Estimator | None = None
         self._deadly: list[Json] = []
         self._answers: dict[tuple[tuple[str, int], ...], list[Any]] = {}
         self._run_seconds = 0.0
-        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.produced: list[Produced] = []
         self.dims = _free_dims(inputs)
 
     def _create(self, options: Any) -> Any:
@@ -150,9 +180,25 @@ class Reference:
 
     def _keep(self, sizes: Mapping[str, int], outputs: list[Any]) -> None:
         """Remember the answers of the last trials: the corners are fixtures as well."""
+        self._note(sizes, outputs)
         self._answers[tuple(sizes.items())] = outputs
         while sum(values.nbytes(v) for kept in self._answers.values() for v in kept) > _KEPT_BYTES:
             del self._answers[next(iter(self._answers))]
+
+    def _note(self, sizes: Mapping[str, int], outputs: Sequence[Any]) -> None:
+        shapes = tuple(value.shape if isinstance(value, np.ndarray) else None for value in outputs)
+        if len(self.produced) < _NOTED_RUNS:
+            self.produced.append(Produced(dict(sizes), shapes))
+
+    def padded(self, domain: Domain) -> list[Given]:
+        """For each combination of buckets a fixture of smaller sizes, where one runs."""
+        found = []
+        for index, buckets in enumerate(combinations_of(domain) or [{}]):
+            for sizes in padded_points(domain, buckets):
+                if self.trial(sizes).ok:
+                    found.append(Given(f"padded{index}", self.inputs_at(sizes), sizes))
+                    break
+        return found
 
     def domain(
         self, stated: Mapping[str, DimRange], limits: ProbeLimits, given: Sequence[Given]
@@ -181,7 +227,7 @@ class Reference:
             return domain_of(self.dims, [item.sizes for item in given])
 
     def _cost(self, points: Sequence[Mapping[str, int]]) -> Cost:
-        self._estimator = _Estimator(self, points)
+        self._estimator = Estimator(self.inputs, points, self.counted(points))
         return self._estimator
 
     def counted(self, sizes: Sequence[Mapping[str, int]]) -> list[RunCost | None]:
@@ -229,6 +275,7 @@ class Reference:
                     where=f"{fixture.name} {_sizes_text(fixture.sizes)}".strip(),
                     found=error.found,
                 ) from None
+            self._note(fixture.sizes, outputs)
             finite = all(_finite(value) for value in outputs)
             if not finite:
                 findings.append(
@@ -253,7 +300,7 @@ class Reference:
                 }
             )
             if index == 0:
-                findings += _declared_shapes(self.outputs, outputs, fixture.sizes)
+                findings += declared_findings(self.outputs, outputs, fixture.sizes)
         return runs, findings
 
     def _answer(self, fixture: Given) -> list[Any]:
@@ -262,52 +309,6 @@ class Reference:
             return kept
         with self._journal(fixture.sizes):
             return self.run(fixture.inputs)
-
-
-class _Estimator:
-    """Input bytes, activation bytes and flops at any sizes, from a few counted runs.
-
-    `points`: the base, then sizes in which one free dim (and what follows from it) is larger.
-    Growth in several dims at once is taken as the product of the growths in each.
-    """
-
-    def __init__(self, reference: Reference, points: Sequence[Mapping[str, int]]) -> None:
-        self._reference = reference
-        base, *larger = points
-        costs = reference.counted(points)
-        self._first = costs[0] or RunCost(1, 1.0)
-        seen: dict[str, list[tuple[int, RunCost]]] = {}
-        for sizes, cost in zip(larger, costs[1:], strict=True):
-            dim = next(name for name in base if sizes[name] != base[name])
-            if cost is not None:
-                seen.setdefault(dim, [(base[dim], self._first)]).append((sizes[dim], cost))
-        self._activations = {
-            dim: Growth(
-                tuple(
-                    (size, cost.activation_bytes / max(self._first.activation_bytes, 1))
-                    for size, cost in points
-                )
-            )
-            for dim, points in seen.items()
-        }
-        self._flops = {
-            dim: Growth(
-                tuple((size, cost.flops / max(self._first.flops, 1.0)) for size, cost in points)
-            )
-            for dim, points in seen.items()
-        }
-
-    def __call__(self, sizes: Mapping[str, int]) -> tuple[int, int, float]:
-        activations = float(self._first.activation_bytes)
-        flops = self._first.flops
-        for dim, growth in self._activations.items():
-            activations *= growth.at(sizes[dim])
-            flops *= self._flops[dim].at(sizes[dim])
-        inputs = 0
-        for value in self._reference.inputs:
-            width = 8 if "64" in value.dtype else 4
-            inputs += width * int(np.prod(shape_of(value, sizes), dtype=np.int64))
-        return inputs, int(activations), flops
 
 
 def _sizes_text(sizes: Mapping[str, int]) -> str:
@@ -336,27 +337,3 @@ def _free_dims(inputs: Sequence[Value]) -> tuple[str, ...]:
         elif value.kind == "tensor":
             names.append(f"{value.name}.0")
     return tuple(names)
-
-
-def _declared_shapes(
-    declared: Sequence[Value], produced: Sequence[Any], sizes: Mapping[str, int]
-) -> list[Finding]:
-    """Outputs whose declared rank or fixed sizes are not the produced ones."""
-    found = []
-    for value, output in zip(declared, produced, strict=True):
-        shape = getattr(output, "shape", None)
-        if value.shape is None or shape is None or value.kind != "tensor":
-            continue
-        wanted = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.shape)
-        same = len(wanted) == len(shape) and all(
-            isinstance(w, str) or w == s for w, s in zip(wanted, shape, strict=True)
-        )
-        if not same:
-            found.append(
-                Finding(
-                    code="AOTC-S009",
-                    what=f"declared {list(value.shape)}, produced {list(shape)}",
-                    where=value.name,
-                )
-            )
-    return found

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO
@@ -48,8 +49,11 @@ def _point(tensor: onnx.TensorProto, location: str, offset: int, length: int) ->
         tensor.external_data.add(key=key, value=str(value))
 
 
-# ONNX Runtime externalises the initializers of control-flow bodies as well.
-def _external(model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, int, int]]:
+def external_tensors(model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, int, int]]:
+    """Each external tensor of `model` with its offset and length, in bytes.
+
+    ONNX Runtime externalises the initializers of control-flow bodies as well.
+    """
     for tensor in tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             entry = {pair.key: pair.value for pair in tensor.external_data}
@@ -60,16 +64,22 @@ def adopt(model: onnx.ModelProto, data: Path, folder: Path, name: str) -> None:
     """Make `data`, the external file of `model`, the file `folder/name`, without copying it."""
     if data.exists():
         data.rename(folder / name)
-    for tensor, offset, length in _external(model):
+    for tensor, offset, length in external_tensors(model):
         _point(tensor, name, offset, length)
 
 
-def digests(model: onnx.ModelProto, data: Path) -> list[str]:
-    """sha256 of each external tensor of `model`, in order; `data` is its external file."""
-    if not data.exists():
-        return []
+def digests(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> list[str]:
+    """sha256 of each `wanted` external tensor of `model`, in order, and else an empty text.
+
+    `data` is its external file.
+    """
+    if not any(wanted):
+        return [""] * len(wanted)
     with data.open("rb") as source:
-        return [_digest(source, offset, length) for _, offset, length in _external(model)]
+        return [
+            _digest(source, offset, length) if asked else ""
+            for (_, offset, length), asked in zip(external_tensors(model), wanted, strict=True)
+        ]
 
 
 def place(
@@ -80,16 +90,17 @@ def place(
     file_of: Callable[[str], str],
     placed: dict[str, tuple[str, int]],
 ) -> None:
-    """Copy the external tensors of `model` from `data` to where `file_of` their digest says.
+    """Copy the external tensors of `model` from `data` to where `file_of` says.
 
-    `keys` are the tensors' digests in order.  `placed` holds file and offset of the tensors that
-    lie in `folder` already, by digest, and grows; a tensor there is pointed at, not copied.
+    `keys` name the tensors' contents, in order: equal names, equal bytes.  `placed` holds file and
+    offset of what lies in `folder` already, by name, and grows; that is pointed at, not copied.
     """
-    if not data.exists():
-        return
-    with data.open("rb") as source:
-        for (tensor, offset, length), key in zip(_external(model), keys, strict=True):
+    with ExitStack() as stack:
+        source = stack.enter_context(data.open("rb")) if data.exists() else None
+        for (tensor, offset, length), key in zip(external_tensors(model), keys, strict=True):
             if key not in placed:
+                if source is None:
+                    raise EOFError("external data is gone")
                 name = file_of(key)
                 path = folder / name
                 with path.open("r+b" if path.exists() else "wb", buffering=0) as file:
@@ -100,10 +111,30 @@ def place(
             _point(tensor, name, start, length)
 
 
+def keep(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> None:
+    """Keep only the `wanted` external tensors of `model` in its file `data`, in order."""
+    if all(wanted):
+        return
+    smaller = data.with_name(f"{data.name}.kept")
+    written = 0
+    with data.open("rb") as source, smaller.open("wb", buffering=0) as file:
+        for (tensor, offset, length), stays in zip(external_tensors(model), wanted, strict=True):
+            if stays:
+                written += file.write(b"\0" * (-written % _ALIGN))
+                _copy(source, offset, length, file)
+                _point(tensor, data.name, written, length)
+                written += length
+    if written:
+        smaller.replace(data)
+    else:
+        smaller.unlink()
+        data.unlink()
+
+
 def places(model: onnx.ModelProto, keys: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """File and offset of each external tensor of `model`, by digest."""
+    """File and offset of each external tensor of `model`, by the names `keys` of their contents."""
     found = {}
-    for (tensor, offset, _), key in zip(_external(model), keys, strict=True):
+    for (tensor, offset, _), key in zip(external_tensors(model), keys, strict=True):
         found[key] = (next(p.value for p in tensor.external_data if p.key == "location"), offset)
     return found
 
@@ -112,7 +143,7 @@ def locations(model: onnx.ModelProto) -> tuple[str, ...]:
     """Names of the external files that `model` refers to, sorted."""
     found = {
         pair.value
-        for tensor, _, _ in _external(model)
+        for tensor, _, _ in external_tensors(model)
         for pair in tensor.external_data
         if pair.key == "location"
     }

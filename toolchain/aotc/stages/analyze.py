@@ -6,7 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
-from aotc.contract.manifest import Finding
+from aotc.contract.manifest import Finding, ValueShapes
+from aotc.contract.padding import Padding
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.shapes import Domain
 from aotc.errors import AotcError
@@ -32,6 +33,9 @@ def analyze(source: SourceModel, options: BuildOptions) -> AnalyzedModel:
             "inputs": [encode(value) for value in source.inputs],
             "outputs": [encode(value) for value in source.outputs],
             "hints": source.hints,
+            "graph": str(source.graph),
+            "pads": {name: encode(spec.pad) for name, spec in profile.inputs.items()},
+            "crops": {name: spec.crop for name, spec in profile.outputs.items()},
             "stated": {name: encode(spec) for name, spec in stated.items()},
             "probe": encode(profile.probe),
             "parity": encode(profile.parity),
@@ -45,6 +49,8 @@ def analyze(source: SourceModel, options: BuildOptions) -> AnalyzedModel:
         domain=decode(Domain, result["domain"]),
         references=tuple(_reference(item, folder) for item in result["references"]),
         activation_bytes=result["activation_bytes"],
+        shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
+        padding=decode(Padding, result["padding"]) if result["padding"] else None,
         findings=(*(decode(Finding, item) for item in result["findings"]), *deadly),
     )
 

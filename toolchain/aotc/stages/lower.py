@@ -49,19 +49,27 @@ def _place_all(
     folder: Path,
 ) -> None:
     keys = [item.optimized.tensors for item in partitions]
-    if all(set(one) == set(keys[0]) for one in keys):
+    specs = [item.optimized.specialized.plan.spec for item in partitions]
+    bases = {spec: keys[specs.index(spec)] for spec in dict.fromkeys(specs)}
+    first, *others = bases.values()
+    placed: dict[str, tuple[str, int]] = {}
+    if all(set(one) == set(first) for one in others):
+        # All that the first variant reads is shared: its file is taken as it is.
         weights.adopt(graphs[0], data[0], folder, _SHARED)
         placed = weights.places(graphs[0], keys[0])
-    else:
-        placed = {}
-    users = Counter(key for one in keys for key in set(one))
+    users = Counter(key for one in bases.values() for key in set(one))
     for item, graph, file, own in zip(partitions, graphs, data, keys, strict=True):
-        alone = f"{item.optimized.specialized.spec.name}.bin"
+        plan = item.optimized.specialized.plan
+        names = (f"{plan.spec}.bin", f"{plan.name}.bin")
+        known = frozenset(bases[plan.spec])
 
-        def file_of(key: str, alone: str = alone) -> str:
-            return _SHARED if users[key] > 1 else alone
+        def file_of(key: str, names: tuple[str, str] = names, known: frozenset[str] = known) -> str:
+            if users[key] > 1:
+                return _SHARED
+            return names[0] if key in known else names[1]
 
         weights.place(graph, file, own, folder, file_of, placed)
+    for file in data:
         file.unlink(missing_ok=True)
 
 
@@ -77,14 +85,15 @@ def _lowered(
         model=path,
         weights=folder,
         files=weights.locations(model),
-        session=backend.session(_LOAD_LEVELS[optimized.specialized.spec.isa]),
+        session=backend.session(_LOAD_LEVELS[optimized.specialized.plan.isa]),
         memory=_memory(model, partitioned),
     )
 
 
 def _memory(model: onnx.ModelProto, partitioned: PartitionedModel) -> MemoryPlan:
-    analyzed = partitioned.optimized.specialized.analyzed
-    largest = analyzed.domain.corner("max")
+    specialized = partitioned.optimized.specialized
+    analyzed, domain = specialized.analyzed, specialized.domain or specialized.analyzed.domain
+    largest = domain.corner("max")
     inputs = 0
     for value in analyzed.source.inputs:
         elements = 1
@@ -98,7 +107,7 @@ def _memory(model: onnx.ModelProto, partitioned: PartitionedModel) -> MemoryPlan
     return MemoryPlan(
         weights_bytes=total,
         input_bytes_max=inputs,
-        activation_bytes_max=analyzed.activation_bytes,
+        activation_bytes_max=analyzed.activation_bytes if not specialized.plan.buckets else None,
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,15 +13,23 @@ import onnx
 from aotc.backends.base import Optimization
 from aotc.contract.manifest import Finding, PassRecord, SessionSpec
 from aotc.contract.parsing import Json, decode, encode
-from aotc.contract.profile import VariantSpec
 from aotc.engine.rejection import rejection
 from aotc.engine.session import create_session, import_onnxruntime, ort_errors, session_options
-from aotc.engine.weights import EXTERNAL_BYTES, digests, gather
+from aotc.engine.shape_nodes import shape_nodes
+from aotc.engine.weight_sharing import share
+from aotc.engine.weights import EXTERNAL_BYTES, digests, external_tensors, gather
+from aotc.engine.worker import Workers
 from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
-from aotc.stages.types import BuildOptions, OptimizedModel, SourceModel, SpecializedModel
+from aotc.stages.types import (
+    BuildOptions,
+    OptimizedModel,
+    SourceModel,
+    SpecializedModel,
+    VariantPlan,
+)
 
 # EXTENDED leaves out the layout step, which bakes in the CPU of the build host.
 LEVELS: Final[dict[str, Optimization]] = {"baseline": "extended", "host": "all"}
@@ -31,7 +40,7 @@ _DATA = "model.bin"
 
 
 def optimize_ahead(
-    source: SourceModel, specs: Sequence[VariantSpec], options: BuildOptions
+    source: SourceModel, plans: Sequence[VariantPlan], options: BuildOptions
 ) -> dict[str, Future[Json]]:
     """Start the optimizer on what the import left, while the model is analyzed; by variant.
 
@@ -42,40 +51,54 @@ def optimize_ahead(
     if fixed or _is_large(source):
         return {}
     submit = options.workers.submit
-    return {spec.name: submit(_run, source.graph, source, spec, options) for spec in specs}
+    dynamic = [plan for plan in plans if not plan.buckets]
+    return {plan.name: submit(_run, source.graph, source, plan, options) for plan in dynamic}
 
 
 def optimize(
-    specialized: SpecializedModel, options: BuildOptions, ahead: Future[Json] | None = None
+    specialized: SpecializedModel,
+    options: BuildOptions,
+    ahead: Future[Json] | None = None,
+    base: OptimizedModel | None = None,
 ) -> OptimizedModel:
     """Run the optimizer at the variant's level; weights land in one external file.
 
-    `ahead` is a run of it that was started earlier.
+    `ahead` is a run of it that was started earlier.  Tensors that `base` has as well are not kept.
     Raises AOTC-O001, and I013 to I015 from the sandbox.
     """
-    spec, source = specialized.spec, specialized.analyzed.source
+    plan, source = specialized.plan, specialized.analyzed.source
     findings: tuple[Finding, ...] = ()
     try:
         if ahead is not None and specialized.graph == source.graph:
             value = ahead.result()
         else:
-            value = _run(specialized.graph, source, spec, options)
+            value = _run(specialized.graph, source, plan, options, base)
     except AotcError as error:
         if error.code != "AOTC-O001" or specialized.graph == source.graph:
             raise
         # Fixed sizes can contradict a branch that is never taken.
-        findings = (Finding(code="AOTC-O004", what=error.found[:300], where=spec.name),)
-        value = _run(source.graph, source, spec, options)
-    folder = _folder(spec, options)
+        findings = (Finding(code="AOTC-O004", what=error.found[:300], where=plan.name),)
+        value = _run(source.graph, source, plan, options, base)
+    folder = _folder(plan, options)
     return OptimizedModel(
         specialized=specialized,
         graph=folder / _MODEL,
         data=folder / _DATA,
-        tensors=tuple(value["tensors"]),
+        tensors=tuple(_names(value, plan, base)),
         nodes=tuple((name, op) for name, op in value["nodes"]),
+        shape_nodes=(value["shape_nodes_before"], value["shape_nodes"]),
         findings=(*findings, *(decode(Finding, item) for item in value["findings"])),
         passes=(*specialized.passes, *(decode(PassRecord, item) for item in value["passes"])),
     )
+
+
+def _names(value: Json, plan: VariantPlan, base: OptimizedModel | None) -> Iterator[str]:
+    """Names of the tensors' contents: the twin's, else the digest, else the place."""
+    for index, (twin, digest) in enumerate(zip(value["twins"], value["tensors"], strict=True)):
+        if base is not None and twin is not None:
+            yield base.tensors[twin]
+        else:
+            yield digest or f"{plan.name} {index}"
 
 
 def optimize_all(
@@ -83,11 +106,31 @@ def optimize_all(
     options: BuildOptions,
     ahead: Mapping[str, Future[Json]],
 ) -> list[OptimizedModel]:
-    """All variants, side by side where memory allows, as the optimizer runs on one core."""
-    jobs = [(item, options, ahead.get(item.spec.name)) for item in variants]
-    if variants and _is_large(variants[0].analyzed.source):
-        return [optimize(*job) for job in jobs]
-    running = [options.workers.submit(optimize, *job) for job in jobs]
+    """All variants, side by side where memory allows, as the optimizer runs on one core.
+
+    The first of each of the profile's variants comes first: the others keep what it lacks.
+    """
+    large = bool(variants) and _is_large(variants[0].analyzed.source)
+    run = partial(_side_by_side, workers=None if large else options.workers)
+    first: dict[str, SpecializedModel] = {}
+    for item in variants:
+        first.setdefault(item.plan.spec, item)
+    done = run(
+        [partial(optimize, item, options, ahead.get(item.plan.name)) for item in first.values()]
+    )
+    bases = dict(zip(first, done, strict=True))
+    others = [item for item in variants if item is not first[item.plan.spec]]
+    rest = run([partial(optimize, item, options, None, bases[item.plan.spec]) for item in others])
+    by_name = {item.specialized.plan.name: item for item in (*done, *rest)}
+    return [by_name[item.plan.name] for item in variants]
+
+
+def _side_by_side(
+    jobs: Sequence[Callable[[], OptimizedModel]], workers: Workers | None
+) -> list[OptimizedModel]:
+    if workers is None:
+        return [job() for job in jobs]
+    running = [workers.submit(job) for job in jobs]
     return [each.result() for each in running]
 
 
@@ -95,21 +138,28 @@ def _is_large(source: SourceModel) -> bool:
     return source.capture.initializer_bytes >= _LARGE_BYTES
 
 
-def _folder(spec: VariantSpec, options: BuildOptions) -> Path:
-    return options.work / f"optimize-{spec.name}"
+def _folder(plan: VariantPlan, options: BuildOptions) -> Path:
+    return options.work / f"optimize-{plan.name}"
 
 
-def _run(graph: Path, source: SourceModel, spec: VariantSpec, options: BuildOptions) -> Json:
+def _run(
+    graph: Path,
+    source: SourceModel,
+    plan: VariantPlan,
+    options: BuildOptions,
+    base: OptimizedModel | None = None,
+) -> Json:
     return options.workers.run(
         "aotc.stages.optimize:optimize_job",
         {
             "graph": str(graph),
             "weights": str(source.weights),
-            "level": LEVELS[spec.isa],
-            "digests": len(options.profile.variants) > 1,
+            "level": LEVELS[plan.isa],
+            "digests": base is not None or len(options.profile.variants) > 1,
+            "base": [str(base.graph), str(base.data)] if base is not None else None,
         },
-        folder=_folder(spec, options),
-        where=f"variant {spec.name}",
+        folder=_folder(plan, options),
+        where=f"variant {plan.name}",
     ).value
 
 
@@ -119,6 +169,7 @@ def optimize_job(request: Json) -> Json:
     source = onnx.load(graph, load_external_data=False)
     records: tuple[PassRecord, ...] = ()
     nodes_before = len(source.graph.node)
+    shape_nodes_before = shape_nodes(source)
     findings: list[Finding] = []
     wanted: Optimization = request["level"]
     # Written graphs with control flow do not always load again (SSA broken by fusions).
@@ -145,8 +196,17 @@ def optimize_job(request: Json) -> Json:
         if not (complaint := _does_not_load()):
             break
         findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
+    twins: list[int | None] = [None] * sum(1 for _ in external_tensors(model))
+    if request["base"]:
+        base, base_data = (Path(path) for path in request["base"])
+        twins = share(model, Path(_DATA), onnx.load(base, load_external_data=False), base_data)
+        Path(_MODEL).write_bytes(model.SerializeToString(deterministic=True))
+    wanted_digests = [request["digests"] and twin is None for twin in twins]
     return {
-        "tensors": digests(model, Path(_DATA)) if request["digests"] else [],
+        "tensors": digests(model, Path(_DATA), wanted_digests),
+        "twins": twins,
+        "shape_nodes_before": shape_nodes_before,
+        "shape_nodes": shape_nodes(model),
         "passes": [encode(item) for item in records],
         "findings": [encode(item) for item in findings],
         "nodes": [

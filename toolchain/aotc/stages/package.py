@@ -116,13 +116,16 @@ def _variant(proven: ProvenModel, asset: str | None, options: BuildOptions) -> V
     lowered = proven.lowered
     optimized = lowered.partitioned.optimized
     specialized = optimized.specialized
-    exact = specialized.spec.isa == "host"
+    plan = specialized.plan
+    exact = plan.isa == "host"
     target = options.target
-    model = f"{specialized.component}/{specialized.spec.name}/model.onnx"
+    model = f"{specialized.component}/{plan.name}/model.onnx"
     ort = _ort_version()
     major, minor = (*release(ort), 0)[:2]
     return Variant(
-        name=specialized.spec.name,
+        name=plan.name,
+        spec=plan.spec,
+        buckets=plan.buckets,
         component=specialized.component,
         providers=lowered.partitioned.providers,
         precision=options.profile.precision,
@@ -130,6 +133,9 @@ def _variant(proven: ProvenModel, asset: str | None, options: BuildOptions) -> V
         weights=asset,
         files=(model, *(f"{asset}/{name}" for name in lowered.files)),
         session=lowered.session,
+        domain=specialized.domain,
+        shape_nodes=optimized.shape_nodes[1],
+        shape_nodes_dropped=max(0, optimized.shape_nodes[0] - optimized.shape_nodes[1]),
         passes=optimized.passes,
         placement=proven.placement,
         memory=lowered.memory,
@@ -255,9 +261,14 @@ def _manifest(
     options: BuildOptions,
 ) -> Manifest:
     profile = encode(options.profile, full=True)
+    routed = analyzed.padding is not None or any(variant.buckets for variant in variants)
     return Manifest(
         schema=MANIFEST_SCHEMA,
-        required_features=("shape-domain", "shared-weights"),
+        required_features=(
+            "shape-domain",
+            *(("shape-routing",) if routed else ()),
+            "shared-weights",
+        ),
         name=analyzed.source.name,
         source=analyzed.source.capture,
         profile=profile,
@@ -275,6 +286,8 @@ def _manifest(
         inputs=analyzed.source.inputs,
         outputs=analyzed.source.outputs,
         domain=analyzed.domain,
+        shapes=analyzed.shapes,
+        padding=analyzed.padding,
         strict=options.profile.strict,
         findings=tuple(findings),
         variants=tuple(variants),

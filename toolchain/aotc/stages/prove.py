@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from aotc.contract.manifest import Parity, Placement, SessionSpec
+from aotc.contract.manifest import Parity, Placement, SessionSpec, Value
+from aotc.contract.padding import Padding
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.profile import Tolerance
 from aotc.contract.report import Comparison, OutputError, VariantEvidence
+from aotc.engine.fixture_plan import lower_edge
 from aotc.errors import AotcError
-from aotc.stages.types import BuildOptions, LoweredModel, ProvenModel
+from aotc.stages.types import (
+    AnalyzedModel,
+    BuildOptions,
+    LoweredModel,
+    ProvenModel,
+    ReferenceRun,
+    VariantPlan,
+)
 
 
 def arithmetic_of(lowered: LoweredModel) -> str:
@@ -28,14 +38,15 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
 
     On a host of another kind than the target the graph is run all the same, but that proves
     nothing of the target: parity is then `not-run`, and placement predicted.
-    Raises AOTC-N001 (parity), N002 (not proven), P001, P002 (placement), M002, M003 (budgets),
-    and R008, I013 to I015 from the sandbox.
+    Raises AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001, P002 (placement),
+    M002, M003 (budgets), and R008, I013 to I015 from the sandbox.
     """
-    spec = lowered.partitioned.optimized.specialized.spec
+    plan = lowered.partitioned.optimized.specialized.plan
     analyzed = lowered.partitioned.optimized.specialized.analyzed
     arithmetic = arithmetic_of(lowered)
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
-    where = f"variant {spec.name}"
+    where = f"variant {plan.name}"
+    taken = _taken(analyzed, plan)
     foreign = _foreign(options)
     if foreign and options.profile.unproven == "refuse":
         raise AotcError("AOTC-N002", foreign, where=where)
@@ -47,23 +58,26 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
             "session": encode(lowered.session),
             "providers": list(lowered.partitioned.providers),
             "tolerance": encode(tolerance),
+            "inputs": [encode(value) for value in analyzed.source.inputs],
+            "padding": encode(analyzed.padding),
             "references": [
                 {
                     "name": reference.name,
                     "sizes": reference.sizes,
+                    "wanted": wanted,
                     "inputs": {name: str(path) for name, path in reference.inputs.items()},
                     "outputs": {name: str(path) for name, path in reference.outputs.items()},
                 }
-                for reference in analyzed.references
+                for reference, wanted in taken
             ],
         },
-        folder=options.work / f"prove-{spec.name}",
+        folder=options.work / f"prove-{plan.name}",
         where=where,
     )
     value = result.value
     comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
     evidence = VariantEvidence(
-        name=spec.name,
+        name=plan.name,
         comparisons=comparisons,
         load_seconds=value["load_seconds"],
         first_run_seconds=value["first_run_seconds"],
@@ -83,9 +97,41 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
             arithmetic=arithmetic,  # type: ignore[arg-type]
             tolerance=tolerance,
             shapes=() if foreign else tuple(c.sizes for c in comparisons),
+            padded=0 if foreign else sum(bool(c.padded_to) for c in comparisons),
         ),
         evidence=evidence,
     )
+
+
+def _taken(
+    analyzed: AnalyzedModel, plan: VariantPlan
+) -> list[tuple[ReferenceRun, Mapping[str, int]]]:
+    """The reference's runs that a variant takes, each with the sizes that it is padded to.
+
+    Raises AOTC-S019 where the variant takes padded calls, and none of them could be compared.
+    """
+    domain = analyzed.domain
+    if not any(dim.buckets or dim.pad_from is not None for dim in domain.dims.values()):
+        return [(reference, reference.sizes) for reference in analyzed.references]
+    taken: list[tuple[ReferenceRun, Mapping[str, int]]] = []
+    for reference in analyzed.references:
+        wanted = domain.fitted(plan.buckets, reference.sizes)
+        if wanted is not None:
+            taken.append((reference, wanted))
+    padded = any(wanted != reference.sizes for reference, wanted in taken)
+    if analyzed.padding is not None and not padded and (edge := lower_edge(domain, plan.buckets)):
+        raise AotcError(
+            "AOTC-S019",
+            "padded and unpadded answers could not be compared",
+            where=f"variant {plan.name}",
+            expected="a size between "
+            + " and ".join(
+                f"{name}={size} and {name}={domain.dims[name].padded(size)}"
+                for name, size in edge.items()
+            ),
+            found="none at which the original model runs",
+        )
+    return taken
 
 
 def _foreign(options: BuildOptions) -> str:
@@ -108,8 +154,8 @@ def _refuse_breaches(comparisons: tuple[Comparison, ...], where: str, tolerance:
             if not error.passed:
                 breaches.append(
                     AotcError(
-                        "AOTC-N001",
-                        f"output {error.output!r} differs at {sizes}",
+                        "AOTC-N007" if comparison.padded_to else "AOTC-N001",
+                        f"output {error.output!r} differs at {sizes}{_padded(comparison)}",
                         where=f"{where}, fixture {comparison.fixture}",
                         expected=f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * "
                         f"max|reference|, cosine >= {tolerance.min_cosine:g}",
@@ -121,6 +167,15 @@ def _refuse_breaches(comparisons: tuple[Comparison, ...], where: str, tolerance:
     if breaches:
         breaches[0].also = tuple(breaches[1:])
         raise breaches[0]
+
+
+def _padded(comparison: Comparison) -> str:
+    sizes = ", ".join(
+        f"{name}={size}"
+        for name, size in comparison.padded_to.items()
+        if comparison.sizes.get(name) != size
+    )
+    return f", padded to {sizes}" if sizes else ""
 
 
 def _check_placement(placement: Placement, options: BuildOptions, where: str) -> None:
@@ -185,6 +240,7 @@ def _check_budgets(evidence: VariantEvidence, options: BuildOptions, where: str)
 def prove_job(request: Json) -> Json:
     """In the worker: load the variant, place, run every fixture once, compare."""
     from aotc.engine import values
+    from aotc.engine.padding import Padder
     from aotc.engine.parity import compare
     from aotc.engine.placement import observe
     from aotc.engine.session import create_session, run
@@ -200,23 +256,35 @@ def prove_job(request: Json) -> Json:
         record_placement=True,
     )
     load_seconds = time.perf_counter() - started
+    padding = decode(Padding, request["padding"]) if request["padding"] else None
+    padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
     comparisons: list[Comparison] = []
     run_seconds: dict[str, float] = {}
     first = None
     for reference in request["references"]:
         inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
         names = list(reference["outputs"])
+        sizes, wanted = reference["sizes"], reference["wanted"]
+        if wanted != sizes:
+            inputs = padder.pad(inputs, sizes, wanted).inputs
         started = time.perf_counter()
         outputs = run(session, inputs, names, refusal="AOTC-N001")
         seconds = time.perf_counter() - started
         first = seconds if first is None else first
         run_seconds[reference["name"]] = seconds
+        if wanted != sizes:
+            outputs = padder.crop(names, outputs, sizes)
         errors: list[OutputError] = []
         for name, output in zip(names, outputs, strict=True):
             golden = values.load(Path(reference["outputs"][name]))
             errors.append(compare(golden, output, tolerance, name))
         comparisons.append(
-            Comparison(fixture=reference["name"], sizes=reference["sizes"], outputs=tuple(errors))
+            Comparison(
+                fixture=reference["name"],
+                sizes=sizes,
+                padded_to=wanted if wanted != sizes else {},
+                outputs=tuple(errors),
+            )
         )
     return {
         "placement": encode(observe(session)),

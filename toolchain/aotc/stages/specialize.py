@@ -1,10 +1,12 @@
-"""Specialize: one graph a variant, with the stated sizes fixed."""
+"""Specialize: one graph a variant, with the sizes that it is for written in."""
 
 from __future__ import annotations
 
-from aotc.contract.manifest import Finding
-from aotc.contract.profile import VariantSpec
-from aotc.stages.types import AnalyzedModel, BuildOptions, SpecializedModel
+from dataclasses import replace
+
+from aotc.contract.shapes import Dim, Domain
+from aotc.stages.types import AnalyzedModel, BuildOptions, SpecializedModel, VariantPlan
+from aotc.stages.variants import suffix
 
 _ISA_NAMES = (
     ("amx_tile", "amx"),
@@ -17,63 +19,69 @@ _ISA_NAMES = (
 )
 
 
-def wanted_variants(options: BuildOptions) -> tuple[tuple[VariantSpec, ...], tuple[Finding, ...]]:
-    """Variants that this host can build, and AOTC-O002 for each that it cannot.
-
-    Level ALL bakes in the layout of the CPU that runs it, so host and target must be alike.
-    """
-    host, target = options.host, options.target
-    alike = host.architecture == target.architecture and set(host.isa or ()) == set(
-        target.isa or ()
-    )
-    kept, findings = [], []
-    for spec in options.profile.variants:
-        if spec.isa == "host" and not alike:
-            findings.append(
-                Finding(
-                    code="AOTC-O002",
-                    what=f"this host is not the target {target.name}",
-                    where=spec.name,
-                )
-            )
-        else:
-            kept.append(spec)
-    return tuple(kept), tuple(findings)
-
-
 def specialize(
-    analyzed: AnalyzedModel, spec: VariantSpec, options: BuildOptions
+    analyzed: AnalyzedModel, plan: VariantPlan, options: BuildOptions
 ) -> SpecializedModel:
-    """The staged graph of `analyzed` with every dim that has one stated size fixed."""
+    """The staged graph of `analyzed` with each dim fixed that has one size in this variant."""
     import onnx
 
     from aotc.passes.base import run_passes
     from aotc.passes.fix_dims import FixDims
 
     source = analyzed.source
-    sizes = {
-        name: dim.min
-        for name, dim in analyzed.domain.dims.items()
-        if dim.origin == "stated" and dim.min == dim.max
-    }
+    domain = variant_domain(analyzed.domain, plan)
+    sizes = _fixed(domain or analyzed.domain)
     graph, records = source.graph, source.passes
     if sizes:
         model = onnx.load(source.graph, load_external_data=False)
         records += run_passes(model, (FixDims(sizes=sizes),))
-        graph = source.graph.with_name("static.onnx")
+        name = suffix(dict(plan.buckets)) if plan.buckets else "all"
+        graph = source.graph.with_name(f"static-{name}.onnx")
         graph.write_bytes(model.SerializeToString(deterministic=True))
     return SpecializedModel(
         analyzed=analyzed,
-        spec=spec,
-        component=_component(spec, options),
+        plan=plan,
+        domain=domain,
+        component=_component(plan, options),
         graph=graph,
         passes=records,
     )
 
 
-def _component(spec: VariantSpec, options: BuildOptions) -> str:
-    """`model` for what runs anywhere; what needs an ISA is a component named after it."""
-    if spec.isa == "baseline":
-        return "model"
-    features = set(options.target.isa or ())
-    return "model." + next((name for feature, name in _ISA_NAMES if feature in features), "native")
+def variant_domain(domain: Domain, plan: VariantPlan) -> Domain | None:
+    """The sizes that a variant's graph takes; None where no dim of `domain` has buckets."""
+    if not any(dim.buckets for dim in domain.dims.values()):
+        return None
+    return replace(domain, dims={name: _of(dim, plan, name) for name, dim in domain.dims.items()})
+
+
+def _of(dim: Dim, plan: VariantPlan, name: str) -> Dim:
+    size = plan.buckets.get(name)
+    if size is not None:
+        return Dim(min=size, max=size, opt=size, origin="stated", tested=(size,))
+    # Padding is done before a graph sees its inputs.
+    return replace(dim, buckets=(), outside=(), pad_from=None)
+
+
+def _fixed(domain: Domain) -> dict[str, int]:
+    """Dims that have one stated size, and those that follow from such dims alone."""
+    sizes = {
+        name: dim.min
+        for name, dim in domain.dims.items()
+        if dim.origin == "stated" and dim.min == dim.max
+    }
+    for relation in domain.relations:
+        if all(term in sizes for term in relation.terms):
+            sizes[relation.dim] = relation.value(sizes)
+    return sizes
+
+
+def _component(plan: VariantPlan, options: BuildOptions) -> str:
+    """`model` for what runs anywhere; an ISA and buckets make a component named after them."""
+    parts = ["model"]
+    if plan.isa == "host":
+        features = set(options.target.isa or ())
+        parts.append(next((name for feature, name in _ISA_NAMES if feature in features), "native"))
+    if plan.buckets:
+        parts.append(suffix(dict(plan.buckets)))
+    return ".".join(parts)

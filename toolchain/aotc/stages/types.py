@@ -8,8 +8,9 @@ Graphs live in files of the build's work folder; a stage that changes one writes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from aotc.contract.manifest import (
     Capture,
@@ -20,9 +21,11 @@ from aotc.contract.manifest import (
     Placement,
     SessionSpec,
     Value,
+    ValueShapes,
 )
+from aotc.contract.padding import Padding
 from aotc.contract.parsing import Json
-from aotc.contract.profile import Profile, VariantSpec
+from aotc.contract.profile import Profile
 from aotc.contract.report import VariantEvidence
 from aotc.contract.shapes import Domain
 from aotc.contract.target import Target
@@ -40,6 +43,19 @@ class BuildOptions:
     workers: Workers
     fixtures: Path | None = None
     embed_fixtures: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantPlan:
+    """One variant to be built: the profile's `spec`, for one bucket of each bucketed dim.
+
+    `buckets` is empty for the variant that takes all sizes.
+    """
+
+    name: str
+    spec: str
+    isa: Literal["baseline", "host"]
+    buckets: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +96,21 @@ class AnalyzedModel:
     domain: Domain
     references: tuple[ReferenceRun, ...]
     activation_bytes: int | None
+    shapes: tuple[ValueShapes, ...]
+    padding: Padding | None
     findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecializedModel:
-    """One variant to be: its graph with stated dims fixed."""
+    """One variant to be: its graph with stated dims fixed, and the sizes that it takes.
+
+    `domain` is None where that is all of the artifact's.
+    """
 
     analyzed: AnalyzedModel
-    spec: VariantSpec
+    plan: VariantPlan
+    domain: Domain | None
     component: str
     graph: Path
     passes: tuple[PassRecord, ...]
@@ -98,7 +120,8 @@ class SpecializedModel:
 class OptimizedModel:
     """A variant's optimized graph; its external data is in `data`, which may not exist.
 
-    `tensors` are the digests of its external tensors in order, where there are several variants.
+    `tensors` name the contents of its external tensors, in order: equal names, equal bytes.
+    `shape_nodes` counts the nodes that compute shapes, before and after.
     """
 
     specialized: SpecializedModel
@@ -106,6 +129,7 @@ class OptimizedModel:
     data: Path
     tensors: tuple[str, ...]
     nodes: tuple[tuple[str, str], ...]
+    shape_nodes: tuple[int, int]
     findings: tuple[Finding, ...]
     passes: tuple[PassRecord, ...]
 

@@ -1,0 +1,63 @@
+"""What a run at any sizes would cost, from a few counted runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from aotc.contract.manifest import Value
+from aotc.engine.cost import Growth, RunCost
+from aotc.engine.fixtures import shape_of
+
+
+class Estimator:
+    """Input bytes, activation bytes and flops at any sizes, from a few counted runs.
+
+    `points`: the base, then sizes in which one free dim (and what follows from it) is larger.
+    Growth in several dims at once is taken as the product of the growths in each.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Value],
+        points: Sequence[Mapping[str, int]],
+        costs: Sequence[RunCost | None],
+    ) -> None:
+        """`costs` are those counted at `points`; None where the run failed."""
+        self._inputs = inputs
+        base, *larger = points
+        self._first = costs[0] or RunCost(1, 1.0)
+        seen: dict[str, list[tuple[int, RunCost]]] = {}
+        for sizes, cost in zip(larger, costs[1:], strict=True):
+            dim = next(name for name in base if sizes[name] != base[name])
+            if cost is not None:
+                seen.setdefault(dim, [(base[dim], self._first)]).append((sizes[dim], cost))
+        self._activations = {
+            dim: Growth(
+                tuple(
+                    (size, cost.activation_bytes / max(self._first.activation_bytes, 1))
+                    for size, cost in points
+                )
+            )
+            for dim, points in seen.items()
+        }
+        self._flops = {
+            dim: Growth(
+                tuple((size, cost.flops / max(self._first.flops, 1.0)) for size, cost in points)
+            )
+            for dim, points in seen.items()
+        }
+
+    def __call__(self, sizes: Mapping[str, int]) -> tuple[int, int, float]:
+        """Input bytes, activation bytes and floating-point operations at `sizes`."""
+        activations = float(self._first.activation_bytes)
+        flops = self._first.flops
+        for dim, growth in self._activations.items():
+            activations *= growth.at(sizes[dim])
+            flops *= self._flops[dim].at(sizes[dim])
+        inputs = 0
+        for value in self._inputs:
+            width = 8 if "64" in value.dtype else 4
+            inputs += width * int(np.prod(shape_of(value, sizes), dtype=np.int64))
+        return inputs, int(activations), flops

@@ -1,0 +1,58 @@
+"""Which variants are built: the profile's, each for every combination of buckets."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from aotc.contract.manifest import Finding
+from aotc.stages.stated import stated_ranges
+from aotc.stages.types import BuildOptions, SourceModel, VariantPlan
+
+
+def wanted_variants(
+    source: SourceModel, options: BuildOptions
+) -> tuple[tuple[VariantPlan, ...], tuple[Finding, ...]]:
+    """Variants that this host can build, and AOTC-O002 for each that it cannot.
+
+    Level ALL bakes in the layout of the CPU that runs it, so host and target must be alike.
+    The variant that takes all sizes comes first, then one for each combination of buckets; it is
+    left out where nothing is routed to it.
+    """
+    host, target = options.host, options.target
+    alike = host.architecture == target.architecture and set(host.isa or ()) == set(
+        target.isa or ()
+    )
+    ranges = stated_ranges(source, options)
+    bucketed = {name: spec.buckets for name, spec in ranges.items() if spec.buckets}
+    combinations: list[dict[str, int]] = []
+    if not bucketed or any(spec.routes for spec in ranges.values()):
+        combinations.append({})
+    if bucketed:
+        chosen = itertools.product(*bucketed.values())
+        combinations += [dict(zip(bucketed, sizes, strict=True)) for sizes in chosen]
+    plans, findings = [], []
+    for spec in options.profile.variants:
+        if spec.isa == "host" and not alike:
+            findings.append(
+                Finding(
+                    code="AOTC-O002",
+                    what=f"this host is not the target {target.name}",
+                    where=spec.name,
+                )
+            )
+            continue
+        for buckets in combinations:
+            name = f"{spec.name}.{suffix(buckets)}" if buckets else spec.name
+            plans.append(VariantPlan(name=name, spec=spec.name, isa=spec.isa, buckets=buckets))
+    return tuple(plans), tuple(findings)
+
+
+def suffix(buckets: dict[str, int]) -> str:
+    """What names a combination of buckets in files and components, such as `batch2-seq64`."""
+    parts = {re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:32] for name in buckets}
+    if len(parts) == len(buckets):
+        words = [re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:32] for name in buckets]
+    else:
+        words = [f"dim{index}_" for index in range(len(buckets))]
+    return "-".join(f"{word}{size}" for word, size in zip(words, buckets.values(), strict=True))
