@@ -324,6 +324,9 @@ def test_a_stated_range(bench: Workbench) -> None:
         "max": 8,
         "multiple_of": 1,
         "opt": None,
+        "buckets": [],
+        "outside": [],
+        "bounded": True,
     }
 
 

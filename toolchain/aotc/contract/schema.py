@@ -135,6 +135,17 @@ def _dim_range(definitions: dict[str, Json]) -> dict[str, Json]:
     """The three spellings that `DimRange.from_json` reads."""
     plain = _record(_StatedRange, definitions)
     plain["description"] = "every part by name"
+    words = {"enum": ["reject", "pad", "route"]}
+    several = {"type": "array", "items": {"enum": ["pad", "route"]}, "uniqueItems": True}
+    plain["properties"]["outside"] = {
+        "description": "what is done with other sizes; none: they are refused",
+        "anyOf": [words, several],
+    }
+    plain["anyOf"] = [
+        {"required": ["min", "max"]},
+        {"required": ["buckets"]},
+        {"not": {"anyOf": [{"required": ["min"]}, {"required": ["max"]}]}},
+    ]
     return {
         "description": " ".join((DimRange.__doc__ or "").split()),
         "anyOf": [

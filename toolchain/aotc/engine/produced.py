@@ -113,13 +113,18 @@ def inferred_shapes(graph: Path) -> dict[str, Shape | None]:
         tensor = value.type.tensor_type
         found[value.name] = (
             tuple(
-                dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?"
+                dim.dim_value if dim.HasField("dim_value") else _named(dim.dim_param)
                 for dim in tensor.shape.dim
             )
             if value.type.HasField("tensor_type") and tensor.HasField("shape")
             else None
         )
     return found
+
+
+def _named(name: str) -> str:
+    # Shape inference makes such names up.
+    return "?" if not name or name.startswith("unk__") else name
 
 
 def value_shapes(
