@@ -30,6 +30,17 @@ class VariantSpec:
         Literal["baseline", "host"],
         "baseline runs on any CPU of the architecture; host requires exactly the target's features",
     ] = "baseline"
+    prepack: Annotated[
+        Literal["at-load", "saved", "off"],
+        "weights packed for the CPU's kernels: by each session at load; by the build, so that all "
+        "sessions map them from one file (isa: host only; about 1.8 times the disk); or not at all",
+    ] = "at-load"
+
+    def problems(self) -> list[Problem]:
+        """What the types cannot say."""
+        if self.prepack == "saved" and self.isa != "host":
+            return [Problem("prepack", "weights are packed for one ISA: saved needs isa: host")]
+        return []
 
 
 @record

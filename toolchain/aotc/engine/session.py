@@ -74,6 +74,7 @@ CONFIG_KEYS: Final = MANIFEST_KEYS | {
     "session.collect_node_memory_stats_to_file",
     "session.optimized_model_external_initializers_file_name",
     "session.optimized_model_external_initializers_min_size_in_bytes",
+    "session.save_external_prepacked_constant_initializers",
 }
 
 _LEVELS: Final = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotc.engine.weights import external_tensors, keep
+from aotc.engine.weights import external_tensors, keep, packed_of
 
 if TYPE_CHECKING:
     import onnx
@@ -29,18 +29,24 @@ def share(
         return []
     twins: list[int | None] = []
     with _mapped(data) as mine, _mapped(base_data) as theirs:
-        known: dict[int, list[tuple[str, int, int]]] = {}
+        known: dict[tuple[int, tuple[str, ...]], list[tuple[str, int, int]]] = {}
         for index, (tensor, offset, length) in enumerate(external_tensors(base)):
-            known.setdefault(length, []).append((tensor.name, index, offset))
+            known.setdefault(_kind(tensor, length), []).append((tensor.name, index, offset))
         for tensor, offset, length in external_tensors(model):
             own = mine[offset : offset + length]
             # Most twins have the same name.
-            likely = sorted(known.get(length, ()), key=lambda entry: entry[0] != tensor.name)
+            same = known.get(_kind(tensor, length), ())
+            likely = sorted(same, key=lambda entry: entry[0] != tensor.name)
             twins.append(
                 next((i for _, i, at in likely if _equal(own, theirs[at : at + length])), None)
             )
     keep(model, data, [twin is None for twin in twins])
     return twins
+
+
+def _kind(tensor: onnx.TensorProto, length: int) -> tuple[int, tuple[str, ...]]:
+    """Twins have one length, and are packed by the same kernels into the same bytes."""
+    return length, tuple(packed.name for packed in packed_of(tensor))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from io import RawIOBase
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import onnx
 
@@ -20,6 +20,38 @@ EXTERNAL_BYTES = 1024
 # Pages of a mapping start here, and no SIMD load wants more.
 _ALIGN = 4096
 _BLOCK = 4 << 20
+# Entries of external data that ONNX Runtime adds for weights it has packed for its kernels.
+PACKED = "prepacked_"
+
+
+class Packed(NamedTuple):
+    """A tensor as one kernel packed it: offset, length and a flag of each part in its file.
+
+    `name` is ONNX Runtime's: the kernel's, with a hash of the packed bytes.
+    """
+
+    name: str
+    parts: tuple[tuple[int, int, str], ...]
+
+    def moved(self, offsets: Sequence[int]) -> Packed:
+        """The same parts at other offsets."""
+        parts = zip(offsets, self.parts, strict=True)
+        return Packed(self.name, tuple((at, length, flag) for at, (_, length, flag) in parts))
+
+    def text(self) -> str:
+        """As ONNX Runtime writes it: `NAME|OFFSET;LENGTH;FLAG`."""
+        return "|".join((self.name, *(f"{at};{length};{flag}" for at, length, flag in self.parts)))
+
+
+def packed_of(tensor: onnx.TensorProto) -> list[Packed]:
+    """What is packed of an external tensor."""
+    found = []
+    for pair in tensor.external_data:
+        if pair.key.startswith(PACKED):
+            name, *parts = pair.value.split("|")
+            cut = [part.split(";", 2) for part in parts]
+            found.append(Packed(name, tuple((int(a), int(b), c) for a, b, c in cut)))
+    return found
 
 
 def externalize(model: onnx.ModelProto, folder: Path, name: str) -> int:
@@ -41,12 +73,16 @@ def externalize(model: onnx.ModelProto, folder: Path, name: str) -> int:
     return offset
 
 
-def _point(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+def _point(
+    tensor: onnx.TensorProto, location: str, offset: int, length: int, packed: Sequence[Packed] = ()
+) -> None:
     tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
     del tensor.external_data[:]
     for key, value in (("location", location), ("offset", offset), ("length", length)):
         tensor.external_data.add(key=key, value=str(value))
+    for index, each in enumerate(packed):
+        tensor.external_data.add(key=f"{PACKED}{index}", value=each.text())
 
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, int, int]]:
@@ -65,7 +101,7 @@ def adopt(model: onnx.ModelProto, data: Path, folder: Path, name: str) -> None:
     if data.exists():
         data.rename(folder / name)
     for tensor, offset, length in external_tensors(model):
-        _point(tensor, name, offset, length)
+        _point(tensor, name, offset, length, packed_of(tensor))
 
 
 def digests(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> list[str]:
@@ -97,18 +133,31 @@ def place(
     """
     with ExitStack() as stack:
         source = stack.enter_context(data.open("rb")) if data.exists() else None
-        for (tensor, offset, length), key in zip(external_tensors(model), keys, strict=True):
+
+        def placed_at(key: str, name: str, offset: int, length: int) -> tuple[str, int]:
             if key not in placed:
                 if source is None:
                     raise EOFError("external data is gone")
-                name = file_of(key)
                 path = folder / name
                 with path.open("r+b" if path.exists() else "wb", buffering=0) as file:
                     file.write(b"\0" * (-file.seek(0, os.SEEK_END) % _ALIGN))
                     placed[key] = (name, file.tell())
                     _copy(source, offset, length, file)
-            name, start = placed[key]
-            _point(tensor, name, start, length)
+            return placed[key]
+
+        for (tensor, offset, length), key in zip(external_tensors(model), keys, strict=True):
+            # What is packed of a tensor has to stand in the tensor's file.
+            name, start = placed_at(key, file_of(key), offset, length)
+            packed = [
+                each.moved(
+                    [
+                        placed_at(f"{key} {each.name} {index}", name, *part[:2])[1]
+                        for index, part in enumerate(each.parts)
+                    ]
+                )
+                for each in packed_of(tensor)
+            ]
+            _point(tensor, name, start, length, packed)
 
 
 def keep(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> None:
@@ -118,12 +167,22 @@ def keep(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> None:
     smaller = data.with_name(f"{data.name}.kept")
     written = 0
     with data.open("rb") as source, smaller.open("wb", buffering=0) as file:
+
+        def kept_at(offset: int, length: int) -> int:
+            nonlocal written
+            written += file.write(b"\0" * (-written % _ALIGN))
+            _copy(source, offset, length, file)
+            written += length
+            return written - length
+
         for (tensor, offset, length), stays in zip(external_tensors(model), wanted, strict=True):
             if stays:
-                written += file.write(b"\0" * (-written % _ALIGN))
-                _copy(source, offset, length, file)
-                _point(tensor, data.name, written, length)
-                written += length
+                start = kept_at(offset, length)
+                packed = [
+                    each.moved([kept_at(*part[:2]) for part in each.parts])
+                    for each in packed_of(tensor)
+                ]
+                _point(tensor, data.name, start, length, packed)
     if written:
         smaller.replace(data)
     else:
@@ -132,10 +191,14 @@ def keep(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> None:
 
 
 def places(model: onnx.ModelProto, keys: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """File and offset of each external tensor of `model`, by the names `keys` of their contents."""
+    """File and offset of all that `place` would place for `model`, by the names of contents."""
     found = {}
     for (tensor, offset, _), key in zip(external_tensors(model), keys, strict=True):
-        found[key] = (next(p.value for p in tensor.external_data if p.key == "location"), offset)
+        name = next(p.value for p in tensor.external_data if p.key == "location")
+        found[key] = (name, offset)
+        for each in packed_of(tensor):
+            for index, part in enumerate(each.parts):
+                found[f"{key} {each.name} {index}"] = (name, part[0])
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from aotc.engine.fixtures import shape_of
 from aotc.stages.types import BuildOptions, LoweredModel, PartitionedModel
 
 _SHARED = "weights.bin"
+_NO_PREPACKING = "session.disable_prepacking"
 # The portable variant takes the layout step at load, the host's has it baked in.
 _LOAD_LEVELS: Final = {"baseline": "all", "host": "disable"}
 
@@ -79,13 +81,17 @@ def _lowered(
     optimized = partitioned.optimized
     path = optimized.graph.with_name("lowered.onnx")
     path.write_bytes(model.SerializeToString(deterministic=True))
+    plan = optimized.specialized.plan
     backend = BACKENDS.load(options.profile.providers[0])()
+    session = backend.session(_LOAD_LEVELS[plan.isa])
+    if plan.prepack == "off":
+        session = replace(session, config={**session.config, _NO_PREPACKING: "1"})
     return LoweredModel(
         partitioned=partitioned,
         model=path,
         weights=folder,
         files=weights.locations(model),
-        session=backend.session(_LOAD_LEVELS[optimized.specialized.plan.isa]),
+        session=session,
         memory=_memory(model, partitioned),
     )
 

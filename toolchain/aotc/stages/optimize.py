@@ -155,6 +155,7 @@ def _run(
             "graph": str(graph),
             "weights": str(source.weights),
             "level": LEVELS[plan.isa],
+            "prepack": plan.prepack == "saved",
             "digests": base is not None or len(options.profile.variants) > 1,
             "base": [str(base.graph), str(base.data)] if base is not None else None,
         },
@@ -181,7 +182,7 @@ def optimize_job(request: Json) -> Json:
             model = source
             gather(model, Path(request["weights"]), Path(_DATA))
         else:
-            _write(graph, level, Path(request["weights"]))
+            _write(graph, level, Path(request["weights"]), request["prepack"])
             model = onnx.load(_MODEL, load_external_data=False)
         record = PassRecord(
             name="onnxruntime-optimizer",
@@ -234,13 +235,18 @@ def _has_body(node: onnx.NodeProto) -> bool:
     return any(attribute.HasField("g") for attribute in node.attribute)
 
 
-def _write(graph: Path, level: Optimization, weights: Path) -> None:
-    """Let ONNX Runtime write the graph optimized at `level`; raises AOTC-O001."""
+def _write(graph: Path, level: Optimization, weights: Path, prepack: bool) -> None:
+    """Let ONNX Runtime write the graph optimized at `level`; raises AOTC-O001.
+
+    `prepack` also writes the weights as the kernels of this CPU pack them.
+    """
     settings = {
         "session.optimized_model_external_initializers_file_name": _DATA,
         "session.optimized_model_external_initializers_min_size_in_bytes": str(EXTERNAL_BYTES),
         "session.model_external_initializers_file_folder_path": str(weights),
     }
+    if prepack:
+        settings["session.save_external_prepacked_constant_initializers"] = "1"
     options = session_options(SessionSpec(optimization=level, config=settings))
     options.optimized_model_filepath = _MODEL
     Path(_DATA).unlink(missing_ok=True)

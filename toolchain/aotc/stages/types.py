@@ -55,6 +55,7 @@ class VariantPlan:
     name: str
     spec: str
     isa: Literal["baseline", "host"]
+    prepack: Literal["at-load", "saved", "off"] = "at-load"
     buckets: Mapping[str, int] = field(default_factory=dict)
 
 

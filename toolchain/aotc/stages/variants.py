@@ -44,7 +44,15 @@ def wanted_variants(
             continue
         for buckets in combinations:
             name = f"{spec.name}.{suffix(buckets)}" if buckets else spec.name
-            plans.append(VariantPlan(name=name, spec=spec.name, isa=spec.isa, buckets=buckets))
+            plans.append(
+                VariantPlan(
+                    name=name,
+                    spec=spec.name,
+                    isa=spec.isa,
+                    prepack=spec.prepack,
+                    buckets=buckets,
+                )
+            )
     return tuple(plans), tuple(findings)
 
 
