@@ -15,6 +15,7 @@ from aotc.cli.render import (
     short,
     size,
 )
+from aotc.cli.shape_views import shapes_view
 from aotc.contract.manifest import Capture, Parity, Requirements, Value
 from aotc.contract.report import (
     ArtifactSummary,
@@ -26,7 +27,6 @@ from aotc.contract.report import (
     VariantSummary,
     VerifyReport,
 )
-from aotc.contract.shapes import Dim, Domain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -187,7 +187,8 @@ def _tables(report: InspectReport) -> list[RenderableType]:
         )
     ]
     if report.domain is not None:
-        parts += _shapes(report.domain, report.strict)
+        shapes = report.artifact.shapes if report.artifact is not None else None
+        parts += shapes_view(report.domain, report.strict, shapes)
     if report.artifact is not None:
         parts += _variants(report.artifact)
     else:
@@ -205,31 +206,6 @@ def _value(value: Value) -> str:
     return f"{kind}{value.dtype}" if kind else f"{value.dtype} of any rank"
 
 
-def _shapes(domain: Domain, strict: bool) -> list[RenderableType]:
-    rows = [(name, _range(dim), _origin(dim)) for name, dim in domain.dims.items()]
-    rows += [(relation.dim, str(relation), "follows") for relation in domain.relations]
-    if not rows:
-        return []
-    title = "proven shapes" + (", others are refused" if strict else "")
-    return [section(title, ("", ""), rows)]
-
-
-def _range(dim: Dim) -> str:
-    if dim.min == dim.max:
-        return str(dim.min)
-    step = f" in steps of {dim.multiple_of}" if dim.multiple_of > 1 else ""
-    return f"{dim.min}..{dim.max}{step}, optimal {dim.opt}"
-
-
-def _origin(dim: Dim) -> str:
-    if dim.origin == "stated":
-        return "stated"
-    tried = f"probed at {count(len(dim.tested), 'size')}"
-    if dim.stopped_by == "error":
-        return f"{tried}; larger ones fail"
-    return f"{tried}, up to the limit of {dim.stopped_by}" if dim.stopped_by else tried
-
-
 def _variants(artifact: ArtifactSummary) -> list[RenderableType]:
     return [
         section(
@@ -239,9 +215,9 @@ def _variants(artifact: ArtifactSummary) -> list[RenderableType]:
         ),
         section(
             "placement",
-            ("nodes", "", "passes"),
+            ("nodes", "", "passes", "that compute shapes"),
             [
-                (each.name, _placement(each), each.placement, _passes(each))
+                (each.name, _placement(each), each.placement, _passes(each), _shape_nodes(each))
                 for each in artifact.variants
             ],
         ),
@@ -297,6 +273,12 @@ def _passes(variant: VariantSummary) -> str:
     return f"{len(variant.passes)}, from {before} to {count(after, 'node')}"
 
 
+def _shape_nodes(variant: VariantSummary) -> str:
+    if not variant.shape_nodes and not variant.shape_nodes_dropped:
+        return "none"
+    return f"{variant.shape_nodes} left, {variant.shape_nodes_dropped} dropped"
+
+
 def _exactness(variant: VariantSummary) -> list[tuple[str, ...]]:
     parity: Parity = variant.parity
     if parity.status != "passed":
@@ -319,7 +301,8 @@ def _exactness(variant: VariantSummary) -> list[tuple[str, ...]]:
 
 
 def _shapes_tried(parity: Parity) -> str:
-    return str(len(parity.shapes))
+    padded = f", {parity.padded} padded" if parity.padded else ""
+    return f"{len(parity.shapes)}{padded}"
 
 
 def _cosine(error: OutputError) -> str:

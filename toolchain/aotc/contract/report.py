@@ -15,8 +15,10 @@ from aotc.contract.manifest import (
     Requirements,
     Toolchain,
     Value,
+    ValueShapes,
 )
 from aotc.contract.parsing import record
+from aotc.contract.profile import Traffic
 from aotc.contract.shapes import Domain
 
 Verdict = Literal["optimal", "degraded", "incompatible"]
@@ -183,6 +185,11 @@ class VariantSummary:
 
     name: str
     component: str
+    buckets: Annotated[Mapping[str, int], "that it is for; none: it takes all sizes"] = field(
+        default_factory=dict
+    )
+    shape_nodes: int = 0
+    shape_nodes_dropped: int = 0
     providers: tuple[str, ...]
     device: str
     precision: str
@@ -202,6 +209,48 @@ class VariantSummary:
 
 
 @record
+class DimCoverage:
+    """How much of one dim's domain was compared with the original model at build."""
+
+    dim: str
+    sizes: Annotated[str, "that callers may pass, in words"]
+    compared: Annotated[tuple[int, ...], "sizes in comparisons of any variant"]
+    share: Annotated[float, "of the buckets; else of all sizes that graphs take"]
+    gap: Annotated[
+        tuple[int, int] | None, "widest span between two compared sizes; None where none is left"
+    ] = None
+
+
+@record
+class TrafficCoverage:
+    """What an artifact does with recorded requests."""
+
+    path: str
+    sha256: Annotated[str, "of the file"]
+    requests: int
+    accepted: Annotated[float, "share of requests"]
+    exact: Annotated[float, "share that runs at its own sizes on a variant for just those"]
+    padded: float
+    routed: Annotated[float, "share that runs at its own sizes on the dynamic variant"]
+    compared: Annotated[float, "share whose sizes were compared with the original at build"]
+    padding: Annotated[float, "elements added, for each element of accepted requests"]
+    variants: Annotated[Mapping[str, int], "requests by variant, of the profile's first"]
+    refused: Annotated[Mapping[str, int], "requests by the sizes that are refused, most first"] = (
+        field(default_factory=dict)
+    )
+
+
+@record
+class ShapeReport:
+    """Shapes of outputs, and how much of the profile's shapes was seen to work."""
+
+    outputs: tuple[ValueShapes, ...]
+    dims: tuple[DimCoverage, ...] = ()
+    learned: Annotated[Traffic | None, "what the profile was learned from"] = None
+    traffic: Annotated[TrafficCoverage | None, "of the file that was given"] = None
+
+
+@record
 class ArtifactSummary:
     """What an artifact says of itself beyond its model."""
 
@@ -215,6 +264,7 @@ class ArtifactSummary:
     payload_bytes: int
     files: int
     fixtures: int
+    shapes: ShapeReport | None = None
     built_at: Annotated[str, "UTC, ISO 8601; empty where no evidence says"] = ""
 
 

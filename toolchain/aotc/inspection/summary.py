@@ -29,6 +29,7 @@ from aotc.contract.versions import (
     manifest_version,
 )
 from aotc.errors import AotcError
+from aotc.inspection.coverage import shape_report
 from aotc.signing import attest, dsse, keys
 from aotc.verification.container import Container
 
@@ -87,6 +88,7 @@ def _inspect_artifact(place: Path, container: Container) -> InspectReport:
             payload_bytes=sum(sizes.values()) + len(content),
             files=len(manifest.files) + 1,
             fixtures=len(manifest.fixtures),
+            shapes=shape_report(manifest),
             built_at=evidence.built_at if evidence is not None else "",
         ),
         findings=(*manifest.findings, *_newer(manifest)),
@@ -188,6 +190,9 @@ def _variant(variant: Variant, measured: Mapping[str, VariantEvidence]) -> Varia
     return VariantSummary(
         name=variant.name,
         component=variant.component,
+        buckets=variant.buckets,
+        shape_nodes=variant.shape_nodes,
+        shape_nodes_dropped=variant.shape_nodes_dropped,
         providers=variant.providers,
         device=variant.device,
         precision=variant.precision,

@@ -1,0 +1,95 @@
+"""Shapes as text: what an artifact takes, what its outputs are, and what was seen of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import count, section
+from aotc.contract.manifest import ValueShapes
+from aotc.contract.report import DimCoverage, ShapeReport, TrafficCoverage
+from aotc.contract.shapes import Dim, Domain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_LISTED = 12
+
+
+def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> list[RenderableType]:
+    """Sections on the sizes that callers may pass, on outputs and on coverage."""
+    parts: list[RenderableType] = []
+    rows = [(name, _range(dim), _origin(dim), _outside(dim)) for name, dim in domain.dims.items()]
+    rows += [(relation.dim, str(relation), "follows", "") for relation in domain.relations]
+    if rows:
+        title = "proven shapes" + (", others are refused" if strict else "")
+        parts.append(section(title, ("", "", "other sizes"), rows))
+    if shapes is None:
+        return parts
+    if shapes.outputs:
+        columns = ("declared", "inferred", "produced")
+        parts.append(section("outputs", columns, [_output(each) for each in shapes.outputs]))
+    if any(each.gap or len(each.compared) > 1 for each in shapes.dims):
+        columns = ("compared at build", "share", "widest gap")
+        parts.append(section("coverage", columns, [_coverage(each) for each in shapes.dims]))
+    if shapes.learned is not None:
+        learned = shapes.learned
+        text = (
+            f"{count(learned.requests, 'request')}, {learned.coverage:.1%} accepted, "
+            f"{learned.padding:.1%} of elements added by padding"
+        )
+        parts.append(section("learned from", ("",), [(learned.sha256[:12], text)]))
+    if shapes.traffic is not None:
+        parts.append(_traffic(shapes.traffic))
+    return parts
+
+
+def _range(dim: Dim) -> str:
+    return dim.text() if dim.min == dim.max or dim.buckets else f"{dim.text()}, optimal {dim.opt}"
+
+
+def _origin(dim: Dim) -> str:
+    if dim.origin == "stated":
+        return "stated"
+    tried = f"probed at {count(len(dim.tested), 'size')}"
+    if dim.stopped_by == "error":
+        return f"{tried}; larger ones fail"
+    return f"{tried}, up to the limit of {dim.stopped_by}" if dim.stopped_by else tried
+
+
+def _outside(dim: Dim) -> str:
+    if dim.outside:
+        words = {"pad": "padded", "route": "routed"}
+        return ", ".join(words[each] for each in dim.outside)
+    return "refused" if dim.origin == "stated" else "counted"
+
+
+def _output(each: ValueShapes) -> tuple[str, ...]:
+    return each.name, *(_shape(shape) for shape in (each.declared, each.inferred, each.produced))
+
+
+def _shape(shape: tuple[int | str, ...] | None) -> str:
+    return "unknown" if shape is None else f"[{', '.join(str(size) for size in shape)}]"
+
+
+def _coverage(each: DimCoverage) -> tuple[str, ...]:
+    listed = ", ".join(str(size) for size in each.compared[:_LISTED])
+    rest = len(each.compared) - _LISTED
+    gap = f"{each.gap[0]}..{each.gap[1]}" if each.gap else "none"
+    return each.dim, listed + (f" and {rest} more" if rest > 0 else ""), f"{each.share:.1%}", gap
+
+
+def _traffic(traffic: TrafficCoverage) -> RenderableType:
+    rows = [
+        ("requests", f"{traffic.requests}, {traffic.accepted:.1%} accepted"),
+        (
+            "of them",
+            f"{traffic.exact:.1%} exact, {traffic.padded:.1%} padded, {traffic.routed:.1%} routed",
+        ),
+        ("padding", f"{traffic.padding:.1%} of elements added"),
+        ("compared at build", f"{traffic.compared:.1%} at just these sizes"),
+    ]
+    rows += [(name, count(number, "request")) for name, number in traffic.variants.items()]
+    rows += [
+        (f"refused: {sizes}", count(number, "request")) for sizes, number in traffic.refused.items()
+    ]
+    return section(f"traffic of {traffic.path}", ("",), rows)
