@@ -120,6 +120,9 @@ class WorkerLimits:
 
     seconds: Seconds = 1800.0
     memory_bytes: Annotated[Bytes, "private memory"] = 16 << 30
+    parallel: Annotated[
+        int, Bounds(1, 64), "steps side by side; large models go one at a time all the same"
+    ] = 4
 
 
 @record

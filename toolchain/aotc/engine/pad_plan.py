@@ -55,7 +55,7 @@ def plan_padding(
             found += _stated(stated, value, rules, domain, _side(stated.values(), inputs, filled))
             continue
         for axis, rule in enumerate(rules or ()):
-            if rule is None or (rule.by > 1 and dims & set(rule.dims)):
+            if rule is None or not rule.sums(dims):
                 raise _uncroppable(value, axis, rule)
             if dims & set(rule.dims):
                 side = _side(rule.dims, inputs, filled)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from aotc.contract.manifest import Finding, Value, ValueShapes
 
@@ -20,27 +21,39 @@ class Produced(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """The size of one axis of an output: the sum of `dims` plus `constant`, divided by `by`."""
+    """The size of one axis of an output: the sum of `dims` plus `constant`.
+
+    With `rounded` it is the product of the dims, each divided by `by` and rounded that way.
+    """
 
     dims: tuple[str, ...] = ()
     constant: int = 0
     by: int = 1
+    rounded: Literal["", "floor", "ceil"] = ""
 
     def fits(self, sizes: Mapping[str, int], size: int) -> bool:
         """Whether a run at `sizes` may have produced `size`."""
-        total = sum(sizes.get(dim, 0) for dim in self.dims) + self.constant
-        return total == size * self.by
+        values = [sizes.get(dim, 0) for dim in self.dims]
+        if not self.rounded:
+            return sum(values) + self.constant == size
+        sign = 1 if self.rounded == "floor" else -1
+        return math.prod(sign * (sign * value // self.by) for value in values) == size
+
+    def sums(self, dims: Collection[str]) -> bool:
+        """Whether what one of `dims` adds to the size can be cut off."""
+        return not self.rounded or not set(self.dims) & set(dims)
 
     def text(self) -> int | str:
-        """As in `past + seq`, `height/8`, `2*seq`."""
+        """As in `past + seq`, `floor(height/8)*floor(width/8)`, `2*seq`."""
         if not self.dims:
             return self.constant
+        if self.rounded:
+            parts = [f"{self.rounded}({dim}/{self.by})" for dim in self.dims]
+            return "*".join(self.dims if self.by == 1 else parts)
         counted = {dim: self.dims.count(dim) for dim in self.dims}
         words = " + ".join(dim if n == 1 else f"{n}*{dim}" for dim, n in counted.items())
         if self.constant:
             words += f" {'+' if self.constant > 0 else '-'} {abs(self.constant)}"
-        if self.by > 1:
-            words = f"({words})/{self.by}" if " " in words else f"{words}/{self.by}"
         return words
 
 
@@ -91,8 +104,9 @@ def _candidates(sizes: Mapping[str, int], size: int, dims: Sequence[str]) -> Ite
     for (dim,), factor in itertools.product(pairs, (2, 3, 4, 8, 16)):
         yield Axis((dim,) * factor)
         yield Axis((dim,) * factor, size - factor * sizes[dim])
-    for (dim,), by in itertools.product(pairs, (2, 4, 8, 16, 32)):
-        yield Axis((dim,), 0, by)
+    for chosen, by in itertools.product(sums, (1, 2, 4, 8, 16, 32, 64)):
+        yield Axis(chosen, by=by, rounded="floor")
+        yield Axis(chosen, by=by, rounded="ceil")
 
 
 def inferred_shapes(graph: Path) -> dict[str, Shape | None]:

@@ -28,7 +28,6 @@ from aotc.errors import AotcError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SIDE_BY_SIDE = 4
 _REQUEST = "request.json"
 _RESULT = "result.json"
 _LOG = "log.txt"
@@ -54,7 +53,7 @@ class Workers:
     def __init__(self, limits: WorkerLimits) -> None:
         self._limits = limits
         self._server = ForkServer(_environment())
-        self._pool = ThreadPoolExecutor(_SIDE_BY_SIDE)
+        self._pool = ThreadPoolExecutor(limits.parallel)
 
     def __enter__(self) -> Workers:
         self._server.__enter__()

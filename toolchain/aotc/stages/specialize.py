@@ -35,7 +35,7 @@ def specialize(
     if sizes:
         model = onnx.load(source.graph, load_external_data=False)
         records += run_passes(model, (FixDims(sizes=sizes),))
-        name = suffix(dict(plan.buckets)) if plan.buckets else "all"
+        name = suffix(plan.buckets) if plan.buckets else "all"
         graph = source.graph.with_name(f"static-{name}.onnx")
         graph.write_bytes(model.SerializeToString(deterministic=True))
     return SpecializedModel(
@@ -83,5 +83,5 @@ def _component(plan: VariantPlan, options: BuildOptions) -> str:
         features = set(options.target.isa or ())
         parts.append(next((name for feature, name in _ISA_NAMES if feature in features), "native"))
     if plan.buckets:
-        parts.append(suffix(dict(plan.buckets)))
+        parts.append(suffix(plan.buckets))
     return ".".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Mapping
 
 from aotc.contract.manifest import Finding
 from aotc.stages.stated import stated_ranges
@@ -56,11 +57,12 @@ def wanted_variants(
     return tuple(plans), tuple(findings)
 
 
-def suffix(buckets: dict[str, int]) -> str:
+def suffix(buckets: Mapping[str, int]) -> str:
     """What names a combination of buckets in files and components, such as `batch2-seq64`."""
-    parts = {re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:32] for name in buckets}
-    if len(parts) == len(buckets):
-        words = [re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:32] for name in buckets]
-    else:
-        words = [f"dim{index}_" for index in range(len(buckets))]
-    return "-".join(f"{word}{size}" for word, size in zip(words, buckets.values(), strict=True))
+    words = [re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:32] for name in buckets]
+    if len(set(words)) < len(words) or not all(words):
+        words = [f"dim{index}" for index in range(len(words))]
+    return "-".join(
+        f"{word}_{size}" if word[-1].isdigit() else f"{word}{size}"
+        for word, size in zip(words, buckets.values(), strict=True)
+    )
