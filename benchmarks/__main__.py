@@ -19,6 +19,9 @@ TITLES = {
     "build": "Build time",
     "load": "Loading",
     "latency": "Latency",
+    "variants": "Many variants",
+    "plans": "Plans for traffic",
+    "calls": "Cost of a call",
     "startup": "Start of the command",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,6 +70,14 @@ class Workshop:
         for other in folder.glob(f"{stem}-*.aotc"):
             if other != path:
                 shutil.rmtree(other)
+        return path
+
+    def profile(self, name: str, fields: dict[str, Any]) -> Path:
+        """A profile file of `fields`."""
+        path = self.folder / "profiles" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # JSON is YAML.
+        path.write_text(json.dumps({"schema": "aotc.profile/1", "name": name[:64], **fields}))
         return path
 
     def build_request(self, name: str, profile: str, output: Path | None = None) -> dict[str, Any]:
