@@ -18,7 +18,10 @@ _LISTED = 12
 def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> list[RenderableType]:
     """Sections on the sizes that callers may pass, on outputs and on coverage."""
     parts: list[RenderableType] = []
-    rows = [(name, _range(dim), _origin(dim), _outside(dim)) for name, dim in domain.dims.items()]
+    rows = [
+        (name, _range(dim), _origin(dim), _outside(dim, strict))
+        for name, dim in domain.dims.items()
+    ]
     rows += [(relation.dim, str(relation), "follows", "") for relation in domain.relations]
     if rows:
         title = "proven shapes" + (", others are refused" if strict else "")
@@ -56,11 +59,11 @@ def _origin(dim: Dim) -> str:
     return f"{tried}, up to the limit of {dim.stopped_by}" if dim.stopped_by else tried
 
 
-def _outside(dim: Dim) -> str:
+def _outside(dim: Dim, strict: bool) -> str:
     if dim.outside:
         words = {"pad": "padded", "route": "routed"}
         return ", ".join(words[each] for each in dim.outside)
-    return "refused" if dim.origin == "stated" else "counted"
+    return "refused" if strict or dim.origin == "stated" else "counted"
 
 
 def _output(each: ValueShapes) -> tuple[str, ...]:
