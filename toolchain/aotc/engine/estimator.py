@@ -30,7 +30,9 @@ class Estimator:
         self._first = costs[0] or RunCost(1, 1.0)
         seen: dict[str, list[tuple[int, RunCost]]] = {}
         for sizes, cost in zip(larger, costs[1:], strict=True):
-            dim = next(name for name in base if sizes[name] != base[name])
+            # A dim that follows from several grows with each of them.
+            grown = [name for name in base if sizes[name] != base[name]]
+            dim = min(grown, key=lambda name: sum(at[name] != base[name] for at in larger))
             if cost is not None:
                 seen.setdefault(dim, [(base[dim], self._first)]).append((sizes[dim], cost))
         self._activations = {
