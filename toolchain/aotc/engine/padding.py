@@ -13,7 +13,7 @@ from aotc.engine.values import Data
 
 
 class Padded(NamedTuple):
-    """Inputs at the wanted sizes; elements that were given and added, of the padded inputs."""
+    """Inputs at the wanted sizes; elements of all tensors as given, and those added."""
 
     inputs: dict[str, Data]
     given: int
@@ -46,7 +46,10 @@ class Padder:
         given = added = 0
         for name, spec, named in self._plans:
             array: Any = result.get(name)
-            if array is None or all(sizes[dim] == wanted[dim] for _, dim in named):
+            if array is None:
+                continue
+            given += array.size
+            if all(sizes[dim] == wanted[dim] for _, dim in named):
                 continue
             shape, place = list(array.shape), [slice(None)] * array.ndim
             for axis, dim in named:
@@ -57,9 +60,12 @@ class Padder:
             filled = np.full(shape, spec.value, dtype=array.dtype)
             filled[tuple(place)] = array
             result[name] = filled
-            given += array.size
             added += filled.size - array.size
         return Padded(result, given, added)
+
+    def elements(self, inputs: Mapping[str, Data]) -> int:
+        """Elements of all tensors among `inputs`."""
+        return sum(getattr(inputs[name], "size", 0) for name, _, _ in self._plans)
 
     def crop(
         self, names: Sequence[str], outputs: Sequence[Data], sizes: Mapping[str, int]

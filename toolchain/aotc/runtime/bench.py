@@ -16,7 +16,6 @@ from aotc.engine.ortvalue import needs_ortvalues
 from aotc.errors import AotcError
 from aotc.runtime import arrays
 from aotc.runtime.model import ReadyModel, load
-from aotc.runtime.store import default_root
 from aotc.runtime.telemetry import percentile
 
 if TYPE_CHECKING:
@@ -108,8 +107,8 @@ def bench(
 
 
 def payload_of(ready: ReadyModel) -> Path:
-    """The verified, read-only payload in the user's store that a model was loaded from."""
-    return default_root() / f"sha256-{ready.report.artifact_id}" / "payload"
+    """The verified, read-only payload in the store that a model was loaded from."""
+    return ready.payload
 
 
 def _inputs(

@@ -60,12 +60,20 @@ class Guard:
             plan.name for plan in self._plans if plan.rank < 0 and f"{plan.name}.0" in domain.dims
         }
         self._strict = manifest.strict
+        # Beyond the range of a routed dim without buckets the dynamic variant runs, unproven.
+        self._stated = frozenset(
+            name
+            for name, dim in domain.dims.items()
+            if dim.origin == "stated" and (dim.buckets or "route" not in dim.outside)
+        )
+        self._emptiable = frozenset(name for name, dim in domain.dims.items() if dim.min == 0)
 
     def check(self, inputs: Mapping[str, Data]) -> Checked:
         """Check one call.  Array-likes are taken where their element type is the model's already.
 
         Raises AOTC-R001 (names), R002 (types), R003 (ranks), R004 (sizes, relations), and
-        AOTC-S010 where the artifact is strict and a size lies outside of the proven range.
+        AOTC-S010 where a size lies outside of what the profile states, or, if the artifact is
+        strict, of what was proven; R010 (a dim without elements) and R011 (not contiguous).
         """
         if inputs.keys() != self._names:
             inputs = self._with_optionals(inputs)
@@ -81,6 +89,8 @@ class Guard:
                 value = _array(plan, value)
             arrays[plan.name] = value
             shape = value.shape
+            if not value.flags.c_contiguous:
+                _refuse_strides(plan, shape)
             if plan.rank < 0:
                 # The build proves an input of unknown rank as a vector of `NAME.0` elements.
                 if len(shape) == 1:
@@ -116,12 +126,16 @@ class Guard:
                     expected=str(size),
                     found=str(sizes[name]),
                 )
+        if 0 in sizes.values():
+            self._refuse_empty(sizes)
         outside = (
             *odd,
-            *(name for name, dim in self._dims if name in sizes and not dim.allows(sizes[name])),
+            *(name for name, dim in self._dims if name in sizes and not dim.accepts(sizes[name])),
         )
-        if outside and self._strict:
-            self._refuse_outside(outside, sizes)
+        if outside:
+            refused = outside if self._strict else self._stated.intersection(outside)
+            if refused:
+                self._refuse_outside(tuple(n for n in outside if n in refused), sizes)
         return Checked(arrays, sizes, outside)
 
     def _with_optionals(self, inputs: Mapping[str, Data]) -> Mapping[str, Data]:
@@ -160,6 +174,19 @@ class Guard:
             found=str(size),
         )
 
+    def _refuse_empty(self, sizes: Mapping[str, int]) -> None:
+        """Refuse a dim of size zero, unless it may be empty, or follows from dims that may."""
+        derived = {relation.dim for relation in self._relations}
+        for name, size in sizes.items():
+            if size == 0 and name not in self._emptiable and name not in derived:
+                raise AotcError(
+                    "AOTC-R010",
+                    f"dim {name!r} has no elements",
+                    where=f"dim {name}",
+                    expected=dict(self._dims)[name].text() if name in dict(self._dims) else ">= 1",
+                    found="0",
+                )
+
     def _refuse_outside(self, outside: tuple[str, ...], sizes: Mapping[str, int]) -> NoReturn:
         dims = dict(self._dims)
         made = [
@@ -167,7 +194,7 @@ class Guard:
                 "AOTC-S010",
                 f"dim {name!r} is outside of the proven range",
                 where=f"dim {name}",
-                expected=_range(dims[name].min, dims[name].max, dims[name].multiple_of),
+                expected=dims[name].text(),
                 found=str(sizes.get(name, "an input that is no vector")),
             )
             for name in outside
@@ -258,6 +285,16 @@ def _refuse_type(plan: _Plan, found: str) -> NoReturn:
     )
 
 
+def _refuse_strides(plan: _Plan, shape: tuple[int, ...]) -> NoReturn:
+    raise AotcError(
+        "AOTC-R011",
+        f"input {plan.name!r} is not contiguous",
+        where=f"input {plan.name}",
+        expected="elements in C order",
+        found=f"strides of another order, shape {_shape(shape)}",
+    )
+
+
 def _refuse_rank(plan: _Plan, shape: tuple[int, ...]) -> NoReturn:
     raise AotcError(
         "AOTC-R003",
@@ -280,8 +317,3 @@ def _refuse_size(plan: _Plan, axis: int, shape: tuple[int, ...]) -> NoReturn:
 
 def _shape(shape: tuple[int | str, ...]) -> str:
     return f"[{', '.join(str(size) for size in shape)}]"
-
-
-def _range(least: int, most: int, step: int) -> str:
-    text = f"{least}..{most}" if least < most else str(least)
-    return f"{text}, multiples of {step}" if step > 1 else text

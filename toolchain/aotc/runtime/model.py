@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from aotc.contract.manifest import Finding, Fixture, Manifest, Value, Variant
+from aotc.contract.manifest import Finding, Manifest, Value, Variant
 from aotc.contract.parsing import nearest
-from aotc.contract.profile import ParitySpec
-from aotc.contract.report import LoadReport
+from aotc.contract.report import LoadReport, VariantLoad
 from aotc.contract.target import Target
-from aotc.engine import placement, session, values
+from aotc.engine import session, values
 from aotc.engine.ortvalue import needs_ortvalues
-from aotc.engine.parity import compare
+from aotc.engine.padding import Padder
 from aotc.errors import AotcError
 from aotc.runtime.guards import Guard
-from aotc.runtime.routing import choose
+from aotc.runtime.recorder import ShapeRecorder
+from aotc.runtime.routing import Router, choose, spec_of
 from aotc.runtime.store import Store
 from aotc.runtime.telemetry import Telemetry
+from aotc.runtime.warmup import check_placement, open_variant, warm
 from aotc.signing.keys import resolve_trust
 from aotc.verification.compatibility import judge
 from aotc.verification.gate import check_compatibility
@@ -29,6 +33,9 @@ from aotc.verification.host import probe
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+# Refusals that speak of sizes: such calls are what coverage is about.
+_OF_SHAPES = frozenset({"AOTC-R003", "AOTC-R004", "AOTC-R010", "AOTC-S010"})
 
 
 class ReadyModel:
@@ -38,17 +45,29 @@ class ReadyModel:
     """
 
     def __init__(
-        self, manifest: Manifest, variant: Variant, opened: ort.InferenceSession, report: LoadReport
+        self,
+        manifest: Manifest,
+        variants: Sequence[Variant],
+        opened: Sequence[ort.InferenceSession],
+        report: LoadReport,
+        *,
+        payload: Path,
+        recorder: ShapeRecorder | None = None,
     ) -> None:
-        """`opened` is the session of `variant`; `load` makes all four."""
+        """`opened` are the sessions of `variants`, from the folder `payload`; `load` makes all."""
         self.manifest = manifest
-        self.variant = variant
-        self.telemetry = Telemetry()
-        self._session: ort.InferenceSession | None = opened
+        self.variants = tuple(variants)
+        self.payload = payload
+        self.telemetry = Telemetry([each.name for each in variants])
+        self._sessions: Sequence[ort.InferenceSession] = tuple(opened)
         self._report = report
-        self._guard = Guard(manifest, variant.domain)
+        self._recorder = recorder
+        self._warming = threading.Lock()
+        self._guard = Guard(manifest)
+        self._router = Router(manifest, self.variants)
+        self._padder = Padder(manifest.inputs, manifest.padding)
         self._outputs = tuple(value.name for value in manifest.outputs)
-        self._ortvalues = needs_ortvalues(opened)
+        self._ortvalues = needs_ortvalues(opened[0])
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -59,6 +78,16 @@ class ReadyModel:
     def outputs(self) -> tuple[Value, ...]:
         """The model's outputs."""
         return self.manifest.outputs
+
+    @property
+    def variant(self) -> Variant:
+        """The first of the loaded variants."""
+        return self.variants[0]
+
+    @property
+    def ready(self) -> bool:
+        """Whether every loaded variant was warmed up, and the model is not closed."""
+        return bool(self._sessions) and all(each.warmed for each in self._report.variants)
 
     @property
     def report(self) -> LoadReport:
@@ -82,27 +111,84 @@ class ReadyModel:
             ),
         )
 
+    def warm(self, names: Sequence[str] | None = None) -> None:
+        """Warm up the loaded variants called `names` (None: all that are not warm yet).
+
+        Raises AOTC-I027 (no such variant is loaded), N003 and R005.
+        """
+        loaded = [each.name for each in self.variants]
+        for name in names or ():
+            if name not in loaded:
+                raise _no_variant(name, loaded)
+        with self._warming:
+            for index, variant in enumerate(self.variants):
+                done = self._report.variants[index]
+                if done.warmed if names is None else variant.name not in names:
+                    continue
+                opened = self._opened(index)
+                self._note(index, warm(opened, variant, self.manifest, self.payload))
+
+    def _note(self, index: int, warmed: VariantLoad) -> None:
+        loads = list(self._report.variants)
+        before = loads[index]
+        loads[index] = dataclasses.replace(
+            warmed,
+            session_seconds=before.session_seconds,
+            warmup_seconds=before.warmup_seconds + warmed.warmup_seconds,
+        )
+        self._report = dataclasses.replace(
+            self._report,
+            variants=tuple(loads),
+            warmup_seconds=sum(each.warmup_seconds for each in loads),
+            fixtures=sum(each.accepted for each in loads),
+        )
+
     def run(
         self, inputs: Mapping[str, values.Data], outputs: Sequence[str] | None = None
     ) -> dict[str, values.Data]:
         """The named outputs (None: all) for `inputs`, which are arrays of the model's own types.
 
-        Raises AOTC-R001 to R004 and S010 before anything runs, I027 on an unknown output,
-        and R005 where ONNX Runtime fails or the model is closed.
+        The call goes to the smallest loaded variant that takes it, padded where the profile says
+        so, and what padding added to the outputs is cut off again.
+        Raises AOTC-R001 to R004, R010, R011 and S010 before anything runs, I027 on an unknown
+        output, and R005 where ONNX Runtime fails or the model is closed.
         """
         started = time.perf_counter()
         try:
             names = self._output_names(outputs)
             checked = self._guard.check(inputs)
-            opened = self._session
-            if opened is None:
-                raise AotcError("AOTC-R005", "the model is closed", mend="Load it again.")
-            found = session.run(opened, checked.inputs, names, ortvalues=self._ortvalues)
+            route = self._router.route(checked.sizes, checked.outside)
+            opened = self._opened(route.variant)
+            given, added = 0, 0
+            if route.pads:
+                arrays, given, added = self._padder.pad(checked.inputs, checked.sizes, route.wanted)
+                found = session.run(opened, arrays, names, ortvalues=self._ortvalues)
+                found = self._padder.crop(names, found, checked.sizes)
+            else:
+                given = self._padder.elements(checked.inputs)
+                found = session.run(opened, checked.inputs, names, ortvalues=self._ortvalues)
         except AotcError as error:
-            self.telemetry.reject(error.code)
+            self.telemetry.reject(error.code, error.where)
+            if self._recorder is not None and error.code in _OF_SHAPES:
+                self._recorder.record(inputs)
             raise
-        self.telemetry.call(time.perf_counter() - started, checked.outside)
+        if self._recorder is not None:
+            self._recorder.record(inputs)
+        self.telemetry.call(
+            time.perf_counter() - started,
+            checked.outside,
+            variant=self.variants[route.variant].name,
+            cause=route.cause,
+            given=given,
+            added=added,
+        )
         return dict(zip(names, found, strict=True))
+
+    def _opened(self, index: int) -> ort.InferenceSession:
+        opened = self._sessions
+        if not opened:
+            raise AotcError("AOTC-R005", "the model is closed", mend="Load it again.")
+        return opened[index]
 
     def _output_names(self, wanted: Sequence[str] | None) -> Sequence[str]:
         if wanted is None:
@@ -120,8 +206,10 @@ class ReadyModel:
         return wanted
 
     def close(self) -> None:
-        """Free the session; calls that are under way still answer."""
-        self._session = None
+        """Free the sessions and end the record; calls that are under way still answer."""
+        self._sessions = ()
+        if self._recorder is not None:
+            self._recorder.close()
 
     def __enter__(self) -> ReadyModel:
         return self
@@ -140,21 +228,26 @@ def load(
     *,
     trust: str | Path | None = None,
     key: str | Path | None = None,
-    variant: str | None = None,
+    variant: str | Sequence[str] | None = None,
     threads: int | None = None,
     store: str | Path | None = None,
-    warm_up: bool = True,
+    warm_up: bool | Sequence[str] = True,
+    record: str | Path | None = None,
+    record_bytes: int = 16 << 20,
 ) -> ReadyModel:
     """Load a signed artifact; what was verified is what is loaded.
 
     1. Verify the artifact while it is copied into the store, or verify the store's copy again.
-    2. Check the requirements of its variants against this host, and choose one.
-    3. Create the session from the store's files.
-    4. Compare the observed placement with the promised one.
-    5. Run the fixtures, each once: they warm the session up, and must match the golden outputs.
+    2. Check the requirements of its variants against this host, and choose those to load.
+    3. Create their sessions from the store's files, side by side.
+    4. Compare the observed placements with the promised ones.
+    5. Run the fixtures: they warm the sessions up, and must match the golden outputs.
 
+    `variant` names one of the profile's variants, for all of its buckets, or some buckets.
     `threads` of one operator (None: one for each core); `store` is the store's folder.
-    `warm_up=False` leaves step 5 out, and the report then says that no fixture ran.
+    `warm_up` may name the variants for step 5; `ready` is true once all are warm.
+    `record` is a file to which the shapes of requests are appended, up to `record_bytes`; else
+    $AOTC_RECORD_SHAPES.
     Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008,
     P003, P004 and N003.
     """
@@ -168,57 +261,71 @@ def load(
     )
     manifest = stored.authentic.manifest
     # 2.
-    host = _host(manifest)
-    compatible = check_compatibility(stored.authentic, host)
+    compatible = check_compatibility(stored.authentic, _host(manifest))
     chosen = choose(manifest, compatible.variants, variant)
     # 3.
     started = time.perf_counter()
-    opened = open_variant(stored.folder, chosen, threads=threads)
+    opened, seconds = _open_all(stored.folder, chosen, threads)
     created = time.perf_counter()
     # 4.
-    check_placement(opened, chosen)
+    placed = []
+    for each, session_of in zip(chosen, opened, strict=True):
+        placing = time.perf_counter()
+        check_placement(session_of, each)
+        placed.append(time.perf_counter() - placing)
+    stated = record or os.environ.get("AOTC_RECORD_SHAPES")
+    ready = ReadyModel(
+        manifest,
+        chosen,
+        opened,
+        LoadReport(
+            artifact_id=stored.authentic.id,
+            variant=spec_of(chosen[0]) if len(chosen) > 1 else chosen[0].name,
+            verdict=compatible.verdict,
+            from_store=stored.from_store,
+            verify_seconds=stored.seconds,
+            session_seconds=created - started,
+            warmup_seconds=sum(placed),
+            variants=tuple(
+                VariantLoad(name=each.name, session_seconds=one, warmup_seconds=other)
+                for each, one, other in zip(chosen, seconds, placed, strict=True)
+            ),
+            findings=compatible.findings,
+        ),
+        payload=stored.folder,
+        recorder=ShapeRecorder(stated, limit=record_bytes) if stated else None,
+    )
     # 5.
     if warm_up:
-        for fixture in manifest.fixtures:
-            accept(opened, stored.folder, fixture, chosen)
-    report = LoadReport(
-        artifact_id=stored.authentic.id,
-        variant=chosen.name,
-        verdict=compatible.verdict,
-        from_store=stored.from_store,
-        verify_seconds=stored.seconds,
-        session_seconds=created - started,
-        warmup_seconds=time.perf_counter() - created,
-        fixtures=len(manifest.fixtures) if warm_up else 0,
-        findings=compatible.findings,
-    )
-    return ReadyModel(manifest, chosen, opened, report)
+        ready.warm(None if warm_up is True else tuple(warm_up))
+    return ready
 
 
-def open_variant(
-    payload: Path, variant: Variant, *, threads: int | None = None
-) -> ort.InferenceSession:
-    """The session of one variant, its model and weights in the folder `payload`.
+def _open_all(
+    payload: Path, variants: Sequence[Variant], threads: int | None
+) -> tuple[list[ort.InferenceSession], list[float]]:
+    """Sessions of all variants, and the seconds that each took."""
 
-    Raises AOTC-G014 where the manifest asks for session options that it may not have,
-    AOTC-R008 and AOTC-P004.
-    """
-    unknown = sorted(set(variant.session.config) - session.MANIFEST_KEYS)
-    if unknown:
-        raise AotcError(
-            "AOTC-G014",
-            "the manifest has session options that no artifact may have",
-            where=f"variant {variant.name}",
-            expected="known session config keys",
-            found=", ".join(unknown),
-        )
-    return session.create_session(
-        (payload / variant.model).read_bytes(),
-        variant.session,
-        providers=variant.providers,
-        weights_folder=payload / variant.weights if variant.weights else None,
-        threads=threads,
-        record_placement=True,
+    def timed(variant: Variant) -> tuple[ort.InferenceSession, float]:
+        started = time.perf_counter()
+        opened = open_variant(payload, variant, threads=threads)
+        return opened, time.perf_counter() - started
+
+    if len(variants) == 1:
+        done = [timed(variants[0])]
+    else:
+        with ThreadPoolExecutor(min(len(variants), os.cpu_count() or 1)) as pool:
+            done = list(pool.map(timed, variants))
+    return [opened for opened, _ in done], [seconds for _, seconds in done]
+
+
+def _no_variant(name: str, loaded: Sequence[str]) -> AotcError:
+    close = nearest(name, tuple(loaded))
+    return AotcError(
+        "AOTC-I027",
+        f"no variant {name!r} is loaded" + (f"; did you mean {close!r}?" if close else ""),
+        expected=" or ".join(loaded),
+        found=name,
     )
 
 
@@ -226,49 +333,12 @@ def _host(manifest: Manifest) -> Target:
     return probe(gpus=any(each.device != "cpu" for each in manifest.variants))
 
 
-def _files_read(manifest: Manifest, wanted: str | None) -> frozenset[str]:
+def _files_read(manifest: Manifest, wanted: str | Sequence[str] | None) -> frozenset[str]:
     """Payload files that loading on this host reads; none where no variant runs."""
     try:
         chosen = choose(manifest, judge(manifest, _host(manifest)).variants, wanted)
     except AotcError:
         return frozenset()
     tensors = (each for f in manifest.fixtures for each in (*f.inputs, *f.outputs))
-    return frozenset((*chosen.files, *(tensor.path for tensor in tensors)))
-
-
-def check_placement(opened: ort.InferenceSession, variant: Variant) -> None:
-    """Raise AOTC-P003 where an observed promise is not kept."""
-    if variant.placement.how != "observed":
-        return
-    lines = placement.differences(variant.placement, placement.observe(opened))
-    if lines:
-        raise AotcError(
-            "AOTC-P003",
-            f"{len(lines)} nodes are placed otherwise than promised",
-            where=f"variant {variant.name}",
-            expected="the placement observed at build",
-            found=placement.summary(lines),
-        )
-
-
-def accept(opened: ort.InferenceSession, payload: Path, fixture: Fixture, variant: Variant) -> None:
-    """Run one fixture and compare it with its golden outputs; raises AOTC-N003."""
-    inputs = {
-        tensor.name: values.load(payload / tensor.path, refusal="AOTC-G014")
-        for tensor in fixture.inputs
-    }
-    names = [tensor.name for tensor in fixture.outputs]
-    found = session.run(opened, inputs, names)
-    parity = variant.parity
-    tolerance = parity.tolerance or getattr(ParitySpec(), parity.arithmetic)
-    for tensor, actual in zip(fixture.outputs, found, strict=True):
-        golden = values.load(payload / tensor.path, refusal="AOTC-G014")
-        error = compare(golden, actual, tolerance, tensor.name)
-        if not error.passed:
-            raise AotcError(
-                "AOTC-N003",
-                f"output {tensor.name!r} is not the golden one: {error.reason}",
-                where=f"fixture {fixture.name}, variant {variant.name}",
-                expected=f"atol {tolerance.atol:g}, rtol {tolerance.rtol:g}",
-                found=f"max abs error {error.max_abs:.3g}",
-            )
+    files = (path for each in chosen for path in each.files)
+    return frozenset((*files, *(tensor.path for tensor in tensors)))

@@ -1,44 +1,191 @@
-"""Which variant of an artifact a host loads."""
+"""Which variants of an artifact a host loads, and which of them takes a call."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple
 
 from aotc.contract.manifest import Manifest, Variant
 from aotc.contract.parsing import nearest
 from aotc.contract.report import VariantVerdict
+from aotc.contract.shapes import Dim
 from aotc.errors import AotcError
 from aotc.verification.compatibility import error_of, preference
 
+Cause = Literal["exact", "padded", "routed", "outside"]
+# Routes of this many combinations of sizes are kept.
+_KEPT: Final = 4096
+
 
 def choose(
-    manifest: Manifest, verdicts: Sequence[VariantVerdict], wanted: str | None = None
-) -> Variant:
-    """The variant called `wanted`, or the most preferred of those that run on the host.
+    manifest: Manifest,
+    verdicts: Sequence[VariantVerdict],
+    wanted: str | Sequence[str] | None = None,
+) -> tuple[Variant, ...]:
+    """The variants that are loaded together, in the manifest's order.
 
-    Raises AOTC-I027 (no such variant) and AOTC-C009 with the reasons (it does not run, or
-    none does).
+    Those called `wanted` (names of variants, or of the profile's variants: all of its buckets);
+    else all buckets of the most preferred of the profile's variants that runs on the host.
+    Raises AOTC-I027 (no such variant, or of several of the profile's) and AOTC-C009 with the
+    reasons (it does not run, or none does).
     """
-    names = tuple(variant.name for variant in manifest.variants)
-    if wanted is not None and wanted not in names:
-        close = nearest(wanted, names)
-        hint = f"; did you mean {close!r}?" if close else ""
-        raise AotcError(
-            "AOTC-I027",
-            f"the artifact has no variant {wanted!r}{hint}",
-            expected=" or ".join(names),
-            found=wanted,
-            mend="Name one of the artifact's variants, or none.",
+    if wanted is not None:
+        named = _named(manifest, (wanted,) if isinstance(wanted, str) else tuple(wanted))
+    runs = {verdict.name for verdict in verdicts if verdict.runs}
+    if wanted is None:
+        best = next((each for each in preference(manifest.variants) if each.name in runs), None)
+        named = tuple(
+            each
+            for each in manifest.variants
+            if best is not None and spec_of(each) == spec_of(best) and each.name in runs
         )
-    asked = [verdict for verdict in verdicts if wanted in (None, verdict.name)]
-    runs = {verdict.name for verdict in asked if verdict.runs}
-    for variant in preference(manifest.variants):
-        if variant.name in runs:
-            return variant
+    missing = [each.name for each in named if each.name not in runs]
+    if named and not missing:
+        return named
+    asked = [verdict for verdict in verdicts if not named or verdict.name in missing]
     raise AotcError(
         "AOTC-C009",
-        f"variant {wanted!r} does not run on this host"
-        if wanted
+        f"variant {missing[0]!r} does not run on this host"
+        if missing
         else "no variant runs on this host",
         also=tuple(error_of(reason) for verdict in asked for reason in verdict.reasons),
     )
+
+
+def spec_of(variant: Variant) -> str:
+    """Name of the profile's variant that a variant belongs to."""
+    return variant.spec or variant.name
+
+
+def _named(manifest: Manifest, wanted: Sequence[str]) -> tuple[Variant, ...]:
+    specs = tuple(dict.fromkeys(spec_of(each) for each in manifest.variants))
+    names = tuple(dict.fromkeys((*specs, *(each.name for each in manifest.variants))))
+    for name in wanted:
+        if name not in names:
+            close = nearest(name, names)
+            hint = f"; did you mean {close!r}?" if close else ""
+            raise AotcError(
+                "AOTC-I027",
+                f"the artifact has no variant {name!r}{hint}",
+                expected=" or ".join(names),
+                found=name,
+                mend="Name some of the artifact's variants, or none.",
+            )
+    # A spec's own name means all of its buckets, though its dynamic variant has that name too.
+    found = tuple(
+        each for each in manifest.variants if spec_of(each) in wanted or each.name in wanted
+    )
+    if len({spec_of(each) for each in found}) > 1:
+        raise AotcError(
+            "AOTC-I027",
+            "the variants are not of one kind",
+            expected="buckets of " + " or of ".join(specs),
+            found=", ".join(wanted),
+            mend="Load them as two models.",
+        )
+    return found
+
+
+class Route(NamedTuple):
+    """Who takes a call: `variant` by its place, the sizes that it is padded to, and why."""
+
+    variant: int
+    wanted: Mapping[str, int]
+    pads: bool
+    cause: Cause
+
+
+class Router:
+    """Routes calls among loaded variants; safe from many threads.
+
+    A call goes to the smallest variant that takes it, padded where its dims are; or, where its
+    dims are routed, to the dynamic variant.  What a dim's `outside` names first is tried first.
+    """
+
+    def __init__(self, manifest: Manifest, variants: Sequence[Variant]) -> None:
+        self._domain = manifest.domain
+        self._names = tuple(each.name for each in variants)
+        order = sorted(
+            range(len(variants)), key=lambda at: math.prod(variants[at].buckets.values())
+        )
+        self._static = tuple((at, variants[at].buckets) for at in order if variants[at].buckets)
+        self._dynamic = next((at for at in order if not variants[at].buckets), None)
+        self._bucketed = {name: dim for name, dim in self._domain.dims.items() if dim.buckets}
+        self._kept: dict[tuple[tuple[str, int], ...], Route] = {}
+
+    def route(self, sizes: Mapping[str, int], outside: tuple[str, ...] = ()) -> Route:
+        """The route of a call of `sizes`; `outside` are dims that left what was proven.
+
+        Raises AOTC-S010 where no loaded variant takes the call.
+        """
+        key = tuple(sizes.items())
+        found = self._kept.get(key)
+        if found is None:
+            found = self._find(sizes, outside)
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept[key] = found
+        return found
+
+    def _find(self, sizes: Mapping[str, int], outside: tuple[str, ...]) -> Route:
+        others = {name: _on_grid(dim, sizes[name]) for name, dim in self._others(sizes)}
+        needy = [dim for name, dim in self._bucketed.items() if sizes.get(name) not in dim.buckets]
+        routed_first = any(dim.outside[:1] == ("route",) for dim in needy)
+        ways = [self._on_static, self._on_dynamic]
+        for way in reversed(ways) if routed_first else ways:
+            taken = way(sizes)
+            if taken is not None:
+                variant, buckets = taken
+                wanted = self._completed(sizes, {**others, **buckets})
+                pads = wanted != sizes
+                cause: Cause = "padded" if pads else "routed" if needy else "exact"
+                return Route(variant, wanted, pads, "outside" if outside else cause)
+        raise AotcError(
+            "AOTC-S010",
+            "no loaded variant takes a call of these sizes",
+            where=", ".join(f"{name}={size}" for name, size in sizes.items()),
+            expected="; ".join(f"{name}: {dim.text()}" for name, dim in self._bucketed.items()),
+            found=f"loaded: {', '.join(self._names)}",
+        )
+
+    def _others(self, sizes: Mapping[str, int]) -> list[tuple[str, Dim]]:
+        dims = self._domain.dims.items()
+        return [(name, dim) for name, dim in dims if not dim.buckets and name in sizes]
+
+    def _on_static(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]] | None:
+        for at, buckets in self._static:
+            if all(self._fits(name, sizes.get(name), full) for name, full in buckets.items()):
+                return at, buckets
+        return None
+
+    def _fits(self, name: str, size: int | None, full: int) -> bool:
+        least = self._bucketed[name].pad_from
+        return size == full or (
+            size is not None and least is not None and max(least, 1) <= size <= full
+        )
+
+    def _on_dynamic(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]] | None:
+        if self._dynamic is None:
+            return None
+        wanted = {}
+        for name, dim in self._bucketed.items():
+            size = sizes.get(name)
+            if size is None:
+                continue
+            full = size if dim.allows(size) else dim.padded(size)
+            if full is None:
+                return None
+            wanted[name] = full
+        return self._dynamic, wanted
+
+    def _completed(self, sizes: Mapping[str, int], free: Mapping[str, int]) -> dict[str, int]:
+        wanted = {**sizes, **{name: size for name, size in free.items() if name in sizes}}
+        for relation in self._domain.relations:
+            if relation.dim in wanted and all(term in wanted for term in relation.terms):
+                wanted[relation.dim] = relation.value(wanted)
+        return wanted
+
+
+def _on_grid(dim: Dim, size: int) -> int:
+    return size if dim.allows(size) else dim.padded(size) or size

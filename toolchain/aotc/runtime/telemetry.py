@@ -5,53 +5,117 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 
 from aotc.contract.parsing import Json
 
 # Latencies kept: of the latest calls, so that percentiles speak of now.
 _WINDOW = 4096
+_SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
+
+
+class _Latencies:
+    """The latest latencies, and the first."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.seconds = 0.0
+        self.first: float | None = None
+        self._window = array("d")
+
+    def add(self, seconds: float) -> None:
+        if self.first is None:
+            self.first = seconds
+        if len(self._window) < _WINDOW:
+            self._window.append(seconds)
+        else:
+            self._window[self.calls % _WINDOW] = seconds
+        self.calls += 1
+        self.seconds += seconds
+
+    def to_dict(self) -> dict[str, Json]:
+        ordered = sorted(self._window)
+        return {name: percentile(ordered, share) for name, share in _SHARES if ordered}
+
+
+class _Variant:
+    """Counters of one variant."""
+
+    def __init__(self) -> None:
+        self.latencies = _Latencies()
+        self.causes: Counter[str] = Counter()
+        self.given = 0
+        self.added = 0
+
+    def to_dict(self) -> dict[str, Json]:
+        latencies = self.latencies.to_dict()
+        first = self.latencies.first
+        return {
+            "calls": self.latencies.calls,
+            "routes": dict(sorted(self.causes.items())),
+            **_padding(self.given, self.added),
+            "first_request_seconds": first,
+            "first_request_delta_seconds": None if first is None else first - latencies["p50"],
+            "seconds": self.latencies.seconds,
+            "latency_seconds": latencies,
+        }
 
 
 class Telemetry:
-    """Thread-safe counters."""
+    """Thread-safe counters of a model's calls, by variant, and of its refusals."""
 
-    def __init__(self) -> None:
+    def __init__(self, variants: Sequence[str] = ()) -> None:
+        """`variants` are the names of those that take calls."""
         self._lock = threading.Lock()
-        self._calls = 0
+        self._all = _Latencies()
+        self._variants = {name: _Variant() for name in variants}
         self._outside: Counter[str] = Counter()
         self._outside_calls = 0
         self._rejects: Counter[str] = Counter()
-        self._latencies = array("d")
-        self._first: float | None = None
+        self._guards: Counter[tuple[str, str]] = Counter()
 
-    def call(self, seconds: float, outside: tuple[str, ...] = ()) -> None:
-        """Count a call that answered, and the dims that were outside of the proven range."""
+    def call(
+        self,
+        seconds: float,
+        outside: tuple[str, ...] = (),
+        *,
+        variant: str = "",
+        cause: str = "exact",
+        given: int = 0,
+        added: int = 0,
+    ) -> None:
+        """Count a call that answered.
+
+        `outside` are dims that left the proven range; `cause` is why `variant` took the call;
+        `given` and `added` are elements of its inputs, without and by padding.
+        """
         with self._lock:
-            if self._first is None:
-                self._first = seconds
-            if len(self._latencies) < _WINDOW:
-                self._latencies.append(seconds)
-            else:
-                self._latencies[self._calls % _WINDOW] = seconds
-            self._calls += 1
+            self._all.add(seconds)
+            counted = self._variants.get(variant)
+            if counted is not None:
+                counted.latencies.add(seconds)
+                counted.causes[cause] += 1
+                counted.given += given
+                counted.added += added
             if outside:
                 self._outside_calls += 1
                 self._outside.update(outside)
 
-    def reject(self, code: str) -> None:
-        """Count a call that was refused or failed, by its reason code."""
+    def reject(self, code: str, where: str = "") -> None:
+        """Count a call that was refused or failed, by its reason code, and where."""
         with self._lock:
             self._rejects[code] += 1
+            self._guards[code, where] += 1
 
     @property
     def first_request_seconds(self) -> float | None:
         """Seconds of the first call that answered; None before it."""
-        return self._first
+        return self._all.first
 
     @property
     def calls(self) -> int:
         """Calls that answered."""
-        return self._calls
+        return self._all.calls
 
     def outside(self) -> dict[str, int]:
         """Calls by the dim that lay outside of the proven range."""
@@ -61,19 +125,37 @@ class Telemetry:
     def to_dict(self) -> dict[str, Json]:
         """All counters; latencies in seconds, over the latest calls."""
         with self._lock:
-            latencies = sorted(self._latencies)
+            routes: Counter[str] = Counter()
+            for each in self._variants.values():
+                routes.update(each.causes)
+            given = sum(each.given for each in self._variants.values())
+            added = sum(each.added for each in self._variants.values())
             return {
-                "calls": self._calls,
+                "schema": "aotc.telemetry/1",
+                "calls": self._all.calls,
                 "out_of_domain": self._outside_calls,
                 "out_of_domain_by_dim": dict(sorted(self._outside.items())),
                 "rejects": dict(sorted(self._rejects.items())),
-                "first_request_seconds": self._first,
-                "latency_seconds": {
-                    name: percentile(latencies, share)
-                    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
-                    if latencies
-                },
+                "guards": [
+                    {"code": code, "where": where, "calls": calls}
+                    for (code, where), calls in sorted(self._guards.items())
+                ],
+                "routes": dict(sorted(routes.items())),
+                **_padding(given, added),
+                "first_request_seconds": self._all.first,
+                "latency_seconds": self._all.to_dict(),
+                "variants": {name: each.to_dict() for name, each in self._variants.items()},
             }
+
+
+def _padding(given: int, added: int) -> dict[str, Json]:
+    """Elements of inputs as given and added, and the share of what was run that was added."""
+    run = given + added
+    return {
+        "elements_given": given,
+        "elements_added": added,
+        "padding_share": added / run if run else 0.0,
+    }
 
 
 def percentile(ordered: list[float], share: float) -> float:

@@ -1,0 +1,92 @@
+"""Record the shapes of production's requests, and nothing else of them, in a bounded file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from aotc.engine.values import Data
+
+# Lines wait in memory up to this many, or this long: a line a write would cost more than a call.
+_WAITING = 256
+_SECONDS = 2.0
+
+
+class ShapeRecorder:
+    """Appends one JSON object a request: the shape of each tensor input by name.
+
+    The file never grows beyond `limit` bytes: when it would, every second line is dropped, and
+    from then on only every second request is recorded, then every fourth, and so on; what the
+    file holds stays an even sample.  Values are never written.  Safe from many threads; a file has
+    one recorder.  `{pid}` in the path stands for the process id.
+    """
+
+    def __init__(self, path: str | Path, *, limit: int = 16 << 20) -> None:
+        self.path = Path(str(path).replace("{pid}", str(os.getpid())))
+        self.lost = 0
+        """Requests that could not be written."""
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._every = 1
+        self._seen = 0
+        self._lines: list[str] = []
+        self._flushed = time.monotonic()
+
+    def record(self, inputs: Mapping[str, Data]) -> None:
+        """Note the shapes of one request; raises nothing."""
+        with self._lock:
+            self._seen += 1
+            if self._seen % self._every:
+                return
+            shapes = {
+                str(name): list(shape)
+                for name, value in inputs.items()
+                if isinstance(shape := getattr(value, "shape", None), tuple)
+            }
+            self._lines.append(json.dumps(shapes, separators=(",", ":")) + "\n")
+            waited = time.monotonic() - self._flushed
+            if len(self._lines) >= _WAITING or waited > _SECONDS:
+                self._flush()
+
+    def close(self) -> None:
+        """Write what waits."""
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._flushed = time.monotonic()
+        lines, self._lines = self._lines, []
+        if not lines:
+            return
+        data = "".join(lines).encode()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            held = self.path.stat().st_size if self.path.exists() else 0
+            if held + len(data) > self._limit:
+                self._thin(data)
+            else:
+                with self.path.open("ab") as file:
+                    file.write(data)
+        except OSError:
+            # A request must not fail for want of a record.
+            self.lost += len(lines)
+
+    def _thin(self, data: bytes) -> None:
+        """Rewrite the file with every second line, until it and `data` fit with room to grow."""
+        held = self.path.read_bytes() if self.path.exists() else b""
+        lines = (held + data).splitlines(keepends=True)
+        while lines and sum(map(len, lines)) > self._limit // 2:
+            lines = lines[1::2]
+            self._every *= 2
+        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        try:
+            partial.write_bytes(b"".join(lines))
+            partial.replace(self.path)
+        finally:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)

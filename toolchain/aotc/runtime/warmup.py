@@ -1,0 +1,178 @@
+"""Open a variant, look where its nodes are, and run it once before the first call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aotc.contract.manifest import Fixture, Manifest, Variant
+from aotc.contract.profile import ParitySpec
+from aotc.contract.report import VariantLoad
+from aotc.contract.shapes import Domain
+from aotc.engine import placement, session, values
+from aotc.engine.padding import Padder
+from aotc.engine.parity import compare
+from aotc.errors import AotcError
+from aotc.runtime import arrays
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+
+def open_variant(
+    payload: Path, variant: Variant, *, threads: int | None = None
+) -> ort.InferenceSession:
+    """The session of one variant, its model and weights in the folder `payload`.
+
+    Raises AOTC-G014 where the manifest asks for session options that it may not have,
+    AOTC-R008 and AOTC-P004.
+    """
+    unknown = sorted(set(variant.session.config) - session.MANIFEST_KEYS)
+    if unknown:
+        raise AotcError(
+            "AOTC-G014",
+            "the manifest has session options that no artifact may have",
+            where=f"variant {variant.name}",
+            expected="known session config keys",
+            found=", ".join(unknown),
+        )
+    return session.create_session(
+        (payload / variant.model).read_bytes(),
+        variant.session,
+        providers=variant.providers,
+        weights_folder=payload / variant.weights if variant.weights else None,
+        threads=threads,
+        record_placement=True,
+    )
+
+
+def check_placement(opened: ort.InferenceSession, variant: Variant) -> None:
+    """Raise AOTC-P003 where an observed promise is not kept."""
+    if variant.placement.how != "observed":
+        return
+    lines = placement.differences(variant.placement, placement.observe(opened))
+    if lines:
+        raise AotcError(
+            "AOTC-P003",
+            f"{len(lines)} nodes are placed otherwise than promised",
+            where=f"variant {variant.name}",
+            expected="the placement observed at build",
+            found=placement.summary(lines),
+        )
+
+
+def warm(
+    opened: ort.InferenceSession, variant: Variant, manifest: Manifest, payload: Path
+) -> VariantLoad:
+    """Run the fixtures that the variant takes, padded where they have to be, and compare.
+
+    The dynamic variant runs all of them once; a static one the largest that fits.  Where none
+    fits, a fixture repeated to the variant's sizes is run, or zeros where there is no fixture,
+    and nothing is compared.  Raises AOTC-N003, AOTC-R005 and AOTC-G014.
+    """
+    padder = Padder(manifest.inputs, manifest.padding)
+    started = time.perf_counter()
+    first: float | None = None
+    accepted = 0
+    for fixture, wanted in taken(manifest, variant):
+        seconds = _accept(opened, payload, fixture, variant, wanted, padder)
+        first = seconds if first is None else first
+        accepted += 1
+    if not accepted:
+        run_started = time.perf_counter()
+        session.run(opened, _some_inputs(manifest, variant, payload))
+        first = time.perf_counter() - run_started
+    return VariantLoad(
+        name=variant.name,
+        session_seconds=0.0,
+        warmup_seconds=time.perf_counter() - started,
+        first_run_seconds=first,
+        warmed=True,
+        accepted=accepted,
+    )
+
+
+def taken(manifest: Manifest, variant: Variant) -> list[tuple[Fixture, Mapping[str, int]]]:
+    """The fixtures that warm a variant up, each with the sizes that it is padded to."""
+    domain = manifest.domain
+    routed = any(dim.buckets or dim.pad_from is not None for dim in domain.dims.values())
+    if not routed:
+        return [(fixture, fixture.sizes) for fixture in manifest.fixtures]
+    if not variant.buckets:
+        fitted = [(each, domain.fitted({}, each.sizes)) for each in manifest.fixtures]
+        return [(fixture, wanted) for fixture, wanted in fitted if wanted is not None]
+    ordered = sorted(manifest.fixtures, key=lambda each: -sum(each.sizes.values()))
+    for fixture in ordered:
+        wanted = _padded_to(domain, variant.buckets, fixture.sizes)
+        if wanted is not None:
+            return [(fixture, wanted)]
+    return []
+
+
+def _padded_to(
+    domain: Domain, buckets: Mapping[str, int], sizes: Mapping[str, int]
+) -> dict[str, int] | None:
+    """`sizes` with each bucketed dim at its bucket, though a smaller bucket would do."""
+    raised = dict(sizes)
+    for name, full in buckets.items():
+        size, least = sizes.get(name), domain.dims[name].pad_from
+        if size is None or size > full or (size < full and (least is None or size < least)):
+            return None
+        raised[name] = full
+    return domain.fitted(buckets, raised)
+
+
+def _accept(
+    opened: ort.InferenceSession,
+    payload: Path,
+    fixture: Fixture,
+    variant: Variant,
+    wanted: Mapping[str, int],
+    padder: Padder,
+) -> float:
+    """Run one fixture and compare it with its golden outputs: seconds of the run."""
+    inputs = arrays.read_fixture(payload, fixture)
+    if wanted != fixture.sizes:
+        inputs = padder.pad(inputs, fixture.sizes, wanted).inputs
+    names = [tensor.name for tensor in fixture.outputs]
+    started = time.perf_counter()
+    found = session.run(opened, inputs, names)
+    seconds = time.perf_counter() - started
+    if wanted != fixture.sizes:
+        found = padder.crop(names, found, fixture.sizes)
+    parity = variant.parity
+    tolerance = parity.tolerance or getattr(ParitySpec(), parity.arithmetic)
+    for tensor, actual in zip(fixture.outputs, found, strict=True):
+        golden = values.load(payload / tensor.path, refusal="AOTC-G014")
+        error = compare(golden, actual, tolerance, tensor.name)
+        if not error.passed:
+            raise AotcError(
+                "AOTC-N003",
+                f"output {tensor.name!r} is not the golden one: {error.reason}",
+                where=f"fixture {fixture.name}, variant {variant.name}",
+                expected=f"atol {tolerance.atol:g}, rtol {tolerance.rtol:g}",
+                found=f"max abs error {error.max_abs:.3g}",
+            )
+    return seconds
+
+
+def _some_inputs(manifest: Manifest, variant: Variant, payload: Path) -> dict[str, values.Data]:
+    """Inputs of the variant's sizes: a fixture's values repeated, or zeros."""
+    domain = variant.domain or manifest.domain
+    sizes = domain.corner("opt")
+    if manifest.fixtures:
+        given = arrays.read_fixture(payload, manifest.fixtures[0])
+        return arrays.resize(given, manifest.inputs, sizes)
+    made: dict[str, values.Data] = {}
+    for value in manifest.inputs:
+        shape = [d if isinstance(d, int) else sizes.get(d, 1) for d in value.shape or ()]
+        text = value.dtype == "string"
+        filled = (
+            np.full(shape, "", object) if text else np.zeros(shape, values.numpy_dtype(value.dtype))
+        )
+        made[value.name] = filled
+    return made
