@@ -256,9 +256,10 @@ def test_keys_are_never_overwritten(aotc: Command) -> None:
         (GOOD[None], "AOTC-R003", f"3: [1, 2, {FEATURES}]"),
         (GOOD[:, :3], "AOTC-R004", "3: [2, 3]"),
         (np.ones((9, FEATURES), np.float32), "AOTC-S010", "9"),
-        (np.ones((0, FEATURES), np.float32), "AOTC-S010", "0"),
+        (np.ones((0, FEATURES), np.float32), "AOTC-R010", "0"),
+        (np.asfortranarray(GOOD), "AOTC-R011", "strides of [4, 8] bytes"),
     ],
-    ids=["double", "integers", "vector", "cube", "narrow", "large", "empty"],
+    ids=["double", "integers", "vector", "cube", "narrow", "large", "empty", "columns"],
 )
 def test_an_input_that_does_not_fit(
     built: Command, given: np.ndarray, code: str, says: str

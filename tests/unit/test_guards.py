@@ -124,7 +124,7 @@ def test_a_size_outside_of_the_range_is_told_or_refused() -> None:
     assert lines == [
         "AOTC-S010 dim 'batch' is outside of the proven range [dim batch] (expected 1..8; found 9)",
         "AOTC-S010 dim 'seq' is outside of the proven range [dim seq]"
-        " (expected 2..64, multiples of 2; found 5)",
+        " (expected 2..64 in steps of 2; found 5)",
     ]
 
 

@@ -1,13 +1,22 @@
-"""Which variant is loaded, and why none is."""
+"""Which variants are loaded, why none is, and which of them takes a call."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from plain_manifest import manifest, variant
 
+from aotc.contract.manifest import Manifest, Variant
+from aotc.contract.padding import Padding
 from aotc.contract.report import Refusal, VariantVerdict
+from aotc.contract.shapes import Dim, Domain, Relation
 from aotc.errors import AotcError
-from aotc.runtime.routing import choose
+from aotc.runtime.routing import Router, choose
 
 RUNS = VariantVerdict(name="portable", runs=True)
 NATIVE = VariantVerdict(name="native", runs=True)
@@ -16,17 +25,21 @@ OTHER_ISA = VariantVerdict(
 )
 
 
+def names(variants: Sequence[Variant]) -> list[str]:
+    return [each.name for each in variants]
+
+
 def test_the_variant_for_this_isa_comes_first() -> None:
     made = manifest()
-    assert choose(made, (RUNS, NATIVE)).name == "native"
-    assert choose(made, (RUNS, OTHER_ISA)).name == "portable"
-    assert choose(made, (RUNS, NATIVE), "portable").name == "portable"
+    assert names(choose(made, (RUNS, NATIVE))) == ["native"]
+    assert names(choose(made, (RUNS, OTHER_ISA))) == ["portable"]
+    assert names(choose(made, (RUNS, NATIVE), "portable")) == ["portable"]
 
 
 def test_equals_keep_the_order_of_the_manifest() -> None:
     both = manifest(variants=(variant("b"), variant("a")))
     verdicts = [VariantVerdict(name=name, runs=True) for name in ("a", "b")]
-    assert choose(both, verdicts).name == "b"
+    assert names(choose(both, verdicts)) == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -61,3 +74,105 @@ def test_a_refusal_names_the_reasons(
     with pytest.raises(AotcError) as caught:
         choose(manifest(), verdicts, wanted)
     assert [error.line() for error in (caught.value, *caught.value.also)] == lines
+
+
+# -- buckets
+SEQ = Dim(
+    min=1, max=64, opt=16, buckets=(8, 16, 32), outside=("pad", "route"), pad_from=1,
+    origin="stated",
+)  # fmt: skip
+BATCH = Dim(min=1, max=4, opt=1, buckets=(1, 4), outside=("pad",), pad_from=1, origin="stated")
+
+
+def bucketed(domain: Domain, *, dynamic: bool) -> Manifest:
+    """A manifest with every combination of buckets of one of the profile's variants."""
+    dims = {name: dim.buckets for name, dim in domain.dims.items() if dim.buckets}
+    combinations = [
+        dict(zip(dims, sizes, strict=True)) for sizes in itertools.product(*dims.values())
+    ]
+    made = [
+        replace(variant(f"v{index}"), spec="v", buckets=buckets)
+        for index, buckets in enumerate([*([{}] if dynamic else []), *combinations])
+    ]
+    return replace(manifest(domain=domain, variants=tuple(made)), padding=Padding())
+
+
+def test_a_kind_is_loaded_with_all_its_buckets() -> None:
+    made = bucketed(Domain(dims={"seq": SEQ}), dynamic=True)
+    verdicts = [VariantVerdict(name=each.name, runs=True) for each in made.variants]
+    assert names(choose(made, verdicts)) == ["v0", "v1", "v2", "v3"]
+    assert names(choose(made, verdicts, "v")) == ["v0", "v1", "v2", "v3"]
+    assert names(choose(made, verdicts, ["v3", "v1"])) == ["v1", "v3"]
+    both = replace(made, variants=(*made.variants, variant("other")))
+    more = [*verdicts, VariantVerdict(name="other", runs=True)]
+    with pytest.raises(AotcError, match="AOTC-I027 the variants are not of one kind"):
+        choose(both, more, ["v1", "other"])
+
+
+@pytest.mark.parametrize(
+    ("seq", "buckets", "cause"),
+    [
+        (8, {"seq": 8}, "exact"),
+        (1, {"seq": 8}, "padded"),
+        (9, {"seq": 16}, "padded"),
+        (32, {"seq": 32}, "exact"),
+        (33, {}, "routed"),
+        (64, {}, "routed"),
+    ],
+)
+def test_the_smallest_that_fits_takes_a_call(
+    seq: int, buckets: Mapping[str, int], cause: str
+) -> None:
+    made = bucketed(Domain(dims={"seq": SEQ}), dynamic=True)
+    route = Router(made, made.variants).route({"seq": seq})
+    assert made.variants[route.variant].buckets == buckets
+    assert route.cause == cause
+    assert route.wanted == {"seq": buckets.get("seq", seq)}
+    assert route.pads == (cause == "padded")
+
+
+def test_what_a_dim_names_first_is_tried_first() -> None:
+    dim = replace(SEQ, outside=("route", "pad"))
+    made = bucketed(Domain(dims={"seq": dim}), dynamic=True)
+    router = Router(made, made.variants)
+    assert router.route({"seq": 5}).cause == "routed"
+    assert router.route({"seq": 8}).cause == "exact"
+    static = Router(made, made.variants[1:])
+    assert static.route({"seq": 5}).wanted == {"seq": 8}
+
+
+def test_a_bucket_that_is_not_loaded_is_passed_over() -> None:
+    made = bucketed(Domain(dims={"seq": SEQ}), dynamic=True)
+    router = Router(made, [made.variants[0], made.variants[3]])
+    assert router.route({"seq": 3}).wanted == {"seq": 32}
+    alone = Router(made, made.variants[1:2])
+    with pytest.raises(AotcError) as caught:
+        alone.route({"seq": 9})
+    assert caught.value.line() == (
+        "AOTC-S010 no loaded variant takes a call of these sizes [seq=9]"
+        " (expected seq: 8, 16, 32, and 1..64 (padded from 1); found loaded: v1)"
+    )
+
+
+def test_dims_that_follow_are_padded_along() -> None:
+    past = Dim(min=0, max=16, opt=4, origin="stated")
+    relation = Relation(dim="total", terms=("past", "seq"))
+    made = bucketed(Domain(dims={"seq": SEQ, "past": past}, relations=(relation,)), dynamic=False)
+    route = Router(made, made.variants).route({"seq": 5, "past": 3, "total": 8})
+    assert route.wanted == {"seq": 8, "past": 3, "total": 11}
+
+
+@given(st.integers(1, 4), st.integers(1, 32))
+def test_two_dims_against_every_variant(batch: int, seq: int) -> None:
+    made = bucketed(Domain(dims={"batch": BATCH, "seq": SEQ}), dynamic=False)
+    router = Router(made, made.variants)
+    fits = [
+        each.buckets["batch"] * each.buckets["seq"]
+        for each in made.variants
+        if each.buckets["batch"] >= batch and each.buckets["seq"] >= seq
+    ]
+    for _ in range(2):  # Found, then remembered.
+        route = router.route({"batch": batch, "seq": seq})
+        taken = made.variants[route.variant].buckets
+        assert route.wanted == taken
+        assert taken["batch"] * taken["seq"] == min(fits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,23 +13,48 @@ from aotc.runtime.telemetry import Telemetry, percentile
 
 
 def test_what_is_counted() -> None:
-    telemetry = Telemetry()
+    telemetry = Telemetry(["small", "large"])
     assert telemetry.first_request_seconds is None
     assert telemetry.to_dict()["latency_seconds"] == {}
-    telemetry.reject("AOTC-R004")
-    telemetry.call(0.5, ("seq",))
-    telemetry.call(0.1)
-    telemetry.call(0.2, ("batch", "seq"))
+    telemetry.reject("AOTC-R004", "dim seq")
+    telemetry.call(0.5, ("seq",), variant="small", cause="outside", given=10)
+    telemetry.call(0.1, variant="small", cause="padded", given=6, added=2)
+    telemetry.call(0.2, ("batch", "seq"), variant="large", cause="outside", given=30)
     telemetry.reject("AOTC-R001")
-    telemetry.reject("AOTC-R004")
-    assert telemetry.to_dict() == {
+    telemetry.reject("AOTC-R004", "dim batch")
+    found = telemetry.to_dict()
+    variants = found.pop("variants")
+    assert found == {
+        "schema": "aotc.telemetry/1",
         "calls": 3,
         "out_of_domain": 2,
         "out_of_domain_by_dim": {"batch": 1, "seq": 2},
         "rejects": {"AOTC-R001": 1, "AOTC-R004": 2},
+        "guards": [
+            {"code": "AOTC-R001", "where": "", "calls": 1},
+            {"code": "AOTC-R004", "where": "dim batch", "calls": 1},
+            {"code": "AOTC-R004", "where": "dim seq", "calls": 1},
+        ],
+        "routes": {"outside": 2, "padded": 1},
+        "elements_given": 46,
+        "elements_added": 2,
+        "padding_share": 2 / 48,
         "first_request_seconds": 0.5,
         "latency_seconds": {"p50": 0.2, "p90": 0.5, "p99": 0.5, "max": 0.5},
     }
+    assert variants["small"] == {
+        "calls": 2,
+        "routes": {"outside": 1, "padded": 1},
+        "elements_given": 16,
+        "elements_added": 2,
+        "padding_share": 2 / 18,
+        "first_request_seconds": 0.5,
+        "first_request_delta_seconds": 0.4,
+        "seconds": 0.6,
+        "latency_seconds": {"p50": 0.1, "p90": 0.5, "p99": 0.5, "max": 0.5},
+    }
+    assert variants["large"]["calls"] == 1
+    json.dumps(variants, allow_nan=False)
 
 
 def test_percentiles_speak_of_the_latest_calls() -> None:

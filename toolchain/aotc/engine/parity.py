@@ -197,7 +197,7 @@ def _gather(reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], scale
             sums.misplaced += int(np.count_nonzero(~both & ~same))
             wide, against = wide[both], against[both]
         if wide.size:
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 sums.error = max(sums.error, float(np.max(np.abs(against - wide))))
                 sums.reference = max(sums.reference, float(np.max(np.abs(wide))))
                 if scale != 1.0:

@@ -80,6 +80,7 @@ class Guard:
         arrays: dict[str, Data] = {}
         sizes: dict[str, int] = {}
         odd: list[str] = []
+        tight = True
         for plan in self._plans:
             value = inputs[plan.name]
             if not plan.tensor:
@@ -89,8 +90,7 @@ class Guard:
                 value = _array(plan, value)
             arrays[plan.name] = value
             shape = value.shape
-            if not value.flags.c_contiguous:
-                _refuse_strides(plan, shape)
+            tight = tight and value.flags.c_contiguous
             if plan.rank < 0:
                 # The build proves an input of unknown rank as a vector of `NAME.0` elements.
                 if len(shape) == 1:
@@ -128,6 +128,8 @@ class Guard:
                 )
         if 0 in sizes.values():
             self._refuse_empty(sizes)
+        if not tight:
+            self._refuse_strides(arrays)
         outside = (
             *odd,
             *(name for name, dim in self._dims if name in sizes and not dim.accepts(sizes[name])),
@@ -186,6 +188,17 @@ class Guard:
                     expected=dict(self._dims)[name].text() if name in dict(self._dims) else ">= 1",
                     found="0",
                 )
+
+    def _refuse_strides(self, arrays: Mapping[str, Any]) -> NoReturn:
+        plan = next(p for p in self._plans if p.tensor and not arrays[p.name].flags.c_contiguous)
+        array = arrays[plan.name]
+        raise AotcError(
+            "AOTC-R011",
+            f"input {plan.name!r} is not contiguous",
+            where=f"input {plan.name}",
+            expected="elements in C order, one after the other",
+            found=f"shape {_shape(array.shape)} with strides of {_shape(array.strides)} bytes",
+        )
 
     def _refuse_outside(self, outside: tuple[str, ...], sizes: Mapping[str, int]) -> NoReturn:
         dims = dict(self._dims)
@@ -282,16 +295,6 @@ def _refuse_type(plan: _Plan, found: str) -> NoReturn:
         where=f"input {plan.name}",
         expected=expected,
         found=found,
-    )
-
-
-def _refuse_strides(plan: _Plan, shape: tuple[int, ...]) -> NoReturn:
-    raise AotcError(
-        "AOTC-R011",
-        f"input {plan.name!r} is not contiguous",
-        where=f"input {plan.name}",
-        expected="elements in C order",
-        found=f"strides of another order, shape {_shape(shape)}",
     )
 
 
