@@ -154,3 +154,51 @@ class DoctorAnswer:
     healthy: bool
     checks: tuple[DoctorCheck, ...]
     host: Target
+
+
+@record
+class PlanRow:
+    """One way to serve the recorded requests."""
+
+    name: str
+    buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    variants: int
+    seconds: Annotated[float, "expected, of one request on average"]
+    ratio: Annotated[float, "to the least seconds of all plans"]
+    padding: Annotated[float, "elements added, for each element of the requests"]
+    chosen: bool = False
+
+
+@record
+class SizeCount:
+    """Requests of one size of one dim."""
+
+    size: int
+    requests: int
+
+
+@record
+class LearnAnswer:
+    """`aotc profile learn --json`: the plans compared, and the profile of the chosen one."""
+
+    schema: Literal["aotc.learn/1"] = "aotc.learn/1"
+    path: Annotated[str, "the traffic file"]
+    sha256: str
+    requests: int
+    dims: Annotated[tuple[str, ...], "that buckets were considered for"]
+    fixed: Annotated[Mapping[str, int], "dims that never vary"] = field(default_factory=dict)
+    follows: Annotated[Mapping[str, tuple[str, ...]], "dims that are sums of others"] = field(
+        default_factory=dict
+    )
+    ranges: Annotated[Mapping[str, tuple[int, int]], "dims that keep a range"] = field(
+        default_factory=dict
+    )
+    sizes: Annotated[Mapping[str, tuple[SizeCount, ...]], "distribution, by dim"]
+    plans: tuple[PlanRow, ...]
+    margin: Annotated[float, "plans closer than this are not told apart"]
+    noise: float
+    backend: str
+    coverage: Annotated[float, "share of requests that the profile accepts"]
+    padding: float
+    verdict: Annotated[str, "what was chosen and why, in words"]
+    profile: Profile

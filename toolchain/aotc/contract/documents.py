@@ -113,8 +113,8 @@ def strict_yaml(data: bytes) -> Json:
         raise ParseError([Problem("", f"{where}not YAML: {what}")]) from None
 
 
-def yaml_text(record: Any) -> str:
-    """A record as YAML that reads back as the same record; every default is written out."""
+def yaml_text(record: Any, *, full: bool = True) -> str:
+    """A record as YAML that reads back as the same record; with every default, if `full`."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -124,7 +124,7 @@ def yaml_text(record: Any) -> str:
     # Lists of plain values stay on one line each.
     return str(
         yaml.dump(
-            encode(record, full=True),
+            encode(record, full=full),
             Dumper=Dumper,
             sort_keys=False,
             default_flow_style=None,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from aotc.contract import answers, report
+from aotc.contract.costs import CostTable
 from aotc.contract.documents import data_folder
 from aotc.contract.manifest import Manifest
 from aotc.contract.parsing import Bounds, Json, Pattern, encode, hints_of
@@ -33,6 +34,8 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "manifest", Manifest),
     ("manifests", "build", report.BuildReport),
     ("manifests", "verify", report.VerifyReport),
+    ("manifests", "costs", CostTable),
+    ("manifests", "learn", answers.LearnAnswer),
     ("manifests", "load", report.LoadReport),
     ("manifests", "evidence", report.Evidence),
     ("manifests", "inspect", report.InspectReport),

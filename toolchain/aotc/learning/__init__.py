@@ -1,0 +1,1 @@
+"""Profiles learned from recorded shapes, on measured cost."""

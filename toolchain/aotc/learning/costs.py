@@ -1,0 +1,56 @@
+"""A cost table as arrays: exact at the sizes that were measured, linear between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aotc.contract.costs import CostTable
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+class Costs:
+    """Seconds by sizes of one or two dims."""
+
+    def __init__(self, table: CostTable) -> None:
+        self.table = table
+        self.dims = table.dims
+        self.axes = tuple(np.asarray(table.sizes[dim], float) for dim in table.dims)
+        shape = tuple(len(axis) for axis in self.axes)
+        self.static: Floats = np.asarray(table.static, float).reshape(shape)
+        self.dynamic: Floats | None = (
+            np.asarray(table.dynamic, float).reshape(shape) if table.dynamic else None
+        )
+
+    def at_dynamic(self, sizes: Mapping[str, int]) -> float:
+        """The dynamic graph's cost at `sizes`, linear (in two dims bilinear) between measured ones.
+
+        Below the smallest measured size the smallest counts, and above the largest the largest.
+        """
+        if self.dynamic is None:
+            raise ValueError("the table has no dynamic costs")
+        values = self.dynamic
+        for dim, axis in zip(self.dims, self.axes, strict=True):
+            values = _between(values, axis, float(sizes[dim]))
+        return float(values)
+
+    def places(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """For each dim the place of the smallest measured size that holds `sizes`."""
+        return tuple(
+            int(np.searchsorted(axis, sizes[dim]))
+            for dim, axis in zip(self.dims, self.axes, strict=True)
+        )
+
+
+def _between(values: Floats, axis: Floats, size: float) -> Floats:
+    """`values` with their first axis taken at `size`."""
+    size = min(max(size, axis[0]), axis[-1])
+    upper = int(np.searchsorted(axis, size))
+    if axis[upper] == size:
+        return np.asarray(values[upper])
+    share = (size - axis[upper - 1]) / (axis[upper] - axis[upper - 1])
+    return np.asarray(values[upper - 1] * (1 - share) + values[upper] * share)

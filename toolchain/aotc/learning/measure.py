@@ -1,0 +1,169 @@
+"""Measure what a model costs at each candidate size: dynamic, and with the size written in."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aotc.contract.costs import CostTable
+from aotc.contract.manifest import SessionSpec, Value
+from aotc.contract.parsing import Json, decode, encode
+from aotc.engine.fixtures import Hints, generate
+from aotc.engine.session import create_session, import_onnxruntime, run, session_options
+from aotc.engine.worker import Workers
+from aotc.stages.types import SourceModel
+
+if TYPE_CHECKING:
+    import onnx
+
+_CPU = ("CPUExecutionProvider",)
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 15
+_MODEL, _DATA = "model.onnx", "model.bin"
+
+
+def measure(
+    source: SourceModel,
+    dims: Sequence[str],
+    sizes: Mapping[str, Sequence[int]],
+    others: Mapping[str, int],
+    follows: Mapping[str, Sequence[str]],
+    *,
+    seconds: float,
+    threads: int | None,
+    seed: int,
+    workers: Workers,
+    work: Path,
+) -> CostTable:
+    """Costs of `source` on the CPU at every combination of `sizes` of `dims`.
+
+    `others` are the sizes of the other dims; `follows` names the terms of dims that are sums.
+    About `seconds` are spent on running, beside creating sessions.  Raises AOTC-S005 where a size
+    does not run, and what the sandbox raises.
+    """
+    result = workers.run(
+        "aotc.learning.measure:measure_job",
+        {
+            "graph": str(source.graph),
+            "weights": str(source.weights),
+            "inputs": [encode(value) for value in source.inputs],
+            "hints": source.hints,
+            "dims": list(dims),
+            "sizes": {dim: list(values) for dim, values in sizes.items()},
+            "others": dict(others),
+            "follows": {dim: list(terms) for dim, terms in follows.items()},
+            "seconds": seconds,
+            "threads": threads,
+            "seed": seed,
+        },
+        folder=work / "measure",
+        where=source.name,
+    ).value
+    return decode(CostTable, {**result, "source": source.capture.sha256})
+
+
+def measure_job(request: Json) -> Json:
+    """In the worker: optimize once, then time both graphs by turns at every combination."""
+    bench = _Bench(request)
+    dims: list[str] = request["dims"]
+    combinations = list(itertools.product(*(request["sizes"][dim] for dim in dims)))
+    order = list(range(len(combinations)))
+    # In a drawn order, so that a machine that slows down does not look like a cost that grows.
+    random.Random(request["seed"]).shuffle(order)  # noqa: S311
+    share = request["seconds"] / len(order)
+    found: dict[int, tuple[float, float, float]] = {}
+    for place in order:
+        found[place] = bench.time(dict(zip(dims, combinations[place], strict=True)), share)
+    rows = [found[place] for place in range(len(combinations))]
+    runtime = import_onnxruntime()
+    return {
+        "dims": dims,
+        "sizes": request["sizes"],
+        "static": [row[0] for row in rows],
+        "dynamic": [row[1] for row in rows],
+        "noise": min(1.0, statistics.median(row[2] for row in rows)),
+        "backend": f"onnxruntime {runtime.__version__}, CPUExecutionProvider",
+        "others": request["others"],
+    }
+
+
+class _Bench:
+    """The dynamic session, and a static one at a time."""
+
+    def __init__(self, request: Json) -> None:
+        import onnx
+
+        self._request = request
+        self._inputs = [decode(Value, item) for item in request["inputs"]]
+        self._hints: Hints = request["hints"]
+        _optimize(Path(request["graph"]), Path(request["weights"]))
+        self._model: onnx.ModelProto = onnx.load(_MODEL, load_external_data=False)
+        self._dynamic = self._open(self._model)
+
+    def _open(self, model: onnx.ModelProto) -> Any:
+        return create_session(
+            model.SerializeToString(),
+            SessionSpec(optimization="all"),
+            providers=_CPU,
+            weights_folder=Path(),
+            threads=self._request["threads"],
+            refusal="AOTC-S005",
+        )
+
+    def time(self, chosen: Mapping[str, int], seconds: float) -> tuple[float, float, float]:
+        """Medians of the static and the dynamic graph at `chosen`, and the spread as a share."""
+        import onnx
+
+        from aotc.passes.fix_dims import FixDims
+
+        sizes = {**self._request["others"], **chosen}
+        for dim, terms in self._request["follows"].items():
+            sizes[dim] = sum(sizes[term] for term in terms)
+        fixed = onnx.ModelProto()
+        fixed.CopyFrom(self._model)
+        FixDims(sizes=sizes).apply(fixed)
+        inputs = generate(self._inputs, sizes, self._hints, self._request["seed"])
+        names = [value.name for value in self._inputs]
+        given = {name: inputs[name] for name in names}
+        static = self._open(fixed)
+        sides: tuple[Callable[[], object], Callable[[], object]] = (
+            lambda: run(static, given, refusal="AOTC-S005"),
+            lambda: run(self._dynamic, given, refusal="AOTC-S005"),
+        )
+        for side in sides:
+            side()
+        samples: tuple[list[float], list[float]] = ([], [])
+        until = time.perf_counter() + seconds
+        for turn in range(_MOST_ROUNDS):
+            for index in (0, 1) if turn % 2 else (1, 0):
+                started = time.perf_counter()
+                sides[index]()
+                samples[index].append(time.perf_counter() - started)
+            if turn + 1 >= _LEAST_ROUNDS and time.perf_counter() > until:
+                break
+        medians = [statistics.median(each) for each in samples]
+        return medians[0], medians[1], max(_spread(each) for each in samples)
+
+
+def _spread(samples: Sequence[float]) -> float:
+    """Half the interquartile range by the root of the count, to the median: of a median's error."""
+    if len(samples) < 3:
+        return 0.0
+    low, middle, high = statistics.quantiles(samples, n=4)
+    return float((high - low) / 2 / middle / len(samples) ** 0.5)
+
+
+def _optimize(graph: Path, weights: Path) -> None:
+    """The dynamic graph as a portable variant has it: level EXTENDED, weights beside it."""
+    settings = {
+        "session.optimized_model_external_initializers_file_name": _DATA,
+        "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
+        "session.model_external_initializers_file_folder_path": str(weights),
+    }
+    options = session_options(SessionSpec(optimization="extended", config=settings))
+    options.optimized_model_filepath = _MODEL
+    import_onnxruntime().InferenceSession(str(graph), options, providers=list(_CPU))

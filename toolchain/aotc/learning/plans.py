@@ -1,0 +1,306 @@
+"""Ways to serve recorded requests, each with what it would cost."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from aotc.contract.parsing import Json
+from aotc.learning.buckets import best_buckets, best_grid
+from aotc.learning.candidates import powers_of_two
+from aotc.learning.costs import Costs
+
+_GRIDS = (8, 16, 32, 64, 128)
+# Below this, two plans are not told apart, however quiet the measurement was.
+LEAST_MARGIN = 0.02
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One way: seconds of one request on average, elements added for each one given.
+
+    `dims` are the fields of each dim in a profile.  `offered` plans may be chosen; the others are
+    there to compare.
+    """
+
+    name: str
+    variants: int
+    seconds: float
+    padding: float
+    dims: Mapping[str, Mapping[str, Json]]
+    offered: bool = True
+    buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+class Traffic:
+    """Requests by their sizes of the dims that are planned for."""
+
+    def __init__(self, counts: Mapping[Sizes, int], costs: Costs) -> None:
+        """`counts` has tuples in the order of the table's dims."""
+        self.costs = costs
+        self.dims = costs.dims
+        self.counts = dict(counts)
+        self.requests = sum(self.counts.values())
+        self.low = tuple(min(sizes[i] for sizes in counts) for i in range(len(self.dims)))
+        self.high = tuple(max(sizes[i] for sizes in counts) for i in range(len(self.dims)))
+        self.weight = np.zeros(costs.static.shape)
+        for sizes, count in self.counts.items():
+            self.weight[costs.places(self.named(sizes))] += count
+
+    def named(self, sizes: Sizes) -> dict[str, int]:
+        """Sizes by dim."""
+        return dict(zip(self.dims, sizes, strict=True))
+
+    def plan(
+        self,
+        name: str,
+        cost: Callable[[Sizes], tuple[float, Sizes]],
+        dims: Mapping[str, Mapping[str, Json]],
+        *,
+        variants: int,
+        offered: bool = True,
+        buckets: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> Plan:
+        """A plan in which `cost` gives a request's seconds, and the sizes that it is padded to."""
+        seconds, given, run = 0.0, 0, 0
+        for sizes, count in self.counts.items():
+            each, wanted = cost(sizes)
+            seconds += count * each
+            given += count * math.prod(sizes)
+            run += count * math.prod(wanted)
+        return Plan(
+            name=name,
+            variants=variants,
+            seconds=seconds / self.requests,
+            padding=(run - given) / max(given, 1),
+            dims=dims,
+            offered=offered,
+            buckets=buckets or {},
+        )
+
+    def range_of(self, index: int) -> dict[str, Json]:
+        """The recorded range of a dim, optimal where most requests are."""
+        totals: dict[int, int] = {}
+        for sizes, count in self.counts.items():
+            totals[sizes[index]] = totals.get(sizes[index], 0) + count
+        ordered = sorted(totals)
+        middle, seen = ordered[0], 0
+        for middle in ordered:
+            seen += totals[middle]
+            if 2 * seen >= self.requests:
+                break
+        return {"min": self.low[index], "opt": middle, "max": self.high[index]}
+
+
+def plans(traffic: Traffic, most: int) -> list[Plan]:
+    """Every plan of at most `most` variants: dynamic, padded to a multiple, and buckets."""
+    found = [*_dynamic(traffic), *_simple(traffic, most)]
+    if len(traffic.dims) == 1:
+        found += _learned(traffic, most)
+        if traffic.costs.dynamic is not None and most > 1:
+            found += [*_with_tail(traffic, most), *_popular(traffic, most)]
+    else:
+        for grid in best_grid(traffic.costs.static, traffic.weight, most):
+            chosen = (_sizes(traffic, 0, grid.rows), _sizes(traffic, 1, grid.columns))
+            found.append(_bucketed(traffic, "buckets", chosen))
+    return _distinct(found)
+
+
+def choose(found: Sequence[Plan], noise: float) -> tuple[Plan, float]:
+    """The plan of fewest variants within the margin of the best, and the margin.
+
+    The margin is the measurement's noise, and at least 2 %.
+    """
+    offered = [plan for plan in found if plan.offered]
+    margin = max(noise, LEAST_MARGIN)
+    least = min(plan.seconds for plan in offered)
+    close = [plan for plan in offered if plan.seconds <= least * (1 + margin)]
+    # Of equals the one that pads least: one dynamic variant comes before one bucket.
+    return min(close, key=lambda plan: (plan.variants, plan.padding, plan.seconds)), margin
+
+
+def _distinct(found: Sequence[Plan]) -> list[Plan]:
+    known: dict[str, Plan] = {}
+    for plan in found:
+        same = known.get(f"{plan.name} {plan.variants}")
+        if same is None or plan.seconds < same.seconds:
+            known[f"{plan.name} {plan.variants}"] = plan
+    return list(known.values())
+
+
+def _dynamic(traffic: Traffic) -> list[Plan]:
+    costs = traffic.costs
+    if costs.dynamic is None:
+        return []
+    ranges = {dim: traffic.range_of(index) for index, dim in enumerate(traffic.dims)}
+    found = [
+        traffic.plan(
+            "one dynamic variant",
+            lambda sizes: (costs.at_dynamic(traffic.named(sizes)), sizes),
+            ranges,
+            variants=1,
+        )
+    ]
+    last = len(traffic.dims) - 1
+    padded = []
+    for grid in _GRIDS:
+        if -(-traffic.high[last] // grid) * grid <= costs.axes[last][-1]:
+            padded.append(_to_multiple(traffic, last, grid, ranges))
+    if padded:
+        found.append(min(padded, key=lambda plan: plan.seconds))
+    return found
+
+
+def _to_multiple(
+    traffic: Traffic, index: int, grid: int, ranges: Mapping[str, Mapping[str, Json]]
+) -> Plan:
+    def cost(sizes: Sizes) -> tuple[float, Sizes]:
+        wanted = (*sizes[:index], -(-max(sizes[index], 1) // grid) * grid, *sizes[index + 1 :])
+        return traffic.costs.at_dynamic(traffic.named(wanted)), wanted
+
+    dim = traffic.dims[index]
+    high = -(-traffic.high[index] // grid) * grid
+    stated = {"min": traffic.low[index], "max": high, "multiple_of": grid, "outside": "pad"}
+    return traffic.plan(
+        f"dynamic, padded to multiples of {grid}", cost, {**ranges, dim: stated}, variants=1
+    )
+
+
+def _simple(traffic: Traffic, most: int) -> list[Plan]:
+    """Pad to the largest; powers of two, with as many variants."""
+    sides = range(len(traffic.dims))
+    largest = tuple((int(axis[-1]),) for axis in traffic.costs.axes)
+    found = [_bucketed(traffic, "pad to the largest", largest, offered=False)]
+    powers = []
+    for split in itertools.product(range(1, most + 1), repeat=len(traffic.dims)):
+        if math.prod(split) <= most:
+            chosen = tuple(
+                powers_of_two(max(traffic.low[i], 1), int(traffic.costs.axes[i][-1]))[-split[i] :]
+                for i in sides
+            )
+            if all(set(chosen[i]) <= set(traffic.costs.axes[i].astype(int)) for i in sides):
+                powers.append(_bucketed(traffic, "powers of two", chosen, offered=False))
+    if powers:
+        found.append(min(powers, key=lambda plan: plan.seconds))
+    return found
+
+
+def _learned(traffic: Traffic, most: int) -> list[Plan]:
+    return [
+        _bucketed(traffic, "buckets", (_sizes(traffic, 0, chosen.places),))
+        for chosen in best_buckets(traffic.costs.static, traffic.weight, most)
+    ]
+
+
+def _sizes(traffic: Traffic, index: int, places: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(traffic.costs.axes[index][place]) for place in places)
+
+
+def _bucketed(
+    traffic: Traffic, name: str, chosen: Sequence[tuple[int, ...]], *, offered: bool = True
+) -> Plan:
+    costs = traffic.costs
+
+    def cost(sizes: Sizes) -> tuple[float, Sizes]:
+        wanted = tuple(
+            next(bucket for bucket in buckets if bucket >= size)
+            for size, buckets in zip(sizes, chosen, strict=True)
+        )
+        return float(costs.static[costs.places(traffic.named(wanted))]), wanted
+
+    dims = {
+        dim: {"buckets": list(buckets), "min": max(traffic.low[index], 1), "outside": "pad"}
+        for index, (dim, buckets) in enumerate(zip(traffic.dims, chosen, strict=True))
+    }
+    return traffic.plan(
+        name,
+        cost,
+        dims,
+        variants=math.prod(len(buckets) for buckets in chosen),
+        offered=offered,
+        buckets=dict(zip(traffic.dims, chosen, strict=True)),
+    )
+
+
+def _with_tail(traffic: Traffic, most: int) -> list[Plan]:
+    """Buckets for the smaller sizes, and the dynamic variant for those above."""
+    costs, weight = traffic.costs, traffic.weight
+    found = []
+    for last in range(len(weight) - 1):
+        for chosen in best_buckets(costs.static[: last + 1], weight[: last + 1], most - 1):
+            found.append(_routed(traffic, _sizes(traffic, 0, chosen.places)))
+    best: dict[int, Plan] = {}
+    for plan in found:
+        known = best.get(plan.variants)
+        if known is None or plan.seconds < known.seconds:
+            best[plan.variants] = plan
+    return list(best.values())
+
+
+def _routed(traffic: Traffic, buckets: tuple[int, ...]) -> Plan:
+    costs = traffic.costs
+
+    def cost(sizes: Sizes) -> tuple[float, Sizes]:
+        (size,) = sizes
+        full = next((bucket for bucket in buckets if bucket >= size), None)
+        if full is None:
+            return costs.at_dynamic(traffic.named(sizes)), sizes
+        return float(costs.static[costs.places(traffic.named((full,)))]), (full,)
+
+    stated = {
+        "buckets": list(buckets),
+        "min": max(traffic.low[0], 1),
+        "max": max(traffic.high[0], buckets[-1]),
+        "outside": ["pad", "route"],
+    }
+    return traffic.plan(
+        "buckets, and a dynamic variant above",
+        cost,
+        {traffic.dims[0]: stated},
+        variants=len(buckets) + 1,
+        buckets={traffic.dims[0]: buckets},
+    )
+
+
+def _popular(traffic: Traffic, most: int) -> list[Plan]:
+    """Static variants for the sizes that gain most, and the dynamic one for all others."""
+    costs = traffic.costs
+    (axis,) = costs.axes
+    gains = []
+    for place, size in enumerate(axis.astype(int)):
+        count = traffic.counts.get((int(size),), 0)
+        gain = costs.at_dynamic(traffic.named((int(size),))) - float(costs.static[place])
+        if count and gain > 0:
+            gains.append((count * gain, int(size)))
+    found = []
+    ordered = [size for _, size in sorted(gains, reverse=True)]
+    for number in range(1, min(most - 1, len(ordered)) + 1):
+        chosen = tuple(sorted(ordered[:number]))
+
+        def cost(sizes: Sizes, chosen: tuple[int, ...] = chosen) -> tuple[float, Sizes]:
+            if sizes[0] in chosen:
+                return float(costs.static[costs.places(traffic.named(sizes))]), sizes
+            return costs.at_dynamic(traffic.named(sizes)), sizes
+
+        stated = {
+            "buckets": list(chosen),
+            "min": max(traffic.low[0], 1),
+            "max": traffic.high[0],
+            "outside": "route",
+        }
+        found.append(
+            traffic.plan(
+                "popular sizes, and a dynamic variant",
+                cost,
+                {traffic.dims[0]: stated},
+                variants=number + 1,
+                buckets={traffic.dims[0]: chosen},
+            )
+        )
+    return found
