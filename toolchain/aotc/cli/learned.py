@@ -1,0 +1,130 @@
+"""What `aotc profile learn` shows: the plans compared, and the traffic with the buckets on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import duration, facts, heading, section
+from aotc.contract.answers import LearnAnswer, PlanRow
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from aotc.contract.answers import SizeCount
+
+_ROWS = 24
+_BAR = 40
+_LISTED = 10
+
+
+def learn_view(answer: LearnAnswer) -> list[RenderableType]:
+    """The verdict, the comparison, the distribution of each dim, and the profile's dims."""
+    from rich.text import Text
+
+    from aotc.contract.documents import yaml_text
+    from aotc.contract.parsing import encode
+
+    chosen = next(plan for plan in answer.plans if plan.chosen)
+    parts = [
+        heading(answer.path, answer.verdict, "green"),
+        facts(
+            [
+                ("requests", f"{answer.requests}, {answer.coverage:.2%} accepted"),
+                ("planned for", ", ".join(answer.dims)),
+                ("never vary", _sizes(answer)),
+                ("follow", "; ".join(f"{k} = {' + '.join(v)}" for k, v in answer.follows.items())),
+                (
+                    "keep a range",
+                    ", ".join(f"{k} {low}..{high}" for k, (low, high) in answer.ranges.items()),
+                ),
+                ("padding", f"{answer.padding:.1%} of elements added"),
+                ("measured on", f"{answer.backend}; noise {answer.noise:.1%}"),
+            ]
+        ),
+        section(
+            "plan",
+            ("variants", "a request", "to the best", "padding", ""),
+            [_plan(plan) for plan in answer.plans],
+        ),
+    ]
+    for name, sizes in answer.sizes.items():
+        parts.append(_histogram(name, sizes, chosen))
+    fields = {name: encode(answer.profile.dims[name]) for name in answer.profile.dims}
+    parts.append(Text(yaml_text({"dims": fields}).rstrip()))
+    return parts
+
+
+def _sizes(answer: LearnAnswer) -> str:
+    return ", ".join(f"{name}={size}" for name, size in answer.fixed.items())
+
+
+def _plan(plan: PlanRow) -> tuple[str, ...]:
+    buckets = "; ".join(_listed(sizes) for sizes in plan.buckets.values())
+    return (
+        f"{plan.name} {buckets}".strip(),
+        str(plan.variants),
+        duration(plan.seconds),
+        f"{plan.ratio:.3f}",
+        f"{plan.padding:.1%}",
+        "chosen" if plan.chosen else "",
+    )
+
+
+def _listed(sizes: tuple[int, ...]) -> str:
+    text = ", ".join(str(size) for size in sizes[:_LISTED])
+    return f"{text}, ..." if len(sizes) > _LISTED else text
+
+
+def _histogram(name: str, sizes: tuple[SizeCount, ...], chosen: PlanRow) -> RenderableType:
+    """Requests by spans of sizes, with the chosen buckets where they lie."""
+    from rich.bar import Bar
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for index, column in enumerate((name, "requests", "", "buckets")):
+        table.add_column(column, justify="right" if index == 1 else "left", no_wrap=True)
+    buckets = chosen.buckets.get(name, ())
+    spans = _spans(min(each.size for each in sizes), max(sizes[-1].size, *buckets, 0))
+    held = [sum(each.requests for each in sizes if low <= each.size <= high) for low, high in spans]
+    for (low, high), requests in zip(spans, held, strict=True):
+        inside = [str(bucket) for bucket in buckets if low <= bucket <= high]
+        table.add_row(
+            Text(f"  {low}..{high}" if low < high else f"  {low}"),
+            Text(str(requests)),
+            Bar(max(held), 0, requests, width=_BAR),
+            Text(", ".join(inside), style="bold"),
+        )
+    return table
+
+
+def _spans(low: int, high: int) -> list[tuple[int, int]]:
+    """Spans of equal width, a power of two or ten sizes wide, of which there are not too many."""
+    for width in (
+        1,
+        2,
+        4,
+        5,
+        8,
+        10,
+        16,
+        20,
+        32,
+        50,
+        64,
+        100,
+        128,
+        256,
+        512,
+        1000,
+        1024,
+        10**4,
+        10**5,
+    ):
+        first = low // width
+        if (high // width) - first < _ROWS:
+            break
+    last = high // width
+    return [
+        (max(low, at * width), min(high, at * width + width - 1)) for at in range(first, last + 1)
+    ]

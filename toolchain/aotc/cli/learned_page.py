@@ -1,0 +1,63 @@
+"""The page that `aotc profile learn --html` writes: distribution, buckets and plans, to explore."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from aotc.contract.answers import LearnAnswer
+from aotc.errors import AotcError
+
+
+def learn_page(answer: LearnAnswer) -> str:
+    """One HTML page that needs nothing else; raises AOTC-I019 where plotly is not installed."""
+    try:
+        from plotly import graph_objects, subplots
+    except ImportError as error:
+        raise AotcError(
+            "AOTC-I019",
+            "plotly cannot be imported",
+            found=str(error),
+            mend="pip install 'aotc[html]'",
+        ) from None
+    chosen = next(plan for plan in answer.plans if plan.chosen)
+    titles = [f"requests by {name}" for name in answer.sizes] + ["expected cost of a request"]
+    figure: Any = subplots.make_subplots(rows=len(titles), cols=1, subplot_titles=titles)
+    for row, (name, sizes) in enumerate(answer.sizes.items(), 1):
+        figure.add_trace(
+            graph_objects.Bar(
+                x=[each.size for each in sizes], y=[each.requests for each in sizes], name=name
+            ),
+            row=row,
+            col=1,
+        )
+        for bucket in chosen.buckets.get(name, ()):
+            figure.add_vline(
+                x=bucket, line_dash="dash", annotation_text=str(bucket), row=row, col=1
+            )
+    labels = [
+        f"{plan.name}, {plan.variants}" + (" (chosen)" if plan.chosen else "")
+        for plan in answer.plans
+    ]
+    figure.add_trace(
+        graph_objects.Bar(
+            x=[plan.ratio for plan in answer.plans],
+            y=labels,
+            orientation="h",
+            name="to the best",
+            customdata=[
+                [plan.seconds * 1e3, plan.padding, str(dict(plan.buckets))] for plan in answer.plans
+            ],
+            hovertemplate="%{x:.3f} of the best, %{customdata[0]:.3f} ms, "
+            "padding %{customdata[1]:.1%}<br>%{customdata[2]}<extra></extra>",
+        ),
+        row=len(titles),
+        col=1,
+    )
+    figure.update_yaxes(autorange="reversed", row=len(titles), col=1)
+    figure.update_layout(
+        title=html.escape(f"{answer.path}: {answer.verdict}"),
+        showlegend=False,
+        height=360 * len(titles) + 18 * len(labels),
+    )
+    return str(figure.to_html(include_plotlyjs=True, full_html=True))
