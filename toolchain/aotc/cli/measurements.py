@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import count, duration, facts, findings_view, heading, section, short
-from aotc.contract.answers import BenchAnswer, DoctorAnswer, RunAnswer, RunOutput
+from aotc.contract.answers import BenchAnswer, CallRoute, DoctorAnswer, RunAnswer, RunOutput
 from aotc.contract.report import LoadReport
 
 if TYPE_CHECKING:
@@ -15,11 +15,21 @@ if TYPE_CHECKING:
 def run_view(answer: RunAnswer) -> list[RenderableType]:
     """Outputs of every run."""
     parts = [heading(answer.artifact, f"loaded, {answer.load.verdict}"), facts(_load(answer.load))]
+    parts += _variants(answer.load)
     for case in answer.runs:
         rows = [_output(each) for each in case.outputs]
-        title = f"{case.name} ({duration(case.seconds)})"
+        title = f"{case.name} ({duration(case.seconds)}{_route(case.route)})"
         parts.append(section(title, ("output", "least", "mean", "most", "file"), rows))
     return [*parts, *findings_view(answer.findings)]
+
+
+def _route(route: CallRoute | None) -> str:
+    if route is None:
+        return ""
+    sizes = ", ".join(
+        f"{name}={size}" for name, size in route.padded_to.items() if size != route.sizes.get(name)
+    )
+    return f", on {route.variant}" + (f", padded to {sizes}" if sizes else "")
 
 
 def _output(each: RunOutput) -> tuple[str, ...]:
@@ -47,6 +57,23 @@ def _load(report: LoadReport) -> list[tuple[str, str]]:
         ("session", duration(report.session_seconds)),
         ("warm-up", warmed),
     ]
+
+
+def _variants(report: LoadReport) -> list[RenderableType]:
+    """What each variant cost, where there are several."""
+    if len(report.variants) < 2:
+        return []
+    rows = [
+        (
+            each.name,
+            duration(each.session_seconds),
+            duration(each.warmup_seconds),
+            duration(each.first_run_seconds) if each.first_run_seconds is not None else "-",
+            f"{count(each.accepted, 'fixture')} matched" if each.accepted else "nothing compared",
+        )
+        for each in report.variants
+    ]
+    return [section("variants", ("session", "warm-up", "first run", ""), rows)]
 
 
 def bench_view(answer: BenchAnswer) -> list[RenderableType]:

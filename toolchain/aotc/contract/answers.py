@@ -35,10 +35,26 @@ class RunOutput:
 
 
 @record
+class CallRoute:
+    """Which variant takes a call, and why."""
+
+    variant: str
+    cause: Annotated[
+        Literal["exact", "padded", "routed", "outside"],
+        "outside: a dim left what was proven, and it runs all the same",
+    ]
+    sizes: Annotated[Mapping[str, int], "of the dims"] = field(default_factory=dict)
+    padded_to: Annotated[Mapping[str, int], "sizes that run; none: the call's own"] = field(
+        default_factory=dict
+    )
+
+
+@record
 class RunCase:
     """One run: of the given inputs, or of one fixture."""
 
     name: str
+    route: CallRoute | None = None
     outputs: tuple[RunOutput, ...]
     seconds: float
 

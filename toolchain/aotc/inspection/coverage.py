@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from aotc.contract.manifest import Manifest
+from aotc.contract.manifest import Manifest, Variant
 from aotc.contract.parsing import Json, ParseError, decode
 from aotc.contract.profile import Traffic
-from aotc.contract.report import DimCoverage, ShapeReport
-from aotc.contract.shapes import Dim
+from aotc.contract.report import DimCoverage, ShapeReport, TrafficCoverage
+from aotc.contract.shapes import Dim, Domain
+from aotc.contract.traffic import Recorded
+
+# Of the refused sizes, those met most are listed up to this many.
+_LISTED = 10
 
 
 def shape_report(manifest: Manifest) -> ShapeReport:
@@ -26,6 +32,88 @@ def shape_report(manifest: Manifest) -> ShapeReport:
             for name, dim in manifest.domain.dims.items()
         ),
         learned=_learned(manifest.profile),
+    )
+
+
+def traffic_coverage(manifest: Manifest, recorded: Recorded) -> TrafficCoverage:
+    """What the artifact does with each recorded request, by the rules that `load` routes by.
+
+    Requests are put to the buckets of the profile's first variant.
+    """
+    domain = manifest.domain
+    first = manifest.variants[0].spec or manifest.variants[0].name
+    variants = [each for each in manifest.variants if (each.spec or each.name) == first]
+    order = sorted(variants, key=lambda each: (not each.buckets, math.prod(each.buckets.values())))
+    compared = {tuple(sorted(sizes.items())) for each in variants for sizes in each.parity.shapes}
+    accepted, shares, seen = 0, Counter[str](), 0
+    taken, refused = Counter[str](), Counter[str]()
+    given = run = 0
+    for sizes, count in recorded.sizes():
+        whole = _completed(domain, sizes)
+        fit = _fit(domain, order, whole)
+        if fit is None:
+            refused[", ".join(f"{name}={size}" for name, size in sizes.items())] += count
+            continue
+        variant, wanted = fit
+        accepted += count
+        taken[variant.name] += count
+        own = _elements(manifest, whole)
+        given, run = given + own * count, run + _elements(manifest, wanted) * count
+        padded, routed = wanted != whole, len(variants) > 1 and not variant.buckets
+        shares["padded" if padded else "routed" if routed else "exact"] += count
+        seen += count if tuple(sorted(whole.items())) in compared else 0
+    total = recorded.requests
+    return TrafficCoverage(
+        path=recorded.path,
+        sha256=recorded.sha256,
+        requests=total,
+        accepted=accepted / total,
+        exact=shares["exact"] / total,
+        padded=shares["padded"] / total,
+        routed=shares["routed"] / total,
+        compared=seen / total,
+        padding=(run - given) / max(given, 1),
+        variants={each.name: taken[each.name] for each in variants},
+        refused=dict(refused.most_common(_LISTED)),
+    )
+
+
+def _completed(domain: Domain, sizes: Mapping[str, int]) -> dict[str, int]:
+    """`sizes` with what follows from them, and dims of one size where they are missing."""
+    whole = {name: dim.min for name, dim in domain.dims.items() if dim.min == dim.max}
+    whole |= sizes
+    for relation in domain.relations:
+        if relation.dim not in whole and all(term in whole for term in relation.terms):
+            whole[relation.dim] = relation.value(whole)
+    return whole
+
+
+def _fit(
+    domain: Domain, order: Sequence[Variant], sizes: Mapping[str, int]
+) -> tuple[Variant, dict[str, int]] | None:
+    needy = [dim for name, dim in domain.dims.items() if sizes.get(name) not in dim.buckets]
+    routed_first = any(dim.outside[:1] == ("route",) for dim in needy)
+    stated = {
+        name: size
+        for name, size in sizes.items()
+        if name in domain.dims and domain.dims[name].origin == "stated"
+    }
+    if not domain.accepts(stated):
+        return None
+    for variant in reversed(order) if routed_first else order:
+        wanted = domain.fitted(variant.buckets, sizes)
+        if wanted is not None:
+            return variant, wanted
+    # A probed dim beyond its range: counted at a call, and run all the same.
+    dynamic = next((each for each in order if not each.buckets), None)
+    return (dynamic, dict(sizes)) if dynamic is not None and domain.accepts(stated) else None
+
+
+def _elements(manifest: Manifest, sizes: Mapping[str, int]) -> int:
+    return sum(
+        math.prod(size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape)
+        for value in manifest.inputs
+        if value.shape is not None
     )
 
 

@@ -6,6 +6,7 @@ Of an artifact only aotc.json and the attestations are read, never models or wei
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,9 +20,11 @@ from aotc.contract.report import (
     InspectReport,
     OutputError,
     Refusal,
+    ShapeReport,
     VariantEvidence,
     VariantSummary,
 )
+from aotc.contract.traffic import read_traffic
 from aotc.contract.versions import (
     EVIDENCE_PREDICATE,
     KNOWN_FEATURES,
@@ -29,18 +32,20 @@ from aotc.contract.versions import (
     manifest_version,
 )
 from aotc.errors import AotcError
-from aotc.inspection.coverage import shape_report
+from aotc.inspection.coverage import shape_report, traffic_coverage
 from aotc.signing import attest, dsse, keys
 from aotc.verification.container import Container
 
 MANIFEST = "payload/aotc.json"
 
 
-def inspect(path: str | Path) -> InspectReport:
+def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectReport:
     """Read the artifact in a folder, or the ONNX model in a file.
 
-    Raises I001 where there is nothing; of an artifact G006, G008, G009, G010, G012 and G015
-    where aotc.json cannot be read, of a model what `inspection.evidence` raises.
+    `traffic` is a file of recorded shapes; what an artifact would do with them is told.
+    Raises I001 where there is nothing; S020 to S023 on the traffic; of an artifact G006, G008,
+    G009, G010, G012 and G015 where aotc.json cannot be read, of a model what
+    `inspection.evidence` raises.
     """
     place = Path(path)
     if place.is_file():
@@ -48,10 +53,12 @@ def inspect(path: str | Path) -> InspectReport:
 
         return inspect_model(place)
     with Container(place) as container:
-        return _inspect_artifact(place, container)
+        return _inspect_artifact(place, container, traffic)
 
 
-def _inspect_artifact(place: Path, container: Container) -> InspectReport:
+def _inspect_artifact(
+    place: Path, container: Container, traffic: str | Path | None
+) -> InspectReport:
     try:
         content = container.read(MANIFEST, MAX_JSON_BYTES)
     except AotcError as error:
@@ -88,7 +95,7 @@ def _inspect_artifact(place: Path, container: Container) -> InspectReport:
             payload_bytes=sum(sizes.values()) + len(content),
             files=len(manifest.files) + 1,
             fixtures=len(manifest.fixtures),
-            shapes=shape_report(manifest),
+            shapes=_shapes(manifest, traffic),
             built_at=evidence.built_at if evidence is not None else "",
         ),
         findings=(*manifest.findings, *_newer(manifest)),
@@ -121,6 +128,14 @@ def _manifest(content: bytes) -> Manifest:
         ]
         first.also = tuple(others)
         raise first from None
+
+
+def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:
+    report = shape_report(manifest)
+    if traffic is None:
+        return report
+    recorded = read_traffic(traffic, manifest.inputs)
+    return dataclasses.replace(report, traffic=traffic_coverage(manifest, recorded))
 
 
 def _newer(manifest: Manifest) -> tuple[Finding, ...]:

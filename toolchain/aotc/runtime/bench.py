@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ def bench(
     sizes: Mapping[str, int] | None = None,
     trust: str | Path | None = None,
     key: str | Path | None = None,
-    variant: str | None = None,
+    variant: str | Sequence[str] | None = None,
     threads: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> BenchAnswer:

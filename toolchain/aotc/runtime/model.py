@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from aotc.contract.answers import CallRoute
 from aotc.contract.manifest import Finding, Manifest, Value, Variant
 from aotc.contract.parsing import nearest
 from aotc.contract.report import LoadReport, VariantLoad
@@ -183,6 +184,20 @@ class ReadyModel:
             added=added,
         )
         return dict(zip(names, found, strict=True))
+
+    def route(self, inputs: Mapping[str, values.Data]) -> CallRoute:
+        """Which variant would take a call, and why; nothing runs and nothing is counted.
+
+        Raises AOTC-R001 to R004, R010, R011 and S010, as `run` does.
+        """
+        checked = self._guard.check(inputs)
+        found = self._router.route(checked.sizes, checked.outside)
+        return CallRoute(
+            variant=self.variants[found.variant].name,
+            cause=found.cause,
+            sizes=checked.sizes,
+            padded_to=dict(found.wanted) if found.pads else {},
+        )
 
     def _opened(self, index: int) -> ort.InferenceSession:
         opened = self._sessions

@@ -87,7 +87,11 @@ def add_trust(parser: Parser) -> None:
 
 def add_variant(parser: Parser) -> None:
     """Which variant to load."""
-    parser.add_argument("--variant", metavar="NAME", help="variant to load, not the preferred one")
+    parser.add_argument(
+        "--variant",
+        metavar="NAME[,NAME]",
+        help="variants to load: a kind with all its buckets, or some buckets",
+    )
 
 
 def add_json(parser: Parser) -> None:
@@ -95,6 +99,11 @@ def add_json(parser: Parser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON document, and nothing else"
     )
+
+
+def split_names(text: str | None) -> list[str] | None:
+    """Names that commas separate; None where there are none."""
+    return [name for name in text.split(",") if name] or None if text is not None else None
 
 
 def positive(text: str) -> int:

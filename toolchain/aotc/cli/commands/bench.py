@@ -13,6 +13,7 @@ from aotc.cli.commands.base import (
     add_variant,
     pairs,
     positive,
+    split_names,
 )
 from aotc.errors import EXIT_YES, AotcError
 
@@ -77,7 +78,7 @@ def bench(
             sizes=sizes,
             trust=trust,
             key=key,
-            variant=variant,
+            variant=split_names(variant),
             threads=threads,
             progress=progress,
         )

@@ -13,17 +13,23 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "path", metavar="ARTIFACT|MODEL", type=Path, help="a NAME.aotc folder, or a .onnx file"
     )
+    parser.add_argument(
+        "--traffic",
+        metavar="SHAPES",
+        type=Path,
+        help="recorded shapes (.jsonl or .csv): what the artifact would do with them",
+    )
     add_json(parser)
 
 
-def inspect(*, path: Path, json: bool) -> int:
+def inspect(*, path: Path, traffic: Path | None, json: bool) -> int:
     """Show what an artifact or a model says of itself, unverified.
 
     Signers are shown as claimed; 'aotc verify' checks them.
     """
     from aotc.inspection.summary import inspect as inspect_path
 
-    report = inspect_path(path)
+    report = inspect_path(path, traffic=traffic)
     if json:
         from aotc.cli.document import write_document
 

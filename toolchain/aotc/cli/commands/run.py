@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aotc.cli.commands.base import (
     Command,
@@ -12,9 +13,13 @@ from aotc.cli.commands.base import (
     add_json,
     add_trust,
     add_variant,
+    split_names,
 )
 from aotc.contract.answers import RunAnswer, RunCase
 from aotc.errors import EXIT_YES, AotcError
+
+if TYPE_CHECKING:
+    from aotc.runtime.telemetry import Telemetry
 
 
 def arguments(parser: Parser) -> None:
@@ -32,6 +37,15 @@ def arguments(parser: Parser) -> None:
         "--output-dir", metavar="DIR", type=Path, help="folder to write each output to"
     )
     add_variant(parser)
+    parser.add_argument(
+        "--record", metavar="FILE.jsonl", type=Path, help="file to append the shapes of inputs to"
+    )
+    parser.add_argument(
+        "--metrics",
+        metavar="FILE",
+        type=Path,
+        help="write the counters: .json, or .prom for Prometheus' text form",
+    )
     add_trust(parser)
     add_json(parser)
 
@@ -42,6 +56,8 @@ def run(
     inputs: list[str],
     output_dir: Path | None,
     variant: str | None,
+    record: Path | None,
+    metrics: Path | None,
     trust: Path | None,
     key: Path | None,
     json: bool,
@@ -57,7 +73,14 @@ def run(
         from aotc.runtime import arrays
         from aotc.runtime.bench import payload_of
         from aotc.runtime.model import load
-    with load(artifact, trust=trust, key=key, variant=variant) as model:
+    if metrics is not None and metrics.suffix not in (".json", ".prom"):
+        raise AotcError(
+            "AOTC-I027",
+            "--metrics takes a .json or a .prom file",
+            where="--metrics",
+            found=str(metrics),
+        )
+    with load(artifact, trust=trust, key=key, variant=split_names(variant), record=record) as model:
         if inputs:
             cases = {"inputs": arrays.read_inputs(inputs, model.inputs)}
         else:
@@ -84,13 +107,16 @@ def run(
                 arrays.describe_output(each, value, written.get(each))
                 for each, value in found.items()
             )
-            runs.append(RunCase(name=name, outputs=outputs, seconds=seconds))
+            route = model.route(given)
+            runs.append(RunCase(name=name, route=route, outputs=outputs, seconds=seconds))
         answer = RunAnswer(
             artifact=str(artifact),
             load=model.report,
             runs=tuple(runs),
             findings=model.findings(),
         )
+        if metrics is not None:
+            _write_metrics(metrics, model.manifest.name, model.telemetry)
     if json:
         from aotc.cli.document import write_document
 
@@ -101,6 +127,19 @@ def run(
 
         show(run_view(answer))
     return EXIT_YES
+
+
+def _write_metrics(path: Path, name: str, telemetry: Telemetry) -> None:
+    from aotc.cli.written import write_text
+
+    if path.suffix == ".prom":
+        from aotc.runtime.metrics import prometheus_text
+
+        write_text(path, prometheus_text({name: telemetry}))
+    else:
+        from json import dumps
+
+        write_text(path, dumps(telemetry.to_dict(), indent=2) + "\n")
 
 
 command = Command(run, arguments)
