@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
@@ -13,16 +14,20 @@ Seconds = Annotated[float, Bounds(0, 1e6)]
 
 @record
 class CostTable:
-    """Seconds of one run at every combination of `sizes`, row-major in the order of `dims`.
+    """Seconds of one run at every combination of sizes, row-major in the order of `dims`.
 
-    `static` are runs of a graph with these sizes written in, `dynamic` runs of the graph that takes
-    all sizes; empty where a backend has none.
+    `static` are runs of graphs with the combinations of `sizes` written in.  `dynamic` are runs of
+    the graph that takes all sizes, at those of `dynamic_sizes`, which may lie between: a backend
+    that is fast at multiples of 16 is seen to be slow elsewhere.  Empty where there is none.
     """
 
     schema: Literal["aotc.costs/1"] = "aotc.costs/1"
     dims: Annotated[tuple[str, ...], Bounds(1, 2)]
     sizes: Annotated[Mapping[str, tuple[Annotated[int, Bounds(0)], ...]], "measured, rising"]
     static: tuple[Seconds, ...]
+    dynamic_sizes: Annotated[
+        Mapping[str, tuple[Annotated[int, Bounds(0)], ...]], "measured, rising; none: as `sizes`"
+    ] = field(default_factory=dict)
     dynamic: tuple[Seconds, ...] = ()
     noise: Annotated[float, Bounds(0, 1), "by how much a median may be off, as a share"] = 0.0
     backend: Annotated[str, "what ran, with versions"] = ""
@@ -31,19 +36,29 @@ class CostTable:
 
     def problems(self) -> list[Problem]:
         """What the types cannot say."""
-        found = []
-        combinations = 1
-        for dim in self.dims:
-            sizes = self.sizes.get(dim, ())
-            combinations *= len(sizes)
-            if not sizes or list(sizes) != sorted(set(sizes)):
-                found.append(Problem(f"sizes.{dim}", "are missing, or not rising"))
-        if set(self.sizes) != set(self.dims):
-            found.append(Problem("sizes", "are not of the dims"))
-        if not found and len(self.static) != combinations:
-            text = f"{len(self.static)} figures for {combinations} combinations"
-            found.append(Problem("static", text))
-        if not found and self.dynamic and len(self.dynamic) != combinations:
-            text = f"{len(self.dynamic)} figures for {combinations} combinations"
-            found.append(Problem("dynamic", text))
+        found = self._of("sizes", self.sizes, "static", self.static)
+        if self.dynamic:
+            found += self._of("dynamic_sizes", self.at_dynamic(), "dynamic", self.dynamic)
         return found
+
+    def at_dynamic(self) -> Mapping[str, tuple[int, ...]]:
+        """The sizes at which `dynamic` was measured."""
+        return self.dynamic_sizes or self.sizes
+
+    def _of(
+        self,
+        field_name: str,
+        sizes: Mapping[str, tuple[int, ...]],
+        figures_name: str,
+        figures: tuple[float, ...],
+    ) -> list[Problem]:
+        if set(sizes) != set(self.dims):
+            return [Problem(field_name, "are not of the dims")]
+        for dim, listed in sizes.items():
+            if not listed or list(listed) != sorted(set(listed)):
+                return [Problem(f"{field_name}.{dim}", "are missing, or not rising")]
+        combinations = math.prod(len(listed) for listed in sizes.values())
+        if len(figures) != combinations:
+            text = f"{len(figures)} figures for {combinations} combinations"
+            return [Problem(figures_name, text)]
+        return []

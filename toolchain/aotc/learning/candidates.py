@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 
 # So many sizes of one dim, or of each of two, are measured at most, beside powers of two.
 ONE_DIM = 32
@@ -38,3 +39,13 @@ def powers_of_two(smallest: int, largest: int) -> tuple[int, ...]:
             powers.append(power)
         power *= 2
     return (*powers, largest)
+
+
+def between(counts: Mapping[int, int], chosen: Sequence[int]) -> tuple[int, ...]:
+    """Of the recorded sizes between two neighbours of `chosen`, the one of most requests each."""
+    found = []
+    for low, high in itertools.pairwise(chosen):
+        inside = {size: count for size, count in counts.items() if low < size < high}
+        if inside:
+            found.append(max(inside, key=lambda size: (inside[size], size)))
+    return tuple(found)

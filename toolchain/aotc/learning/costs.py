@@ -22,9 +22,12 @@ class Costs:
         self.axes = tuple(np.asarray(table.sizes[dim], float) for dim in table.dims)
         shape = tuple(len(axis) for axis in self.axes)
         self.static: Floats = np.asarray(table.static, float).reshape(shape)
-        self.dynamic: Floats | None = (
-            np.asarray(table.dynamic, float).reshape(shape) if table.dynamic else None
-        )
+        at = table.at_dynamic()
+        self.dynamic_axes = tuple(np.asarray(at[dim], float) for dim in table.dims)
+        self.dynamic: Floats | None = None
+        if table.dynamic:
+            shape = tuple(len(axis) for axis in self.dynamic_axes)
+            self.dynamic = np.asarray(table.dynamic, float).reshape(shape)
 
     def at_dynamic(self, sizes: Mapping[str, int]) -> float:
         """The dynamic graph's cost at `sizes`, linear (in two dims bilinear) between measured ones.
@@ -34,7 +37,7 @@ class Costs:
         if self.dynamic is None:
             raise ValueError("the table has no dynamic costs")
         values = self.dynamic
-        for dim, axis in zip(self.dims, self.axes, strict=True):
+        for dim, axis in zip(self.dims, self.dynamic_axes, strict=True):
             values = _between(values, axis, float(sizes[dim]))
         return float(values)
 

@@ -19,7 +19,7 @@ from aotc.contract.shapes import DimRange
 from aotc.contract.traffic import Recorded, read_traffic
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
-from aotc.learning.candidates import ONE_DIM, TWO_DIMS, candidates
+from aotc.learning.candidates import ONE_DIM, TWO_DIMS, between, candidates
 from aotc.learning.costs import Costs
 from aotc.learning.measure import measure
 from aotc.learning.plans import Plan, Traffic, choose, plans
@@ -165,6 +165,11 @@ def _measured(
     chosen = {}
     for index, name in enumerate(known.planned):
         chosen[name] = candidates((sizes[index] for sizes in known.counts()), most)
+    inner = {}
+    if len(known.planned) == 1:
+        (name,) = known.planned
+        requests = {sizes[0]: count for sizes, count in known.counts().items()}
+        inner[name] = between(requests, chosen[name])
     others = {
         name: 1 for value in source.inputs for name in value.shape or () if isinstance(name, str)
     }
@@ -176,6 +181,7 @@ def _measured(
         source,
         known.planned,
         chosen,
+        inner,
         others,
         known.follows,
         seconds=seconds,

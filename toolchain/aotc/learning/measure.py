@@ -6,7 +6,7 @@ import itertools
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ def measure(
     source: SourceModel,
     dims: Sequence[str],
     sizes: Mapping[str, Sequence[int]],
+    between: Mapping[str, Sequence[int]],
     others: Mapping[str, int],
     follows: Mapping[str, Sequence[str]],
     *,
@@ -41,6 +42,7 @@ def measure(
 ) -> CostTable:
     """Costs of `source` on the CPU at every combination of `sizes` of `dims`.
 
+    The dynamic graph is also measured at the sizes `between`, of one dim.
     `others` are the sizes of the other dims; `follows` names the terms of dims that are sums.
     About `seconds` are spent on running, beside creating sessions.  Raises AOTC-S005 where a size
     does not run, and what the sandbox raises.
@@ -54,6 +56,7 @@ def measure(
             "hints": source.hints,
             "dims": list(dims),
             "sizes": {dim: list(values) for dim, values in sizes.items()},
+            "between": {dim: list(values) for dim, values in between.items()},
             "others": dict(others),
             "follows": {dim: list(terms) for dim, terms in follows.items()},
             "seconds": seconds,
@@ -71,21 +74,29 @@ def measure_job(request: Json) -> Json:
     bench = _Bench(request)
     dims: list[str] = request["dims"]
     combinations = list(itertools.product(*(request["sizes"][dim] for dim in dims)))
-    order = list(range(len(combinations)))
+    extra = [(size,) for dim in dims for size in request["between"].get(dim, ())]
+    order = [*combinations, *extra]
     # In a drawn order, so that a machine that slows down does not look like a cost that grows.
     random.Random(request["seed"]).shuffle(order)  # noqa: S311
     share = request["seconds"] / len(order)
-    found: dict[int, tuple[float, float, float]] = {}
-    for place in order:
-        found[place] = bench.time(dict(zip(dims, combinations[place], strict=True)), share)
-    rows = [found[place] for place in range(len(combinations))]
+    static: dict[tuple[int, ...], float] = {}
+    dynamic: dict[tuple[int, ...], float] = {}
+    spreads: list[float] = []
+    for sizes in order:
+        wanted = sizes in combinations
+        medians, spread = bench.time(dict(zip(dims, sizes, strict=True)), share, static=wanted)
+        dynamic[sizes], spreads = medians[0], [*spreads, spread]
+        if wanted:
+            static[sizes] = medians[1]
     runtime = import_onnxruntime()
+    at = {dim: sorted({*request["sizes"][dim], *request["between"].get(dim, ())}) for dim in dims}
     return {
         "dims": dims,
         "sizes": request["sizes"],
-        "static": [row[0] for row in rows],
-        "dynamic": [row[1] for row in rows],
-        "noise": min(1.0, statistics.median(row[2] for row in rows)),
+        "static": [static[sizes] for sizes in combinations],
+        "dynamic_sizes": at,
+        "dynamic": [dynamic[sizes] for sizes in itertools.product(*at.values())],
+        "noise": min(1.0, statistics.median(spreads)),
         "backend": f"onnxruntime {runtime.__version__}, CPUExecutionProvider",
         "others": request["others"],
     }
@@ -114,39 +125,38 @@ class _Bench:
             refusal="AOTC-S005",
         )
 
-    def time(self, chosen: Mapping[str, int], seconds: float) -> tuple[float, float, float]:
-        """Medians of the static and the dynamic graph at `chosen`, and the spread as a share."""
+    def time(
+        self, chosen: Mapping[str, int], seconds: float, *, static: bool
+    ) -> tuple[list[float], float]:
+        """Medians of the dynamic and, if `static`, the static graph, and the spread as a share."""
+        sizes = {**self._request["others"], **chosen}
+        for dim, terms in self._request["follows"].items():
+            sizes[dim] = sum(sizes[term] for term in terms)
+        given = generate(self._inputs, sizes, self._hints, self._request["seed"])
+        sessions = [self._dynamic, *([self._static(sizes)] if static else [])]
+        for session in sessions:
+            run(session, given, refusal="AOTC-S005")
+        samples: list[list[float]] = [[] for _ in sessions]
+        until = time.perf_counter() + seconds
+        for turn in range(_MOST_ROUNDS):
+            order = list(enumerate(sessions))
+            for index, session in order if turn % 2 else reversed(order):
+                started = time.perf_counter()
+                run(session, given, refusal="AOTC-S005")
+                samples[index].append(time.perf_counter() - started)
+            if turn + 1 >= _LEAST_ROUNDS and time.perf_counter() > until:
+                break
+        return [statistics.median(each) for each in samples], max(map(_spread, samples))
+
+    def _static(self, sizes: Mapping[str, int]) -> Any:
         import onnx
 
         from aotc.passes.fix_dims import FixDims
 
-        sizes = {**self._request["others"], **chosen}
-        for dim, terms in self._request["follows"].items():
-            sizes[dim] = sum(sizes[term] for term in terms)
         fixed = onnx.ModelProto()
         fixed.CopyFrom(self._model)
         FixDims(sizes=sizes).apply(fixed)
-        inputs = generate(self._inputs, sizes, self._hints, self._request["seed"])
-        names = [value.name for value in self._inputs]
-        given = {name: inputs[name] for name in names}
-        static = self._open(fixed)
-        sides: tuple[Callable[[], object], Callable[[], object]] = (
-            lambda: run(static, given, refusal="AOTC-S005"),
-            lambda: run(self._dynamic, given, refusal="AOTC-S005"),
-        )
-        for side in sides:
-            side()
-        samples: tuple[list[float], list[float]] = ([], [])
-        until = time.perf_counter() + seconds
-        for turn in range(_MOST_ROUNDS):
-            for index in (0, 1) if turn % 2 else (1, 0):
-                started = time.perf_counter()
-                sides[index]()
-                samples[index].append(time.perf_counter() - started)
-            if turn + 1 >= _LEAST_ROUNDS and time.perf_counter() > until:
-                break
-        medians = [statistics.median(each) for each in samples]
-        return medians[0], medians[1], max(_spread(each) for each in samples)
+        return self._open(fixed)
 
 
 def _spread(samples: Sequence[float]) -> float:
