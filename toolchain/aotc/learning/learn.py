@@ -213,6 +213,9 @@ def _read_costs(path: Path, known: _Dims, source: SourceModel | None) -> CostTab
             where=str(path),
             expected=", ".join(known.planned),
             found=", ".join(table.dims),
+            mend="Give --model too, so that recorded shapes get the model's names of dims."
+            if source is None
+            else "",
         )
     if source is not None and table.source and table.source != source.capture.sha256:
         raise AotcError(
