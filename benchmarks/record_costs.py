@@ -1,17 +1,19 @@
 """Record what a compiling backend costs at each length, for the learner: OpenVINO on BERT-base.
 
 `python -m benchmarks.record_costs MODEL COSTS.json` where onnxruntime-ep-openvino is installed.
-Every length is compiled with its sizes written in, and the dynamic graph runs at it by turns.
+Every length is compiled with its sizes written in.  By turns with it the dynamic graph runs, at
+another length each time: what OpenVINO keeps of a shape does not help the next, as in production.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,14 @@ import onnxruntime as ort
 from aotc.contract.costs import CostTable
 from aotc.contract.parsing import encode
 from aotc.engine.file_digest import file_sha256
+from aotc.learning.measure import spread
 from aotc.passes.fix_dims import FixDims
 
 PROVIDER = "OpenVINOExecutionProvider"
 SIZES = tuple(sorted({1, 2, 4, 8, *range(16, 513, 16)}))
 # Between them the dynamic graph alone is measured.
 DYNAMIC_SIZES = tuple(sorted({*SIZES, 3, 6, 12, *range(19, 512, 16), *range(28, 512, 16)}))
-ROUNDS, LEAST_SECONDS = 7, 0.25
+ROUNDS = 8
 SEED = 20261121
 
 
@@ -44,20 +47,33 @@ def main() -> None:
     ort.register_execution_provider_library(PROVIDER, plugin.get_library_path())
     model = onnx.load(arguments.model)
     dynamic = _open(model, {"batch": 1})
-    rows: dict[int, tuple[list[float], float]] = {}
-    order = list(DYNAMIC_SIZES)
-    random.Random(SEED).shuffle(order)
-    for size in order:
-        static = [_open(model, {"batch": 1, "sequence": size})] if size in SIZES else []
-        rows[size] = _measure([dynamic, *static], size)
-        print(size, *(f"{1e3 * figure:.2f}" for figure in rows[size][0]), flush=True)
+    drawn = random.Random(SEED)
+    turns = itertools.chain.from_iterable(
+        drawn.sample(DYNAMIC_SIZES, len(DYNAMIC_SIZES)) for _ in iter(int, 1)
+    )
+    moving: dict[int, list[float]] = {size: [] for size in DYNAMIC_SIZES}
+    fixed: dict[int, list[float]] = {}
+    for size in drawn.sample(SIZES, len(SIZES)):
+        session = _open(model, {"batch": 1, "sequence": size})
+        fixed[size] = []
+        for _ in range(ROUNDS):
+            fixed[size].append(_seconds(session, size))
+            # Lengths change from call to call, as in production.
+            other = next(turns)
+            moving[other].append(_seconds(dynamic, other))
+    while min(map(len, moving.values())) < ROUNDS:
+        other = next(turns)
+        moving[other].append(_seconds(dynamic, other))
+    # The first run at a length warms up.
+    kept = {size: each[1:] for size, each in fixed.items()}
+    moved = {size: each[1:] for size, each in moving.items()}
     table = CostTable(
         dims=("sequence",),
         sizes={"sequence": SIZES},
-        static=tuple(rows[size][0][1] for size in SIZES),
+        static=tuple(statistics.median(kept[size]) for size in SIZES),
         dynamic_sizes={"sequence": DYNAMIC_SIZES},
-        dynamic=tuple(rows[size][0][0] for size in DYNAMIC_SIZES),
-        noise=statistics.median(row[1] for row in rows.values()),
+        dynamic=tuple(statistics.median(moved[size]) for size in DYNAMIC_SIZES),
+        noise=statistics.median(spread(each) for each in (*kept.values(), *moved.values())),
         backend=f"onnxruntime {ort.__version__}, {PROVIDER} "
         f"{version('onnxruntime-ep-openvino')} in its default precision, 2 cores of {_cpu()}",
         source=file_sha256(arguments.model),
@@ -77,27 +93,14 @@ def _open(model: onnx.ModelProto, sizes: Mapping[str, int]) -> ort.InferenceSess
     return ort.InferenceSession(fixed.SerializeToString(), options, enable_fallback=0)
 
 
-def _measure(sessions: Sequence[ort.InferenceSession], size: int) -> tuple[list[float], float]:
-    """The median of each, and by how much one may be off, as a share."""
+def _seconds(session: ort.InferenceSession, size: int) -> float:
     given: dict[str, Any] = {
         value.name: np.ones((1, size), np.int64) * (value.name != "token_type_ids")
-        for value in sessions[0].get_inputs()
+        for value in session.get_inputs()
     }
-    # OpenVINO compiles a dynamic graph anew for a length that it has not seen.
-    for session in (*sessions, *sessions):
-        session.run(None, given)
-    samples: list[list[float]] = [[] for _ in sessions]
-    until = time.perf_counter() + LEAST_SECONDS
-    while len(samples[0]) < ROUNDS or time.perf_counter() < until:
-        for index, session in enumerate(sessions):
-            started = time.perf_counter()
-            session.run(None, given)
-            samples[index].append(time.perf_counter() - started)
-    spreads = []
-    for each in samples:
-        low, middle, high = statistics.quantiles(each, n=4)
-        spreads.append((high - low) / 2 / middle / len(each) ** 0.5)
-    return [statistics.median(each) for each in samples], max(spreads)
+    started = time.perf_counter()
+    session.run(None, given)
+    return time.perf_counter() - started
 
 
 def _cpu() -> str:

@@ -6,7 +6,7 @@ import itertools
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,8 @@ def measure(
 ) -> CostTable:
     """Costs of `source` on the CPU at every combination of `sizes` of `dims`.
 
-    The dynamic graph is also measured at the sizes `between`, of one dim.
+    The dynamic graph is also measured at the sizes `between`, of one dim; from run to run at
+    another size, as production would.
     `others` are the sizes of the other dims; `follows` names the terms of dims that are sums.
     About `seconds` are spent on running, beside creating sessions.  Raises AOTC-S005 where a size
     does not run, and what the sandbox raises.
@@ -73,30 +74,38 @@ def measure_job(request: Json) -> Json:
     """In the worker: optimize once, then time both graphs by turns at every combination."""
     bench = _Bench(request)
     dims: list[str] = request["dims"]
-    combinations = list(itertools.product(*(request["sizes"][dim] for dim in dims)))
-    extra = [(size,) for dim in dims for size in request["between"].get(dim, ())]
-    order = [*combinations, *extra]
+    sizes: dict[str, list[int]] = request["sizes"]
+    combinations = list(itertools.product(*(sizes[dim] for dim in dims)))
+    at = {dim: sorted({*sizes[dim], *request["between"].get(dim, ())}) for dim in dims}
+    points = list(itertools.product(*at.values()))
     # In a drawn order, so that a machine that slows down does not look like a cost that grows.
-    random.Random(request["seed"]).shuffle(order)  # noqa: S311
-    share = request["seconds"] / len(order)
-    static: dict[tuple[int, ...], float] = {}
-    dynamic: dict[tuple[int, ...], float] = {}
-    spreads: list[float] = []
-    for sizes in order:
-        wanted = sizes in combinations
-        medians, spread = bench.time(dict(zip(dims, sizes, strict=True)), share, static=wanted)
-        dynamic[sizes], spreads = medians[0], [*spreads, spread]
-        if wanted:
-            static[sizes] = medians[1]
+    drawn = random.Random(request["seed"])  # noqa: S311
+    turns = itertools.chain.from_iterable(drawn.sample(points, len(points)) for _ in iter(int, 1))
+    dynamic: dict[tuple[int, ...], list[float]] = {point: [] for point in points}
+    static: dict[tuple[int, ...], list[float]] = {}
+    share = request["seconds"] / (len(combinations) + len(points))
+    for chosen in drawn.sample(combinations, len(combinations)):
+        static[chosen] = []
+        for seconds in bench.static(dict(zip(dims, chosen, strict=True)), share):
+            static[chosen].append(seconds)
+            # Production's sizes change from call to call: what a provider keeps of the last one
+            # must not help the next.
+            point = next(turns)
+            dynamic[point].append(bench.dynamic(dict(zip(dims, point, strict=True))))
+    while min(map(len, dynamic.values())) <= _LEAST_ROUNDS:
+        point = next(turns)
+        dynamic[point].append(bench.dynamic(dict(zip(dims, point, strict=True))))
     runtime = import_onnxruntime()
-    at = {dim: sorted({*request["sizes"][dim], *request["between"].get(dim, ())}) for dim in dims}
+    # The first run at a size warms up.
+    kept = [static[each][1:] for each in combinations] + [dynamic[each][1:] for each in points]
+    medians = [statistics.median(each) for each in kept]
     return {
         "dims": dims,
-        "sizes": request["sizes"],
-        "static": [static[sizes] for sizes in combinations],
+        "sizes": sizes,
+        "static": medians[: len(combinations)],
         "dynamic_sizes": at,
-        "dynamic": [dynamic[sizes] for sizes in itertools.product(*at.values())],
-        "noise": min(1.0, statistics.median(spreads)),
+        "dynamic": medians[len(combinations) :],
+        "noise": min(1.0, statistics.median(map(spread, kept))),
         "backend": f"onnxruntime {runtime.__version__}, CPUExecutionProvider",
         "others": request["others"],
     }
@@ -125,28 +134,30 @@ class _Bench:
             refusal="AOTC-S005",
         )
 
-    def time(
-        self, chosen: Mapping[str, int], seconds: float, *, static: bool
-    ) -> tuple[list[float], float]:
-        """Medians of the dynamic and, if `static`, the static graph, and the spread as a share."""
+    def static(self, chosen: Mapping[str, int], seconds: float) -> Iterator[float]:
+        """Seconds of runs of a graph with `chosen` written in, for about `seconds`."""
+        sizes, given = self._at(chosen)
+        opened = self._static(sizes)
+        until = time.perf_counter() + seconds
+        for turn in range(_MOST_ROUNDS):
+            started = time.perf_counter()
+            run(opened, given, refusal="AOTC-S005")
+            yield time.perf_counter() - started
+            if turn >= _LEAST_ROUNDS and time.perf_counter() > until:
+                break
+
+    def dynamic(self, chosen: Mapping[str, int]) -> float:
+        """Seconds of one run of the graph that takes all sizes."""
+        _, given = self._at(chosen)
+        started = time.perf_counter()
+        run(self._dynamic, given, refusal="AOTC-S005")
+        return time.perf_counter() - started
+
+    def _at(self, chosen: Mapping[str, int]) -> tuple[dict[str, int], Mapping[str, Any]]:
         sizes = {**self._request["others"], **chosen}
         for dim, terms in self._request["follows"].items():
             sizes[dim] = sum(sizes[term] for term in terms)
-        given = generate(self._inputs, sizes, self._hints, self._request["seed"])
-        sessions = [self._dynamic, *([self._static(sizes)] if static else [])]
-        for session in sessions:
-            run(session, given, refusal="AOTC-S005")
-        samples: list[list[float]] = [[] for _ in sessions]
-        until = time.perf_counter() + seconds
-        for turn in range(_MOST_ROUNDS):
-            order = list(enumerate(sessions))
-            for index, session in order if turn % 2 else reversed(order):
-                started = time.perf_counter()
-                run(session, given, refusal="AOTC-S005")
-                samples[index].append(time.perf_counter() - started)
-            if turn + 1 >= _LEAST_ROUNDS and time.perf_counter() > until:
-                break
-        return [statistics.median(each) for each in samples], max(map(_spread, samples))
+        return sizes, generate(self._inputs, sizes, self._hints, self._request["seed"])
 
     def _static(self, sizes: Mapping[str, int]) -> Any:
         import onnx
@@ -159,7 +170,7 @@ class _Bench:
         return self._open(fixed)
 
 
-def _spread(samples: Sequence[float]) -> float:
+def spread(samples: Sequence[float]) -> float:
     """Half the interquartile range by the root of the count, to the median: of a median's error."""
     if len(samples) < 3:
         return 0.0
