@@ -244,7 +244,7 @@ def _answer(
 ) -> LearnAnswer:
     traffic = Traffic(known.counts(), Costs(table))
     found = plans(traffic, most)
-    chosen, margin = choose(found, table.noise)
+    chosen, margin = choose(found, traffic)
     ranges = {name: DimRange.from_json(dict(fields)) for name, fields in chosen.dims.items()}
     ranges |= {name: DimRange.from_json(size) for name, size in known.fixed.items()}
     for name in known.ranged:
@@ -295,7 +295,7 @@ def _answer(
             for plan in sorted(found, key=lambda plan: plan.seconds)
         ),
         margin=margin,
-        noise=table.noise,
+        noise=traffic.noise(),
         backend=table.backend,
         coverage=coverage,
         padding=chosen.padding,

@@ -53,6 +53,15 @@ class Traffic:
         for sizes, count in self.counts.items():
             self.weight[costs.places(self.named(sizes))] += count
 
+    def noise(self) -> float:
+        """By how much an expected cost may be off, as a share.
+
+        Errors of single sizes are independent, so that of their weighted mean is smaller by the
+        root of their effective number, (sum w)^2 / sum w^2 (Kish, "Survey Sampling", 1965).
+        """
+        number = float(self.weight.sum() ** 2 / np.square(self.weight).sum())
+        return self.costs.table.noise / math.sqrt(max(number, 1.0))
+
     def named(self, sizes: Sizes) -> dict[str, int]:
         """Sizes by dim."""
         return dict(zip(self.dims, sizes, strict=True))
@@ -112,13 +121,13 @@ def plans(traffic: Traffic, most: int) -> list[Plan]:
     return _distinct(found)
 
 
-def choose(found: Sequence[Plan], noise: float) -> tuple[Plan, float]:
+def choose(found: Sequence[Plan], traffic: Traffic) -> tuple[Plan, float]:
     """The plan of fewest variants within the margin of the best, and the margin.
 
-    The margin is the measurement's noise, and at least 2 %.
+    The margin is the noise of an expected cost, and at least 2 %.
     """
     offered = [plan for plan in found if plan.offered]
-    margin = max(noise, LEAST_MARGIN)
+    margin = max(traffic.noise(), LEAST_MARGIN)
     least = min(plan.seconds for plan in offered)
     close = [plan for plan in offered if plan.seconds <= least * (1 + margin)]
     # Of equals the one that pads least: one dynamic variant comes before one bucket.
