@@ -131,7 +131,7 @@ def _jsonl(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int
         try:
             yield number, strict_json(line.strip())
         except ParseError as error:
-            yield number, _Line("AOTC-S020", "the line is no JSON", found=str(error.problems[0]))
+            yield number, _Line("AOTC-S020", "the line is no JSON", found=error.problems[0].what)
 
 
 def _csv(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int, Json]]:
@@ -209,7 +209,8 @@ class _Reader:
         if self._inputs is not None and name not in self._dims:
             close = nearest(name, tuple(self._dims))
             hint = f"; did you mean {close!r}?" if close else ""
-            raise _Line("AOTC-S020", f"the model has no dim {name!r}{hint}", "a dim of the model")
+            known = ", ".join(sorted({dim for dim in self._dims.values() if not dim.isdecimal()}))
+            raise _Line("AOTC-S020", f"the model has no dim {name!r}{hint}", known, name)
         size = _size(name, value)
         dim = self._dims.get(name, name)
         if dim.isdecimal():
@@ -226,7 +227,8 @@ class _Reader:
         if value is None:
             close = nearest(name, tuple(self._inputs))
             hint = f"; did you mean {close!r}?" if close else ""
-            raise _Line("AOTC-S020", f"the model has no input {name!r}{hint}", "its inputs")
+            known = ", ".join(self._inputs)
+            raise _Line("AOTC-S020", f"the model has no input {name!r}{hint}", known, name)
         declared = value.shape if value.shape is not None else (f"{name}.0",)
         if len(declared) != len(shape):
             raise _Line(
