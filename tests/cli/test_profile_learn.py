@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Command
+from command import SCRIPT, Command
 from made_models import FEATURES, linear, save
 
 from aotc.contract.documents import load_profile
@@ -38,6 +39,19 @@ def learner(aotc: Command) -> Command:
 
 def learn(learner: Command, *words: str) -> list[str]:
     return ["profile", "learn", "shapes.jsonl", "--model", "linear.onnx", *words]
+
+
+def shown(learner: Command, *words: str) -> str:
+    """What a command shows to people."""
+    done = subprocess.run(
+        [str(SCRIPT), *words],
+        cwd=learner.folder,
+        env=learner.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
 
 
 def test_a_profile_is_learned_and_builds(learner: Command) -> None:
@@ -75,9 +89,7 @@ def test_a_profile_is_learned_and_builds(learner: Command) -> None:
 
 def test_costs_are_measured_and_kept(learner: Command) -> None:
     words = learn(learner, "--seconds", "1", "--threads", "1", "--save-costs", "measured.json")
-    done = learner(*words)
-    assert done.status == 0, done
-    assert "to the best" in done.stdout
+    assert learner(*words).status == 0
     table = json.loads((learner.folder / "measured.json").read_bytes())
     assert table["sizes"] == {"batch": [3, 4, 8, 13, 16, 30]}
     assert len(table["static"]) == 6
@@ -96,12 +108,12 @@ def test_a_page(learner: Command) -> None:
 
 
 def test_the_distribution_is_drawn(learner: Command) -> None:
-    done = learner(*learn(learner, "--costs", "costs.json", "--max-variants", "2"))
-    assert done.status == 0
-    rows = [line.split() for line in done.stdout.splitlines()]
-    (row,) = [words for words in rows if words and words[0] in ("4", "4..4")]
-    assert row[1] == "10"
-    assert "dims:" in done.stdout
+    text = shown(learner, *learn(learner, "--costs", "costs.json", "--max-variants", "2"))
+    assert "to the best" in text
+    rows = {words[0]: words for line in text.splitlines() if (words := line.split())}
+    assert rows["3"][1] == "50"
+    assert (rows["4..5"][1], rows["4..5"][-1], rows["32"][-1]) == ("10", "4", "32")
+    assert "\n    buckets: [4, 32]\n" in text
 
 
 @pytest.mark.parametrize(
