@@ -121,7 +121,7 @@ class _StatedRange:
         if self.min is not None:
             return self.min
         if not self.buckets:
-            return self.multiple_of
+            return 1 if "pad" in self.actions() else self.multiple_of
         return 1 if self.actions() else self.buckets[0]
 
     def most(self) -> int:
@@ -212,8 +212,10 @@ class Dim:
         """Whether some graph takes `size` as it is."""
         if size in self.buckets:
             return True
-        if self.buckets and "route" not in self.outside:
-            return False
+        return (not self.buckets or "route" in self.outside) and self.spans(size)
+
+    def spans(self, size: int) -> bool:
+        """Whether a graph that is for no bucket takes `size`."""
         inside = self.min <= size <= self.max and size % self.multiple_of == 0
         return inside and size not in self.gaps
 
@@ -296,7 +298,7 @@ class Domain:
             if name in buckets:
                 if full != buckets[name]:
                     return None
-            elif dim.allows(size):
+            elif dim.spans(size):
                 full = size
             if full is None:
                 return None

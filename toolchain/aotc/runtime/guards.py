@@ -157,6 +157,7 @@ class Guard:
                 AotcError(
                     "AOTC-R001",
                     error,
+                    where="inputs",
                     expected=", ".join(plan.name for plan in self._plans),
                     found=", ".join(str(name) for name in inputs) or "no inputs",
                 )

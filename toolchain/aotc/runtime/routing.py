@@ -173,7 +173,7 @@ class Router:
             size = sizes.get(name)
             if size is None:
                 continue
-            full = size if dim.allows(size) else dim.padded(size)
+            full = size if dim.spans(size) else dim.padded(size)
             if full is None:
                 return None
             wanted[name] = full
