@@ -1,0 +1,191 @@
+"""Plans for a log-normal traffic on BERT-base: the learned one and the usual ones, run for real.
+
+Lengths from 1 to 512, the median about 40, batch 1, on the CPU provider.  Each plan is an artifact;
+the same requests go through all of them, by turns.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.fresh import ROOT, fresh
+from benchmarks.latency import PAUSE_SECONDS
+from benchmarks.result import Result, Row, at_most, beside
+from benchmarks.workshop import Workshop
+
+REQUESTS, ROUNDS = 40, 3
+RECORDED = 4000
+MOST_VARIANTS = 8
+LIMIT = 1.03
+SEED = 20261121
+LEARNED = "learned"
+
+
+def lengths(count: int, seed: int = SEED) -> list[int]:
+    """Log-normal, median 40, sigma 0.9, cut to 1..512."""
+    drawn = np.exp(np.random.default_rng(seed).normal(np.log(40), 0.9, count))
+    return [int(length) for length in np.clip(np.round(drawn), 1, 512)]
+
+
+def run(workshop: Workshop) -> Result:
+    """Learn a plan, build all plans, and run the same requests through each."""
+    highest = 64 if workshop.smoke else 512
+    traffic = workshop.folder / "traffic.jsonl"
+    lines = (json.dumps({"batch": 1, "sequence": min(each, highest)}) for each in lengths(RECORDED))
+    traffic.write_text("\n".join(lines))
+    learned = workshop.folder / "profiles" / "learned.yaml"
+    learned.parent.mkdir(parents=True, exist_ok=True)
+    workshop.progress("learn a plan")
+    answer = fresh(
+        "plans:learn",
+        {
+            "traffic": str(traffic),
+            "model": str(workshop.model("bert").path),
+            "seconds": 2 if workshop.smoke else 60,
+            "output": str(learned),
+        },
+    )
+    profiles = {LEARNED: learned}
+    powers = [size for size in (4, 8, 16, 32, 64, 128, 256, 512) if size <= highest]
+    for name, dim in (
+        ("one dynamic variant", {"min": 1, "opt": 40, "max": highest}),
+        (
+            "dynamic, padded to multiples of 16",
+            {"min": 1, "max": highest, "multiple_of": 16, "outside": "pad"},
+        ),
+        (f"{len(powers)} powers of two", {"buckets": powers, "outside": "pad"}),
+        ("padded to the largest", {"buckets": [highest], "outside": "pad"}),
+    ):
+        stem = name.replace(" ", "-").replace(",", "")
+        profiles[name] = workshop.profile(f"plan-{stem}", {"dims": {"batch": 1, "sequence": dim}})
+    artifacts = {name: str(_built(workshop, name, path)) for name, path in profiles.items()}
+    workshop.progress(f"run {REQUESTS} requests {ROUNDS} times through each plan")
+    found = fresh(
+        "plans:by_turns",
+        {
+            "artifacts": artifacts,
+            "key": str(workshop.key()[1]),
+            "lengths": [min(each, highest) for each in lengths(REQUESTS, SEED + 1)],
+            "rounds": workshop.rounds(ROUNDS),
+        },
+        store=workshop.store,
+    )
+    return Result(rows=tuple(_rows(found, answer)), samples=found)
+
+
+def _rows(found: dict[str, list[float]], answer: dict[str, Any]) -> list[Row]:
+    totals = {name: float(np.median(seconds)) for name, seconds in found.items()}
+    best = min(seconds for name, seconds in totals.items() if name != LEARNED)
+    rows = [
+        at_most(
+            f"BERT-base, log-normal lengths: {LEARNED} plan to the best of the others",
+            totals[LEARNED] / best,
+            LIMIT,
+            answer["verdict"],
+        )
+    ]
+    rows += [
+        beside(
+            f"BERT-base, log-normal lengths: {name} to the best",
+            seconds / best,
+            f"{seconds / len_of(answer) * 1e3:.1f} ms a request",
+        )
+        for name, seconds in totals.items()
+        if name != LEARNED
+    ]
+    for row in answer["stepped"]:
+        rows.append(Row(what=row["what"], measured=row["measured"]))
+    return rows
+
+
+def len_of(answer: dict[str, Any]) -> int:
+    """Requests that were run a round."""
+    return int(answer["requests"])
+
+
+def _built(workshop: Workshop, name: str, profile: Path) -> Path:
+    workshop.progress(f"build: {name}")
+    output = workshop.folder / "artifacts" / f"{profile.stem}.aotc"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(output, ignore_errors=True)
+    request = workshop.build_request("bert", str(profile), output)
+    fresh("workshop:build", {**request, "dims": {}})
+    return output
+
+
+def learn(request: dict[str, Any]) -> dict[str, Any]:
+    """In a fresh process: the learned profile, and what the learner says of a stepped backend."""
+    from aotc.contract.documents import yaml_text
+    from aotc.learning.learn import learn as choose
+
+    answer, _ = choose(
+        request["traffic"],
+        model=request["model"],
+        max_variants=MOST_VARIANTS,
+        seconds=request["seconds"],
+    )
+    Path(request["output"]).write_text(yaml_text(answer.profile, full=False))
+    stepped, _ = choose(
+        request["traffic"],
+        costs=ROOT / "benchmarks" / "data" / "openvino-bert-base.costs.json",
+        max_variants=MOST_VARIANTS,
+    )
+    named = {f"{plan.name}, {plan.variants}": plan for plan in stepped.plans}
+    (chosen,) = (plan for plan in stepped.plans if plan.chosen)
+    wanted = ("one dynamic variant", "dynamic, padded", "powers of two", "pad to the largest")
+    rows = [
+        {
+            "what": "the same traffic on costs recorded from OpenVINO: the learner's plan",
+            "measured": f"{chosen.ratio:.3f} of the best ({stepped.verdict}; "
+            + "; ".join(f"{dim} {list(sizes)}" for dim, sizes in chosen.buckets.items())
+            + ")",
+        }
+    ]
+    rows += [
+        {
+            "what": f"the same traffic on costs recorded from OpenVINO: {name}",
+            "measured": f"{plan.ratio:.3f} of the best",
+        }
+        for name, plan in named.items()
+        if name.startswith(wanted)
+    ]
+    return {"verdict": answer.verdict, "requests": REQUESTS, "stepped": rows}
+
+
+def by_turns(request: dict[str, Any]) -> dict[str, list[float]]:
+    """In a fresh process: seconds of all requests, a round at a time, plans in a drawn order."""
+    import aotc
+
+    models = {
+        name: aotc.load(path, key=request["key"]) for name, path in request["artifacts"].items()
+    }
+    given = [
+        {
+            value.name: np.ones((1, length), np.int64) * (value.name != "token_type_ids")
+            for value in next(iter(models.values())).inputs
+        }
+        for length in request["lengths"]
+    ]
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    order = list(models)
+    drawn = random.Random(0)
+    for turn in range(request["rounds"] + 1):
+        spent = dict.fromkeys(models, 0.0)
+        for inputs in given:
+            drawn.shuffle(order)
+            for name in order:
+                time.sleep(PAUSE_SECONDS)
+                started = time.perf_counter()
+                models[name].run(inputs)
+                spent[name] += time.perf_counter() - started
+        if turn:
+            for name, each in spent.items():
+                seconds[name].append(each)
+    return seconds
