@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import onnx
 
 _CPU = ("CPUExecutionProvider",)
-_LEAST_ROUNDS, _MOST_ROUNDS = 3, 15
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 100
 _MODEL, _DATA = "model.onnx", "model.bin"
 
 
