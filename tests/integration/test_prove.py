@@ -424,8 +424,8 @@ def test_a_stated_size_at_which_the_model_fails(bench: Workbench) -> None:
     )
     with pytest.raises(AotcError) as caught:
         bench.build(model, "bad", dims={"width": "6..7"})
-    assert (caught.value.code, caught.value.exit_status) == ("AOTC-S005", 3)
-    assert caught.value.found
+    assert (caught.value.code, caught.value.exit_status) == ("AOTC-S016", 3)
+    assert (caught.value.expected, caught.value.found) == ("7", "6..7")
 
 
 def test_an_input_that_the_profile_alone_knows(bench: Workbench) -> None:

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from aotc.contract.profile import ProbeLimits
-from aotc.contract.shapes import DimRange, Domain
-from aotc.engine.probing import Prober, Trial
+from aotc.contract.shapes import DimRange, Domain, Relation
+from aotc.engine.probing import Prober
+from aotc.engine.trials import Trial
 from aotc.errors import AotcError
 
 Sizes = Mapping[str, int]
 
 
-def search(
+def prober_of(
     dims: Sequence[str],
     runs: Callable[[Sizes], bool],
     *,
@@ -24,7 +25,8 @@ def search(
     limits: ProbeLimits | None = None,
     flops: Callable[[Sizes], float] = lambda sizes: 0.0,
     empty: Callable[[Sizes], bool] = lambda sizes: 0 in sizes.values(),
-) -> Domain:
+    relations: Sequence[Relation] = (),
+) -> Prober:
     def trial(sizes: Sizes) -> Trial:
         if runs(sizes):
             return Trial(ok=True, empty=empty(sizes))
@@ -41,7 +43,18 @@ def search(
         trial=trial,
         late=lambda: False,
         cost=cost,
-    ).search()
+        relations=relations,
+    )
+
+
+def search(dims: Sequence[str], runs: Callable[[Sizes], bool], **options: Any) -> Domain:
+    return prober_of(dims, runs, **options).search()
+
+
+def refusal(dims: Sequence[str], runs: Callable[[Sizes], bool], **options: Any) -> AotcError:
+    with pytest.raises(AotcError) as caught:
+        search(dims, runs, **options)
+    return caught.value
 
 
 def bounds(domain: Domain) -> dict[str, tuple[int, int, int]]:
@@ -150,6 +163,7 @@ def test_a_stated_size_that_does_not_run() -> None:
         search(["n"], lambda s: 0 < s["n"] <= 4, stated={"n": DimRange(min=1, max=8, opt=2)})
     assert caught.value.code == "AOTC-S005"
     assert caught.value.what == "the largest stated sizes do not run: n=8"
+    assert caught.value.expected == "n runs at 1..4"
 
 
 def test_equal_dims_that_are_stated_differently() -> None:
@@ -195,3 +209,237 @@ def test_a_search_that_may_not_go_on_keeps_what_it_has(most: int) -> None:
     )
     for which in ("min", "opt", "max"):
         assert min(domain.corner(which).values()) >= 0
+
+
+# -- stated relations
+TOTAL = Relation(dim="total", terms=("past", "new"))
+
+
+def adds(sizes: Sizes) -> bool:
+    return sizes["total"] == sizes["past"] + sizes["new"] and sizes["new"] > 0
+
+
+def test_a_dim_that_is_stated_to_follow_is_not_searched_for() -> None:
+    prober = prober_of(["new", "total", "past"], adds, relations=[TOTAL])
+    domain = prober.search()
+    assert domain.relations == (TOTAL,)
+    assert bounds(domain) == {"new": (1, 1024, 1), "past": (1, 1024, 1)}
+    tried = search(["new", "total", "past"], adds)
+    assert bounds(tried) == bounds(domain)
+    assert prober.findings == ()
+
+
+def test_relations_that_were_found_come_before_stated_ones() -> None:
+    domain = search(
+        ["total", "a", "b", "new", "past"],
+        lambda s: adds(s) and s["a"] == s["b"] > 0,
+        relations=[TOTAL],
+    )
+    assert [str(relation) for relation in domain.relations] == ["b = a", "total = past + new"]
+    assert domain.corner("max")["total"] == 2048
+
+
+def test_sizes_that_would_follow_as_negative_are_never_run() -> None:
+    tried: list[Sizes] = []
+
+    def runs(sizes: Sizes) -> bool:
+        tried.append(sizes)
+        return sizes["x"] == sizes["a"] - 5 and sizes["x"] > 0
+
+    domain = search(["a", "x"], runs, relations=[Relation(dim="x", terms=("a",), constant=-5)])
+    assert bounds(domain) == {"a": (6, 1024, 1)}
+    assert min(size for sizes in tried for size in sizes.values()) >= 0
+
+
+def test_a_derived_dim_may_be_bounded_alike() -> None:
+    stated = {"new": DimRange(min=1, max=8), "past": DimRange(min=0, max=32)}
+    alike = {**stated, "total": DimRange(min=1, max=40)}
+    domain = search(["new", "total", "past"], adds, stated=alike, relations=[TOTAL])
+    assert bounds(domain) == {"new": (1, 8, 1), "past": (0, 32, 1)}
+    other = {**stated, "total": DimRange(min=1, max=64)}
+    error = refusal(["new", "total", "past"], adds, stated=other, relations=[TOTAL])
+    assert (error.code, error.where) == ("AOTC-S011", "total")
+    assert (error.expected, error.found) == ("1..40", "1..64")
+    assert error.mend == "State the ranges of past, new alone."
+
+
+def test_a_derived_dim_that_is_bounded_and_its_terms_are_not() -> None:
+    error = refusal(["new", "total", "past"], adds, stated={"total": DimRange(min=1, max=64)})
+    assert error.code == "AOTC-S011"
+    assert (error.expected, error.found) == ("2..2048", "1..64")
+
+
+def test_equal_dims_with_buckets_each_are_refused() -> None:
+    spec = DimRange.from_json({"buckets": [4, 8]})
+    error = refusal(["a", "b"], lambda s: s["a"] == s["b"], stated={"a": spec, "b": spec})
+    assert error.code == "AOTC-S011"
+    assert error.found == "4..8 with buckets 4, 8"
+    assert error.mend == "State 'b = a' under relations, and the range of 'a' alone."
+
+
+def test_equal_dims_whose_ranges_do_not_meet() -> None:
+    stated = {"a": DimRange(min=1, max=4), "b": DimRange(min=8, max=16)}
+    error = refusal(["a", "b"], lambda s: s["a"] == s["b"] > 0, stated=stated)
+    assert error.code == "AOTC-S011"
+    assert error.what == "the model runs only where a = b"
+    assert (error.expected, error.found) == ("8..16", "1..4")
+
+
+# -- refusals found by running
+@pytest.mark.parametrize("leading", [[], ["n"]])
+def test_a_stated_range_of_which_one_size_runs(leading: list[str]) -> None:
+    stated = {"n": DimRange(min=16, max=128)}
+    error = refusal(["n"], lambda s: s["n"] == 48, stated=stated, leading=leading)
+    assert (error.code, error.where) == ("AOTC-S016", "n")
+    assert error.what == "the model runs only where n is 48"
+    assert (error.expected, error.found) == ("48", "16..128")
+
+
+def test_a_stated_size_that_is_not_the_one_that_runs() -> None:
+    error = refusal(["n"], lambda s: s["n"] == 48, stated={"n": DimRange(min=64, max=64)})
+    assert error.code == "AOTC-S005"
+    assert error.expected == "n runs at 48"
+
+
+def test_a_stated_range_off_the_grid_tells_the_grid() -> None:
+    stated = {"h": DimRange(min=32, max=100)}
+    error = refusal(["b", "h"], lambda s: s["b"] > 0 and s["h"] % 32 == 0 < s["h"], stated=stated)
+    assert error.code == "AOTC-S005"
+    assert error.where == "h"
+    assert error.expected == "h runs at 32..1024 in steps of 32, and maybe beyond"
+
+
+@pytest.mark.parametrize("outside", [[], ["pad"], ["route"], ["pad", "route"]])
+def test_a_bucket_beyond_the_model_is_named(outside: list[str]) -> None:
+    spec = DimRange.from_json({"buckets": [16, 64, 640], "outside": outside or "reject"})
+    error = refusal(["b", "n"], lambda s: 0 < s["n"] <= 512 and s["b"] > 0, stated={"n": spec})
+    assert error.code == "AOTC-S005"
+    assert error.what.endswith("does not run: b=64, n=640")
+    assert error.expected == "n runs at 1..512"
+
+
+def test_a_bucket_in_the_middle_is_run_too() -> None:
+    spec = DimRange.from_json({"buckets": [32, 48, 64]})
+    error = refusal(["n"], lambda s: s["n"] % 32 == 0 < s["n"], stated={"n": spec})
+    assert error.what == "bucket 48 of n does not run: n=48"
+    assert error.expected == "n runs at 32..1024 in steps of 32, and maybe beyond"
+
+
+def test_stated_buckets_are_all_tested() -> None:
+    spec = DimRange.from_json({"buckets": [4, 8, 16], "max": 100, "outside": ["pad", "route"]})
+    tried: list[int] = []
+
+    def runs(sizes: Sizes) -> bool:
+        tried.append(sizes["n"])
+        return sizes["n"] > 0
+
+    dim = search(["n"], runs, stated={"n": spec}).dims["n"]
+    assert (dim.min, dim.max, dim.opt, dim.buckets) == (1, 100, 8, (4, 8, 16))
+    assert (dim.pad_from, dim.outside, dim.origin) == (1, ("pad", "route"), "stated")
+    assert dim.tested == (1, 4, 8, 16, 100)
+    assert set(dim.tested) <= set(tried)
+
+
+def test_padded_sizes_below_the_first_bucket_need_not_run() -> None:
+    spec = DimRange.from_json({"buckets": [32, 64], "outside": "pad"})
+    dim = search(["n"], lambda s: s["n"] % 32 == 0 < s["n"], stated={"n": spec}).dims["n"]
+    assert (dim.min, dim.max, dim.pad_from) == (32, 64, 1)
+
+
+def test_a_diagnosis_is_bounded() -> None:
+    count = 0
+
+    def runs(sizes: Sizes) -> bool:
+        nonlocal count
+        count += 1
+        return count == 1
+
+    refusal(["a", "b", "c"], runs, stated={"a": DimRange(min=1, max=9)})
+    assert count <= 400 + 160
+
+
+# -- mixed corners
+def test_stated_sizes_that_do_not_run_together() -> None:
+    stated = {"a": DimRange(min=1, max=16), "b": DimRange(min=1, max=16)}
+    error = refusal(["a", "b"], lambda s: s["a"] < 16 or s["b"] > 1, stated=stated)
+    assert error.code == "AOTC-S005"
+    assert error.what == "stated sizes do not run together: a=16, b=1"
+
+
+def test_a_probed_bound_gives_way_at_a_mixed_corner() -> None:
+    # At the base (64, 64) each dim alone is free; far apart they do not run.
+    def runs(sizes: Sizes) -> bool:
+        return min(sizes.values()) > 0 and sizes["a"] - sizes["b"] <= 1000
+
+    domain = search(["a", "b"], runs)
+    assert bounds(domain) == {"a": (1, 512, 1), "b": (1, 1024, 1)}
+    assert domain.dims["a"].stopped_by == "error"
+
+
+def test_a_mixed_corner_that_never_runs_is_told() -> None:
+    def runs(sizes: Sizes) -> bool:
+        return min(sizes.values()) > 0 and (sizes["a"] < 65 or sizes["b"] > 1)
+
+    prober = prober_of(["a", "b"], runs)
+    assert bounds(prober.search()) == {"a": (1, 1024, 1), "b": (1, 1024, 1)}
+    (finding,) = prober.findings
+    assert finding.code == "AOTC-S013"
+    assert finding.where == "a=1024, b=1"
+
+
+def test_with_many_dims_one_at_a_time_goes_to_its_end() -> None:
+    tried: list[tuple[int, ...]] = []
+    stated = {name: DimRange(min=1, max=9, opt=3) for name in "abcde"}
+
+    def runs(sizes: Sizes) -> bool:
+        tried.append(tuple(sizes.values()))
+        return min(sizes.values()) > 0
+
+    search(list("abcde"), runs, stated=stated)
+    corners = {sizes for sizes in tried if set(sizes) == {1, 9}}
+    assert len(corners) == 10
+    assert (9, 1, 1, 1, 1) in corners
+    assert (1, 9, 9, 9, 9) in corners
+
+
+# -- only the grid is stated
+def grid(**fields: Any) -> DimRange:
+    return DimRange.from_json({"multiple_of": 8, **fields})
+
+
+def test_a_range_that_states_the_grid_alone_is_probed() -> None:
+    dim = search(["n"], lambda s: 0 < s["n"] <= 100, stated={"n": grid()}).dims["n"]
+    assert (dim.min, dim.max, dim.multiple_of, dim.origin) == (8, 96, 8, "stated")
+    assert dim.opt == 32
+    assert all(size % 8 == 0 for size in dim.tested)
+
+
+def test_the_stated_grid_and_the_models_own_meet() -> None:
+    stated = {"n": DimRange.from_json({"multiple_of": 5})}
+    dim = search(["n"], lambda s: s["n"] % 32 == 0 < s["n"], stated=stated).dims["n"]
+    assert (dim.min, dim.max, dim.multiple_of) == (160, 960, 160)
+
+
+def test_a_grid_that_pads() -> None:
+    dim = search(["n"], lambda s: s["n"] > 0, stated={"n": grid(outside="pad", opt=64)}).dims["n"]
+    assert (dim.min, dim.max, dim.opt, dim.pad_from) == (8, 1024, 64, 8)
+    assert (dim.padded(13), dim.allows(13)) == (16, False)
+
+
+def test_no_multiple_runs() -> None:
+    error = refusal(["n"], lambda s: 0 < s["n"] < 8, stated={"n": grid()})
+    assert (error.code, error.what, error.where) == ("AOTC-S005", "no multiple of 8 runs", "n")
+    assert error.expected == "n runs at 1..7"
+    error = refusal(["n"], lambda s: 0 < s["n"] < 99, stated={"n": grid(opt=512)})
+    assert error.what == "the optimal size 512 does not run"
+
+
+@pytest.mark.parametrize("most", range(1, 80, 3))
+def test_a_search_that_may_not_go_on_stays_on_the_grid(most: int) -> None:
+    domain = search(
+        ["p", "q"],
+        lambda s: min(s.values()) > 0,
+        stated={"q": grid()},
+        limits=ProbeLimits(max_runs=most),
+    )
+    assert domain.dims["q"].min % 8 == domain.dims["q"].max % 8 == 0

@@ -11,7 +11,8 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from aotc.contract.padding import PadSpec
-from aotc.contract.parsing import Bounds, Pattern, Problem, record
+from aotc.contract.parsing import Bounds, ParseError, Pattern, Problem, record
+from aotc.contract.relations import read_relations
 from aotc.contract.shapes import DimRange
 
 # RFC 8785 keeps integers exact up to here; and no clock of ours runs for longer than this.
@@ -216,4 +217,8 @@ class Profile:
         if made > self.max_variants:
             text = f"buckets make {made} variants, more than max_variants {self.max_variants}"
             found.append(Problem("dims", text, "AOTC-S017"))
+        try:
+            read_relations(self.relations)
+        except ParseError as error:
+            found += [Problem(f"relations{p.path}", p.what, p.code) for p in error.problems]
         return found

@@ -28,7 +28,8 @@ def candidates(
 
     In order: `seeds` (sizes known to make sense); one size for all inner dims with a batch of 2;
     one inner dim the sum of two others; other common sizes; one dim, then two, that differ.
-    Stated dims stay at their optimal size.
+    Stated dims stay at their optimal size first; then all are at one size, as they may have to be
+    equal, or at either end.
     """
     fixed = {dim: spec.optimal() for dim, spec in stated.items()}
     free = [dim for dim in dims if dim not in fixed]
@@ -41,9 +42,13 @@ def candidates(
     for total, one, other in itertools.permutations(inner, 3):
         if inner.index(one) < inner.index(other):
             yield dict.fromkeys(free, 8) | {one: 3, other: 5, total: 8} | batches | fixed
+    for size, end in itertools.product(_FIRST[:2], _ends(stated) if stated else ()):
+        yield dict.fromkeys(free, size) | batches | end
     for size in (*_SIZES, 1):
         yield dict.fromkeys(free, size) | batches | fixed
         yield dict.fromkeys(free, size) | dict.fromkeys(batches, 1) | fixed
+    for size, common in itertools.product(_SIZES, list(_common(stated))[1:]):
+        yield dict.fromkeys(free, size) | batches | common
     for dim, size in itertools.product(free, (2, 4, *_SIZES)):
         yield dict.fromkeys(free, 1) | {dim: size} | fixed
     for first, second in itertools.combinations(free, 2):
@@ -51,14 +56,18 @@ def candidates(
             yield dict.fromkeys(free, 1) | {first: small, second: large} | fixed
 
 
+def _ends(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
+    """All stated dims at their smallest or largest size."""
+    for end in (0, 1):
+        yield {dim: spec.compiled()[end] for dim, spec in stated.items()}
+
+
 def _common(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
     """Sizes of the stated dims: the optimal ones; and equal ones, as they may have to be."""
     yield {dim: spec.optimal() for dim, spec in stated.items()}
-    ranges = [spec for spec in stated.values() if not spec.fixed()]
-    if len(ranges) > 1:
-        shared = max(spec.min for spec in ranges), min(spec.max for spec in ranges)
+    if sum(not spec.fixed() for spec in stated.values()) > 1:
+        bounds = {dim: spec.compiled() for dim, spec in stated.items()}
+        free = [bounds[dim] for dim, spec in stated.items() if not spec.fixed()]
+        shared = max(low for low, _ in free), min(high for _, high in free)
         for size in dict.fromkeys(shared):
-            yield {
-                dim: spec.min if spec.fixed() else min(max(size, spec.min), spec.max)
-                for dim, spec in stated.items()
-            }
+            yield {dim: min(max(size, low), high) for dim, (low, high) in bounds.items()}

@@ -19,11 +19,12 @@ def domain_findings(domain: Domain) -> list[Finding]:
     """One finding for each thing that a user should know of a probed range."""
     found = []
     for name, dim in domain.dims.items():
-        if dim.origin == "probed" and dim.min == dim.max and dim.stopped_by in ("", "error"):
+        probed = dim.origin == "probed" or dim.stopped_by != ""
+        if probed and dim.min == dim.max and dim.stopped_by in ("", "error"):
             found.append(
                 Finding(code="AOTC-S006", what=f"only size {dim.min} was found to run", where=name)
             )
-        elif dim.origin == "probed" and dim.stopped_by not in ("", "error"):
+        elif probed and dim.stopped_by not in ("", "error"):
             found.append(
                 Finding(
                     code="AOTC-S008",

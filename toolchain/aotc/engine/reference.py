@@ -21,6 +21,7 @@ from aotc.contract.padding import PadSpec
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.profile import ParitySpec, ProbeLimits
 from aotc.contract.shapes import DimRange, Domain
+from aotc.contract.symbols import Symbols
 from aotc.engine import values
 from aotc.engine.cost import RunCost, read_profile
 from aotc.engine.domain_findings import domain_findings
@@ -36,7 +37,7 @@ from aotc.engine.fixture_plan import (
 )
 from aotc.engine.fixtures import Hints, generate
 from aotc.engine.pad_plan import plan_padding
-from aotc.engine.probing import Cost, Prober, Trial
+from aotc.engine.probing import Prober
 from aotc.engine.produced import (
     Produced,
     axes_of,
@@ -46,6 +47,8 @@ from aotc.engine.produced import (
 )
 from aotc.engine.rejection import out_of_memory, rejection
 from aotc.engine.session import import_onnxruntime, ort_errors, reference_options, run
+from aotc.engine.stated_relations import RelationCheck, refuse_unrelated
+from aotc.engine.trials import Cost, Trial
 from aotc.errors import AotcError
 
 # Sizes of the run that is going on, for whoever finds the process dead.
@@ -59,7 +62,7 @@ def analyze_job(request: Json) -> Json:
     """In the worker: domain, fixtures, golden outputs and declared-against-produced shapes."""
     reference = Reference(
         model=Path(request["model"]),
-        inputs=tuple(decode(Value, item) for item in request["inputs"]),
+        symbols=decode(Symbols, request["symbols"]),
         outputs=tuple(decode(Value, item) for item in request["outputs"]),
         hints=request["hints"],
         seed=request["parity"].get("seed", ParitySpec().seed),
@@ -93,7 +96,10 @@ def analyze_job(request: Json) -> Json:
         "padding": encode(padding) if padding is not None else None,
         "domain": encode(domain),
         "references": runs,
-        "findings": [encode(finding) for finding in (*domain_findings(domain), *findings)],
+        "findings": [
+            encode(finding)
+            for finding in (*domain_findings(domain), *reference.findings, *findings)
+        ],
         "activation_bytes": reference.activation_bytes(domain),
     }
 
@@ -105,13 +111,14 @@ class Reference:
         self,
         *,
         model: Path,
-        inputs: tuple[Value, ...],
+        symbols: Symbols,
         outputs: tuple[Value, ...],
         hints: Hints,
         seed: int,
     ) -> None:
         self.model = model
-        self.inputs = inputs
+        self.inputs = symbols.inputs()
+        self.symbols = symbols
         self.outputs = outputs
         self.hints = hints
         self.seed = seed
@@ -122,7 +129,8 @@ class Reference:
         self._answers: dict[tuple[tuple[str, int], ...], list[Any]] = {}
         self._run_seconds = 0.0
         self.produced: list[Produced] = []
-        self.dims = _free_dims(inputs)
+        self.dims = _free_dims(self.inputs)
+        self.findings: tuple[Finding, ...] = ()
 
     def _create(self, options: Any) -> Any:
         try:
@@ -178,6 +186,19 @@ class Reference:
         self._keep(sizes, outputs)
         return Trial(ok=True, empty=any(_elements(value) == 0 for value in outputs))
 
+    def _declared_trial(self, sizes: Mapping[str, int]) -> Trial:
+        """One run at sizes of the dims as the model declares them, remembered nowhere."""
+        if dict(sizes) in self._deadly:
+            return Trial(ok=False, error="ONNX Runtime crashes or hangs")
+        try:
+            with self._journal(sizes):
+                self.run(generate(self.symbols.declared, sizes, self.hints, self.seed))
+        except AotcError as error:
+            return Trial(ok=False, error=error.found)
+        except (ValueError, MemoryError, OverflowError) as error:
+            return Trial(ok=False, error=str(error))
+        return Trial(ok=True)
+
     def _keep(self, sizes: Mapping[str, int], outputs: list[Any]) -> None:
         """Remember the answers of the last trials: the corners are fixtures as well."""
         self._note(sizes, outputs)
@@ -203,7 +224,11 @@ class Reference:
     def domain(
         self, stated: Mapping[str, DimRange], limits: ProbeLimits, given: Sequence[Given]
     ) -> Domain:
-        """The box of sizes that was proven; raises AOTC-S001, S005, S011."""
+        """The box of sizes that was proven.
+
+        Raises AOTC-S001, S005, S011, S014 and S016; and I024 where a fixture contradicts the
+        profile's relations.
+        """
         if not self.dims:
             return Domain()
         deadline = time.monotonic() + limits.seconds
@@ -215,9 +240,18 @@ class Reference:
             trial=self.trial,
             late=lambda: time.monotonic() > deadline,
             cost=self._cost,
+            relations=self.symbols.relations,
         )
+        check = RelationCheck(self.symbols, self._declared_trial, limits, prober.late)
+        refuse_unrelated(given, self.inputs, self.symbols.relations)
+        seeds = [item.sizes for item in given]
         try:
-            return prober.search([item.sizes for item in given])
+            if self.symbols.statements and prober.base(seeds) is None:
+                check.refuse_wrong(stated)
+            domain = prober.search(seeds)
+            check.refuse_stuck(stated, domain)
+            self.findings = (*prober.findings, *check.unneeded(domain))
+            return domain
         except AotcError as error:
             # Generated values may be what fails; then the user's own sizes are what is proven.
             if out_of_memory(error.found):

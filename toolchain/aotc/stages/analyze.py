@@ -11,7 +11,7 @@ from aotc.contract.padding import Padding
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.shapes import Domain
 from aotc.errors import AotcError
-from aotc.stages.stated import stated_ranges
+from aotc.stages.stated import stated_crops, stated_ranges
 from aotc.stages.types import AnalyzedModel, BuildOptions, ReferenceRun, SourceModel
 
 _MOST_CRASHES = 12
@@ -21,7 +21,7 @@ def analyze(source: SourceModel, options: BuildOptions) -> AnalyzedModel:
     """Domain, golden outputs and findings of `source`.
 
     Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 (fixtures), S001 to S005,
-    S011.
+    S011, S014 and S016.
     """
     profile = options.profile
     stated = stated_ranges(source, options)
@@ -30,12 +30,12 @@ def analyze(source: SourceModel, options: BuildOptions) -> AnalyzedModel:
         folder,
         {
             "model": str(source.path),
-            "inputs": [encode(value) for value in source.inputs],
+            "symbols": encode(source.symbols),
             "outputs": [encode(value) for value in source.outputs],
             "hints": source.hints,
             "graph": str(source.graph),
             "pads": {name: encode(spec.pad) for name, spec in profile.inputs.items()},
-            "crops": {name: spec.crop for name, spec in profile.outputs.items()},
+            "crops": stated_crops(source, options),
             "stated": {name: encode(spec) for name, spec in stated.items()},
             "probe": encode(profile.probe),
             "parity": encode(profile.parity),

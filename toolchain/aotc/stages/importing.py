@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aotc.contract.manifest import Capture, Finding, PassRecord, Value
 from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.symbols import Symbols, symbols_of
 from aotc.engine.model_file import require_model_file
 from aotc.stages.types import BuildOptions, SourceModel
 
@@ -17,7 +18,8 @@ _WEIGHTS = "source.bin"
 def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceModel:
     """Read, check and stage `model`: a path, or the bytes of a self-contained model.
 
-    Raises AOTC-I001 to I007, I010, I011, I013 to I015.
+    Dims that the profile states to be equal have one name from here on.
+    Raises AOTC-I001 to I007, I010, I011, I013 to I015, and S004 and S015 (relations).
     """
     if isinstance(model, bytes):
         path = options.work / "given.onnx"
@@ -30,18 +32,20 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
     folder = options.work / "import"
     result = options.workers.run(
         "aotc.stages.importing:import_job",
-        {"path": str(path)},
+        {"path": str(path), "relations": list(options.profile.relations)},
         folder=folder,
         where=path.name,
     ).value
     captured = decode(Capture, result["capture"])
+    symbols = decode(Symbols, result["symbols"])
     return SourceModel(
         path=path,
         name=name,
         graph=folder / _GRAPH,
         weights=path.parent if captured.external_data else folder,
         capture=captured,
-        inputs=tuple(decode(Value, item) for item in result["inputs"]),
+        inputs=symbols.inputs(),
+        symbols=symbols,
         outputs=tuple(decode(Value, item) for item in result["outputs"]),
         hints=result["hints"],
         passes=tuple(decode(PassRecord, item) for item in result["passes"]),
@@ -54,8 +58,9 @@ def import_job(request: Json) -> Json:
     from aotc.engine.file_digest import file_sha256
     from aotc.engine.fixtures import hints_of
     from aotc.engine.weights import externalize
-    from aotc.passes.base import run_passes
+    from aotc.passes.base import Pass, run_passes
     from aotc.passes.constant_inputs import ConstantInputs
+    from aotc.passes.name_dims import NameDims
     from aotc.passes.name_nodes import NameNodes
     from aotc.passes.strip_metadata import StripMetadata
 
@@ -64,9 +69,12 @@ def import_job(request: Json) -> Json:
         digest = pool.submit(file_sha256, path) if path.is_file() else None
         model = read_model(path)
         captured = capture(model, path, digest.result() if digest else None)
-    inputs = [value_of(info) for info in graph_inputs(model)]
+    symbols = symbols_of(request["relations"], [value_of(info) for info in graph_inputs(model)])
+    passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
+    if symbols.names:
+        passes.append(NameDims(names=symbols.names))
+    records = run_passes(model, passes)
     outputs = [value_of(info) for info in model.graph.output]
-    records = run_passes(model, (StripMetadata(), NameNodes(), ConstantInputs()))
     try:
         hints = hints_of(model)
     except (ValueError, IndexError, TypeError):
@@ -80,7 +88,7 @@ def import_job(request: Json) -> Json:
     data["findings"] = encode(tuple(findings))
     return {
         "capture": data,
-        "inputs": [encode(value) for value in inputs],
+        "symbols": encode(symbols),
         "outputs": [encode(value) for value in outputs],
         "hints": hints,
         "passes": [encode(record) for record in records],

@@ -6,12 +6,18 @@ from collections.abc import Iterable, Mapping
 
 from aotc.contract.parsing import nearest
 from aotc.contract.shapes import DimRange
+from aotc.contract.symbols import Symbols
 from aotc.errors import AotcError
 from aotc.stages.types import BuildOptions, SourceModel
 
 
 def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, DimRange]:
-    """The profile's ranges, checked against the model; raises AOTC-S002, S004 and I007."""
+    """The profile's ranges, by the names that dims have after import.
+
+    A dim may be called by any of its names, or by a position `INPUT.AXIS`.
+    Raises AOTC-S002, S004, and S011 where two names of one dim have two ranges.
+    """
+    _check_inputs(source, options)
     dims = {d for value in source.inputs for d in value.shape or () if isinstance(d, str)}
     dims |= {f"{value.name}.0" for value in source.inputs if value.shape is None}
     fixed = {
@@ -20,13 +26,15 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
         for index, size in enumerate(value.shape or ())
         if isinstance(size, int)
     }
-    by_name = {value.name: value for value in source.inputs}
+    ranges: dict[str, DimRange] = {}
+    called: dict[str, str] = {}
     for name, spec in options.profile.dims.items():
-        if name in fixed and not (spec.fixed() and spec.min == fixed[name]):
-            raise AotcError(
-                "AOTC-S004", "the model fixes this dim", where=name, found=f"size {fixed[name]}"
-            )
-        if name not in dims and name not in fixed:
+        dim = name if name in dims else source.symbols.dim(name)
+        if dim is not None:
+            if ranges.setdefault(dim, spec) != spec:
+                raise _contradiction(called[dim], name, ranges[dim], spec)
+            called[dim] = name
+        elif name not in fixed:
             raise AotcError(
                 "AOTC-S002",
                 f"the model has no dim {name!r}",
@@ -34,6 +42,27 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
                 expected=", ".join(sorted(dims)) or "no free dim",
                 found=_nearest(name, dims),
             )
+        elif not (spec.fixed() and spec.min == fixed[name]):
+            raise AotcError(
+                "AOTC-S004", "the model fixes this dim", where=name, found=f"size {fixed[name]}"
+            )
+    return ranges
+
+
+def stated_crops(
+    source: SourceModel, options: BuildOptions
+) -> Mapping[str, Mapping[str, str] | None]:
+    """How the profile crops outputs, by the names that dims have after import."""
+    return {
+        name: spec.crop
+        if spec.crop is None
+        else {axis: source.symbols.dim(dim) or dim for axis, dim in spec.crop.items()}
+        for name, spec in options.profile.outputs.items()
+    }
+
+
+def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
+    by_name = {value.name: value for value in source.inputs}
     for name, stated in options.profile.inputs.items():
         value = by_name.get(name)
         if value is None:
@@ -52,7 +81,7 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
                 expected=value.dtype,
                 found=stated.dtype,
             )
-        if stated.shape is not None and stated.shape != value.shape:
+        if stated.shape is not None and _renamed(stated.shape, source.symbols) != value.shape:
             raise AotcError(
                 "AOTC-S002",
                 "the input has another shape",
@@ -61,7 +90,31 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
                 found=_shape(stated.shape),
                 mend="Write the model's shape; sizes of its dims are stated under dims.",
             )
-    return {name: spec for name, spec in options.profile.dims.items() if name in dims}
+
+
+def _renamed(shape: tuple[int | str, ...], symbols: Symbols) -> tuple[int | str, ...]:
+    return tuple(symbols.dim(d) or d if isinstance(d, str) else d for d in shape)
+
+
+def _contradiction(first: str, second: str, one: DimRange, other: DimRange) -> AotcError:
+    return AotcError(
+        "AOTC-S011",
+        f"{first!r} and {second!r} are one dim, and have two ranges",
+        where=f"dims.{second}",
+        expected=range_text(one),
+        found=range_text(other),
+        mend="State the range once.",
+    )
+
+
+def range_text(spec: DimRange) -> str:
+    """A stated range in words."""
+    sizes = ", ".join(str(size) for size in spec.buckets)
+    if not spec.bounded:
+        return f"multiples of {spec.multiple_of}"
+    bounds = str(spec.min) if spec.min == spec.max else f"{spec.min}..{spec.max}"
+    steps = f" in steps of {spec.multiple_of}" if spec.multiple_of > 1 else ""
+    return f"{sizes} within {bounds}" if sizes else bounds + steps
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ from aotc.contract.parsing import Json
 from aotc.contract.profile import Profile
 from aotc.contract.report import VariantEvidence
 from aotc.contract.shapes import Domain
+from aotc.contract.symbols import Symbols
 from aotc.contract.target import Target
 from aotc.engine.worker import Workers
 
@@ -63,7 +64,8 @@ class VariantPlan:
 class SourceModel:
     """The model as given (`path`), and the staged graph that every later stage starts from.
 
-    `weights` is the folder against which the staged graph's external data resolves.
+    `weights` is the folder against which the staged graph's external data resolves.  Dims have the
+    names that `symbols` gives them, in `inputs`, `outputs` and the staged graph.
     """
 
     path: Path
@@ -73,6 +75,7 @@ class SourceModel:
     capture: Capture
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    symbols: Symbols
     hints: Mapping[str, Mapping[str, Json]]
     passes: tuple[PassRecord, ...]
 
