@@ -202,6 +202,66 @@ def test_routing_alone_pads_nothing(bench: Workbench) -> None:
     assert [variant.parity.padded for variant in built.manifest.variants] == [0, 0]
 
 
+def names_of_files(built: Built) -> dict[str, set[str]]:
+    """Names of the weights' files that each variant reads."""
+    return {
+        variant.name: {Path(path).name for path in variant.files[1:]}
+        for variant in built.manifest.variants
+    }
+
+
+def test_what_one_bucket_alone_needs_has_a_file_of_its_own(bench: Workbench) -> None:
+    """The numbers of the words are folded to a constant of another size for each bucket."""
+    model = model_of(
+        [
+            node("Shape", "x", "length", start=1, end=2),
+            node("Squeeze", "length", "count"),
+            node("Range", "zero count one", "numbers"),
+            node("Cast", "numbers", "row", to=FLOAT),
+            node("Unsqueeze", "row last", "column"),
+            node("Add", "x column", "numbered"),
+            node("MatMul", "numbered table", "y"),
+        ],
+        {"x": (FLOAT, ["batch", "seq", 8])},
+        {"y": (FLOAT, ["batch", "seq", 512])},
+        {
+            "zero": np.array(0),
+            "one": np.array(1),
+            "last": np.array([1]),
+            "table": drawn(8, 512),
+        },
+    )
+    built = made(bench, model, seq("buckets: [512, 768, 1024]"))
+    assert names_of_files(built) == {
+        "portable.seq512": {"weights.bin"},
+        "portable.seq768": {"weights.bin", "portable.seq768.bin"},
+        "portable.seq1024": {"weights.bin", "portable.seq1024.bin"},
+    }
+
+
+def test_what_one_of_the_profiles_variants_needs_is_shared_by_its_buckets(
+    bench: Workbench,
+) -> None:
+    """For this CPU the optimizer reorders a convolution's weights; its bias stays."""
+    model = model_of(
+        [
+            node("Conv", "x kernel", "inner", pads=[1, 1, 1, 1]),
+            node("MatMul", "inner table", "y"),
+        ],
+        {"x": (FLOAT, ["batch", 16, "seq", 16])},
+        {"y": (FLOAT, ["batch", 32, "seq", 64])},
+        {"kernel": drawn(32, 16, 3, 3), "table": drawn(16, 64)},
+    )
+    text = "variants: [{name: portable}, {name: native, isa: host}]\n" + seq("buckets: [8, 16]")
+    built = made(bench, model, text)
+    assert names_of_files(built) == {
+        "portable.seq8": {"weights.bin", "portable.bin"},
+        "portable.seq16": {"weights.bin", "portable.bin"},
+        "native.seq8": {"weights.bin", "native.bin"},
+        "native.seq16": {"weights.bin", "native.bin"},
+    }
+
+
 def test_every_combination_of_buckets_is_a_variant(bench: Workbench) -> None:
     text = "dims: {batch: {buckets: [1, 4], outside: pad}, seq: {buckets: [8, 16], outside: pad}}"
     built = made(bench, rows("each"), text)

@@ -250,6 +250,9 @@ def test_a_crop_is_on_the_left_where_every_input_is_padded_there() -> None:
     assert one.crops[0].side == "left"
     made = plan(pads={"mask": left})
     assert made.crops[0].side == "right"
+    other = value("types", "batch", "seq", dtype="int64")
+    mixed = plan(inputs=(IDS, other), pads={"ids": left})
+    assert mixed.crops[0].side == "right"
 
 
 # -- stated crops

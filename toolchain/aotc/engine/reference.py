@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +259,9 @@ class Reference:
                 raise AotcError("AOTC-I015", error.what, found=error.found) from None
             if error.code != "AOTC-S001" or not given:
                 raise
-            return domain_of(self.dims, [item.sizes for item in given])
+            derived = {relation.dim for relation in self.symbols.relations}
+            free = [dim for dim in self.dims if dim not in derived]
+            return replace(domain_of(free, seeds), relations=self.symbols.relations)
 
     def _cost(self, points: Sequence[Mapping[str, int]]) -> Cost:
         self._estimator = Estimator(self.inputs, points, self.counted(points))

@@ -72,7 +72,7 @@ def warm(
 
     The dynamic variant runs all of them once; a static one the largest that fits.  Where none
     fits, a fixture repeated to the variant's sizes is run, or zeros where there is no fixture,
-    and nothing is compared.  Raises AOTC-N003, AOTC-R005 and AOTC-G014.
+    and nothing is compared.  Raises AOTC-N003 and AOTC-G014, and AOTC-R005 where a fixture fails.
     """
     padder = Padder(manifest.inputs, manifest.padding)
     started = time.perf_counter()
@@ -83,9 +83,7 @@ def warm(
         first = seconds if first is None else first
         accepted += 1
     if not accepted:
-        run_started = time.perf_counter()
-        session.run(opened, _some_inputs(manifest, variant, payload))
-        first = time.perf_counter() - run_started
+        first = _run_something(opened, manifest, variant, payload)
     return VariantLoad(
         name=variant.name,
         session_seconds=0.0,
@@ -160,8 +158,28 @@ def _accept(
     return seconds
 
 
-def _some_inputs(manifest: Manifest, variant: Variant, payload: Path) -> dict[str, values.Data]:
-    """Inputs of the variant's sizes: a fixture's values repeated, or zeros."""
+def _run_something(
+    opened: ort.InferenceSession, manifest: Manifest, variant: Variant, payload: Path
+) -> float | None:
+    """Seconds of a run whose answer nobody knows; None where nothing could be run."""
+    inputs = _some_inputs(manifest, variant, payload)
+    if inputs is None:
+        return None
+    started = time.perf_counter()
+    try:
+        session.run(opened, inputs)
+    except AotcError as error:
+        # Zeros may be what a model cannot take.
+        if error.code != "AOTC-R005" or manifest.fixtures:
+            raise
+        return None
+    return time.perf_counter() - started
+
+
+def _some_inputs(
+    manifest: Manifest, variant: Variant, payload: Path
+) -> dict[str, values.Data] | None:
+    """Inputs of the variant's sizes: a fixture's values repeated, or zeros; None: neither."""
     domain = variant.domain or manifest.domain
     sizes = domain.corner("opt")
     if manifest.fixtures:
@@ -169,10 +187,8 @@ def _some_inputs(manifest: Manifest, variant: Variant, payload: Path) -> dict[st
         return arrays.resize(given, manifest.inputs, sizes)
     made: dict[str, values.Data] = {}
     for value in manifest.inputs:
-        shape = [d if isinstance(d, int) else sizes.get(d, 1) for d in value.shape or ()]
-        text = value.dtype == "string"
-        filled = (
-            np.full(shape, "", object) if text else np.zeros(shape, values.numpy_dtype(value.dtype))
-        )
-        made[value.name] = filled
+        if value.kind != "tensor" or value.shape is None or value.dtype == "string":
+            return None
+        shape = [size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape]
+        made[value.name] = np.zeros(shape, values.numpy_dtype(value.dtype))
     return made
