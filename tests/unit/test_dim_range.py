@@ -313,13 +313,11 @@ def test_an_artifact_accepts_what_its_profile_allows(made: DimRange) -> None:
     ],
     ids=["no elements", "off the grid above the largest bucket"],
 )
-@pytest.mark.xfail(strict=True, reason="the profile allows what the artifact refuses")
 def test_an_artifact_accepts_what_its_profile_allows_at_the_edges(text: Json, size: int) -> None:
     made = read(text)
     assert domain_of(n=made).dims["n"].accepts(size) == made.allows(size)
 
 
-@pytest.mark.xfail(strict=True, reason="the bound of a dynamic variant may be off its grid")
 def test_the_largest_compiled_size_is_on_the_grid() -> None:
     made = read({"buckets": [4], "multiple_of": 4, "max": 10, "outside": "route"})
     assert made.allows(made.compiled()[1])

@@ -73,16 +73,22 @@ class DimRange:
         """Smallest and largest size that some graph takes as it is."""
         if self.buckets and not self.routes:
             return self.buckets[0], self.buckets[-1]
-        first = -(-self.min // self.multiple_of) * self.multiple_of
-        return max(first, self.multiple_of if self.pads else 0, self.min), self.max
+        step = self.multiple_of
+        first = max(-(-self.min // step) * step, step if self.pads else 0)
+        return first, self.max // step * step
 
     def allows(self, size: int) -> bool:
         """Whether callers may pass `size`."""
+        low, high = self.compiled()
         if not self.min <= size <= self.max:
             return False
-        if size in self.buckets or (self.pads and size > 0):
+        if size in self.buckets:
             return True
-        return size % self.multiple_of == 0 and (not self.buckets or self.routes)
+        step = self.multiple_of
+        if (not self.buckets or self.routes) and low <= size <= high and size % step == 0:
+            return True
+        last = self.buckets[-1] if self.buckets else high
+        return self.pads and 0 < size <= last
 
     def fixed(self) -> bool:
         """Whether only one size is allowed."""

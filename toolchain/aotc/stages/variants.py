@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from aotc.contract.manifest import Finding
+from aotc.errors import AotcError
 from aotc.stages.stated import stated_ranges
 from aotc.stages.types import BuildOptions, SourceModel, VariantPlan
 
@@ -18,7 +20,7 @@ def wanted_variants(
 
     Level ALL bakes in the layout of the CPU that runs it, so host and target must be alike.
     The variant that takes all sizes comes first, then one for each combination of buckets; it is
-    left out where nothing is routed to it.
+    left out where nothing is routed to it.  Raises AOTC-I022 where two get one name.
     """
     host, target = options.host, options.target
     alike = host.architecture == target.architecture and set(host.isa or ()) == set(
@@ -54,6 +56,15 @@ def wanted_variants(
                     buckets=buckets,
                 )
             )
+    names = Counter(plan.name for plan in plans)
+    twice = [name for name, number in names.items() if number > 1]
+    if twice:
+        raise AotcError(
+            "AOTC-I022",
+            f"two variants get the name {twice[0]!r}",
+            where="variants",
+            mend="Give one of the profile's variants another name.",
+        )
     return tuple(plans), tuple(findings)
 
 
