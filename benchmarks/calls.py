@@ -6,7 +6,6 @@ loaded model, and its session with arrays that were padded and cropped by hand.
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from statistics import median
@@ -48,26 +47,11 @@ def run(workshop: Workshop) -> Result:
 
 
 def _artifact(workshop: Workshop) -> Path:
-    from benchmarks import models
-
     small = Workshop(workshop.folder, True, workshop.progress)
-    model = small.model("bert")
     profile = workshop.profile(
         "calls", {"dims": {"batch": 1, "sequence": {"buckets": list(BUCKETS), "outside": "pad"}}}
     )
-    output = workshop.folder / "artifacts" / "calls.aotc"
-    shutil.rmtree(output, ignore_errors=True)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    request = {
-        "model": str(model.path),
-        "profile": str(profile),
-        "dims": {},
-        "key": str(workshop.key()[0]),
-        "output": str(output),
-    }
-    assert models.SMOKE["bert"].sizes["batch"] == 1
-    fresh("workshop:build", request)
-    return output
+    return Path(workshop.built(small.model("bert"), profile)["artifact"])
 
 
 def by_turns(request: dict[str, Any]) -> dict[str, list[float]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -112,12 +111,7 @@ def len_of(answer: dict[str, Any]) -> int:
 
 def _built(workshop: Workshop, name: str, profile: Path) -> Path:
     workshop.progress(f"build: {name}")
-    output = workshop.folder / "artifacts" / f"{profile.stem}.aotc"
-    output.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(output, ignore_errors=True)
-    request = workshop.build_request("bert", str(profile), output)
-    fresh("workshop:build", {**request, "dims": {}})
-    return output
+    return Path(workshop.built(workshop.model("bert"), profile)["artifact"])
 
 
 def learn(request: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ eight sessions map one file of weights, and its pages count once.
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -86,11 +85,7 @@ def _build(workshop: Workshop, form: str, buckets: tuple[int, ...]) -> dict[str,
             "dims": {"batch": 1, "sequence": {"buckets": list(buckets), "outside": "pad"}},
         },
     )
-    output = workshop.folder / "artifacts" / f"{stem}.aotc"
-    shutil.rmtree(output, ignore_errors=True)
-    request = workshop.build_request("bert", str(profile), output)
-    done: dict[str, Any] = fresh("workshop:build", {**request, "dims": {}})
-    return done
+    return workshop.built(workshop.model("bert"), profile)
 
 
 def _memory(

@@ -72,6 +72,21 @@ class Workshop:
                 shutil.rmtree(other)
         return path
 
+    def built(self, model: models.Model, profile: Path) -> dict[str, Any]:
+        """What `build` returned for a fresh artifact named after the profile's file."""
+        output = self.folder / "artifacts" / f"{profile.stem}.aotc"
+        output.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(output, ignore_errors=True)
+        request = {
+            "model": str(model.path),
+            "profile": str(profile),
+            "dims": {},
+            "key": str(self.key()[0]),
+            "output": str(output),
+        }
+        done: dict[str, Any] = fresh("workshop:build", request)
+        return done
+
     def profile(self, name: str, fields: dict[str, Any]) -> Path:
         """A profile file of `fields`."""
         path = self.folder / "profiles" / f"{name}.yaml"

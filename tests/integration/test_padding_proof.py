@@ -42,9 +42,6 @@ def test_a_grid_is_padded_without_buckets(bench: Workbench) -> None:
     assert variant.parity.padded == sum(bool(s["seq"] % 8) for s in variant.parity.shapes) > 0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="nothing below the first step is padded, so none is compared"
-)
 def test_padding_to_a_grid_is_compared_above_its_first_step(bench: Workbench) -> None:
     text = seq("min: 8, max: 32, multiple_of: 8, outside: pad")
     assert refused(bench, rows("mean"), text).code == "AOTC-N007"

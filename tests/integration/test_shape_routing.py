@@ -286,3 +286,12 @@ def test_eight_threads_with_mixed_shapes(
     assert counted["calls"] == sum(total.values())
     found_calls = {name: each["calls"] for name, each in counted["variants"].items()}
     assert {name: calls for name, calls in found_calls.items() if calls} == dict(total)
+
+
+def test_one_bucket_takes_all_that_is_smaller(bench: Workbench) -> None:
+    dims = {"batch": 1, "seq": {"buckets": [16], "outside": "pad"}}
+    found = bench.build(encoder(), "single", profile=profile(dims))
+    plain = plain_session(found.source)
+    with bench.load(found) as model:
+        for seq in (1, 15, 16):
+            assert_right(model, plain, call(1, seq))

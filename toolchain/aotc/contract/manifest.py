@@ -237,9 +237,7 @@ class Variant:
     domain: Annotated[Domain | None, "where narrower than the artifact's"] = None
     passes: tuple[PassRecord, ...] = ()
     shape_nodes: Annotated[int, Bounds(0), "nodes that compute shapes, left in its graph"] = 0
-    shape_nodes_dropped: Annotated[
-        int, Bounds(0), "those of the dynamic graph that static shapes made needless"
-    ] = 0
+    shape_nodes_dropped: Annotated[int, Bounds(0), "those of the imported graph that are gone"] = 0
     placement: Placement
     transfers: Transfers = Transfers()
     memory: MemoryPlan

@@ -49,7 +49,7 @@ class DimRange:
                 raise ParseError([Problem("", f"{data!r} is neither SIZE nor MIN..MAX")])
             data = {"min": int(match[1]), "max": int(match[2] or match[1])}
         made = decode(_StatedRange, data)
-        return cls(
+        found = cls(
             min=made.least(),
             max=made.most(),
             opt=made.opt,
@@ -58,6 +58,11 @@ class DimRange:
             outside=made.actions(),
             bounded=made.is_bounded(),
         )
+        low, high = found.compiled()
+        if found.opt is not None and not low <= found.opt <= high:
+            outside = f"{found.opt} is outside of {low}..{high}, which is compiled"
+            raise ParseError([Problem("opt", outside, "AOTC-S003")])
+        return found
 
     @property
     def pads(self) -> bool:
@@ -133,12 +138,15 @@ class _StatedRange:
     def most(self) -> int:
         if self.max is not None:
             return self.max
-        return (
-            self.buckets[-1] if self.buckets else UNBOUNDED // self.multiple_of * self.multiple_of
-        )
+        return self.buckets[-1] if self.buckets else self._unbounded()
+
+    def _unbounded(self) -> int:
+        return UNBOUNDED // self.multiple_of * self.multiple_of
 
     def problems(self) -> list[Problem]:
         words = (self.outside,) if isinstance(self.outside, str) else self.outside
+        if not self.bounded and (self.buckets or self.max not in (None, self._unbounded())):
+            return [Problem("bounded", "false goes without min, max and buckets")]
         unknown = [word for word in words if word not in ("reject", "pad", "route")]
         if unknown or len(set(words)) != len(words) or ("reject" in words and len(words) > 1):
             text = f"{', '.join(words)}: takes reject, pad, route, or [pad, route]"

@@ -136,6 +136,8 @@ def lower_edge(domain: Domain, buckets: Mapping[str, int]) -> dict[str, int]:
         elif dim.buckets:
             continue
         else:
+            # The smallest size may stand on the grid itself.
+            least = next((s for s in (least, least + 1) if dim.padded(s) not in (s, None)), least)
             full = dim.padded(least)
         if full is not None and least < full:
             edge[name] = least

@@ -84,7 +84,13 @@ def _checked(spec: PadSpec, value: Value) -> PadSpec:
             )
     except (OverflowError, ValueError):
         exact = False
-    if not exact and (isinstance(spec.value, str) or dtype.kind in "biu"):
+    # A mask's -1e9 is no number of float16: it would become minus infinity.
+    with np.errstate(all="ignore"):
+        kept = isinstance(spec.value, str) or bool(
+            np.isfinite(spec.value)
+            == np.isfinite(np.asarray(spec.value).astype(dtype).astype(np.float64))
+        )
+    if not kept or (not exact and (isinstance(spec.value, str) or dtype.kind in "biu")):
         raise AotcError(
             "AOTC-S002",
             "the pad value is none of the input's type",

@@ -54,7 +54,7 @@ class Guard:
         self._static = tuple(
             (name, dim.min)
             for name, dim in domain.dims.items()
-            if dim.origin == "stated" and dim.min == dim.max
+            if dim.origin == "stated" and dim.min == dim.max and dim.pad_from is None
         )
         self._vectors = {
             plan.name for plan in self._plans if plan.rank < 0 and f"{plan.name}.0" in domain.dims

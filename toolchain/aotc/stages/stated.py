@@ -19,7 +19,8 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
     """
     _check_inputs(source, options)
     dims = {d for value in source.inputs for d in value.shape or () if isinstance(d, str)}
-    dims |= {f"{value.name}.0" for value in source.inputs if value.shape is None}
+    rankless = {f"{value.name}.0" for value in source.inputs if value.shape is None}
+    dims |= rankless
     fixed = {
         f"{value.name}.{index}": size
         for value in source.inputs
@@ -34,6 +35,14 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
             if ranges.setdefault(dim, spec) != spec:
                 raise _contradiction(called[dim], name, ranges[dim], spec)
             called[dim] = name
+            if dim in rankless and (spec.buckets or spec.pads):
+                raise AotcError(
+                    "AOTC-S002",
+                    "an input of unknown rank has neither buckets nor padding",
+                    where=f"dims.{name}",
+                    expected="a range, or one size",
+                    found=range_text(spec),
+                )
         elif name not in fixed:
             raise AotcError(
                 "AOTC-S002",
