@@ -132,7 +132,7 @@ class _StatedRange:
         if self.min is not None:
             return self.min
         if not self.buckets:
-            return self.multiple_of
+            return 1 if "pad" in self.actions() else self.multiple_of
         return 1 if self.actions() else self.buckets[0]
 
     def most(self) -> int:

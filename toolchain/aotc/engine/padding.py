@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,10 @@ import numpy as np
 from aotc.contract.manifest import Value
 from aotc.contract.padding import Crop, Padding, PadSpec
 from aotc.engine.values import Data
+
+# Plans for so many pairs of sizes are kept.
+_KEPT = 4096
+_Sizes = tuple[tuple[str, int], ...]
 
 
 class Padded(NamedTuple):
@@ -20,20 +24,25 @@ class Padded(NamedTuple):
     added: int
 
 
+class _Fill(NamedTuple):
+    """How one input is filled up: the shape it gets, and where its own elements go."""
+
+    name: str
+    shape: tuple[int, ...]
+    place: tuple[slice, ...]
+    value: Any
+
+
 class Padder:
     """Padding and cropping for one set of inputs and outputs; safe from many threads."""
 
     def __init__(self, inputs: Sequence[Value], padding: Padding | None) -> None:
         padding = padding or Padding()
-        self._plans = tuple(
-            (
-                value.name,
-                padding.inputs.get(value.name, PadSpec()),
-                tuple((a, dim) for a, dim in enumerate(value.shape or ()) if isinstance(dim, str)),
-            )
-            for value in inputs
-            if value.kind == "tensor"
-        )
+        self._inputs = tuple(value for value in inputs if value.kind == "tensor")
+        self._specs = {
+            value.name: padding.inputs.get(value.name, PadSpec()) for value in self._inputs
+        }
+        self._fills: dict[tuple[_Sizes, _Sizes], tuple[_Fill, ...]] = {}
         self._crops: dict[str, list[Crop]] = {}
         for crop in padding.crops:
             self._crops.setdefault(crop.output, []).append(crop)
@@ -42,30 +51,41 @@ class Padder:
         self, inputs: Mapping[str, Data], sizes: Mapping[str, int], wanted: Mapping[str, int]
     ) -> Padded:
         """`inputs` of `sizes` filled up to `wanted`, both by dim, related dims included."""
+        key = (tuple(sizes.items()), tuple(wanted.items()))
+        fills = self._fills.get(key)
+        if fills is None:
+            if len(self._fills) >= _KEPT:
+                self._fills.clear()
+            fills = self._fills[key] = tuple(self._planned(sizes, wanted))
         result = dict(inputs)
-        given = added = 0
-        for name, spec, named in self._plans:
+        added = 0
+        for name, shape, place, value in fills:
             array: Any = result.get(name)
-            if array is None:
-                continue
-            given += array.size
-            if all(sizes[dim] == wanted[dim] for _, dim in named):
-                continue
-            shape, place = list(array.shape), [slice(None)] * array.ndim
-            for axis, dim in named:
-                size, full = sizes[dim], wanted[dim]
-                if size != full:
-                    shape[axis] = full
-                    place[axis] = slice(size) if spec.side == "right" else slice(full - size, full)
-            filled = np.full(shape, spec.value, dtype=array.dtype)
-            filled[tuple(place)] = array
-            result[name] = filled
-            added += filled.size - array.size
-        return Padded(result, given, added)
+            if array is not None:
+                filled = np.empty(shape, array.dtype)
+                filled.fill(value)
+                filled[place] = array
+                result[name] = filled
+                added += filled.size - array.size
+        return Padded(result, self.elements(inputs), added)
+
+    def _planned(self, sizes: Mapping[str, int], wanted: Mapping[str, int]) -> Iterator[_Fill]:
+        for value in self._inputs:
+            shape: list[int] = []
+            place: list[slice] = []
+            right = self._specs[value.name].side == "right"
+            for dim in value.shape or ():
+                size = sizes[dim] if isinstance(dim, str) else dim
+                full = wanted[dim] if isinstance(dim, str) else dim
+                shape.append(full)
+                place.append(slice(size) if right else slice(full - size, full))
+            if any(sizes[dim] != wanted[dim] for dim in value.shape or () if isinstance(dim, str)):
+                spec = self._specs[value.name]
+                yield _Fill(value.name, tuple(shape), tuple(place), spec.value)
 
     def elements(self, inputs: Mapping[str, Data]) -> int:
         """Elements of all tensors among `inputs`."""
-        return sum(getattr(inputs[name], "size", 0) for name, _, _ in self._plans)
+        return sum(getattr(inputs.get(value.name), "size", 0) for value in self._inputs)
 
     def crop(
         self, names: Sequence[str], outputs: Sequence[Data], sizes: Mapping[str, int]

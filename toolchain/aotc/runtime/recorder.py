@@ -15,6 +15,7 @@ from aotc.engine.values import Data
 # Lines wait in memory up to this many, or this long: a line a write would cost more than a call.
 _WAITING = 256
 _SECONDS = 2.0
+_KEPT = 4096
 
 
 class ShapeRecorder:
@@ -35,6 +36,7 @@ class ShapeRecorder:
         self._every = 1
         self._seen = 0
         self._lines: list[str] = []
+        self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], str] = {}
         self._flushed = time.monotonic()
 
     def record(self, inputs: Mapping[str, Data]) -> None:
@@ -43,15 +45,25 @@ class ShapeRecorder:
             self._seen += 1
             if self._seen % self._every:
                 return
-            shapes = {
-                str(name): list(shape)
+            shapes = tuple(
+                (name, shape)
                 for name, value in inputs.items()
                 if isinstance(shape := getattr(value, "shape", None), tuple)
-            }
-            self._lines.append(json.dumps(shapes, separators=(",", ":")) + "\n")
+            )
+            line = self._known.get(shapes)
+            self._lines.append(self._line(shapes) if line is None else line)
             waited = time.monotonic() - self._flushed
             if len(self._lines) >= _WAITING or waited > _SECONDS:
                 self._flush()
+
+    def _line(self, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
+        """The line for `shapes`; those of common requests are kept."""
+        named = {str(name): shape for name, shape in shapes}
+        line = json.dumps(named, separators=(",", ":")) + "\n"
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        self._known[shapes] = line
+        return line
 
     def close(self) -> None:
         """Write what waits."""
