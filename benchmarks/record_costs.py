@@ -32,7 +32,7 @@ PROVIDER = "OpenVINOExecutionProvider"
 SIZES = tuple(sorted({1, 2, 4, 8, *range(16, 513, 16)}))
 # Between them the dynamic graph alone is measured.
 DYNAMIC_SIZES = tuple(sorted({*SIZES, 3, 6, 12, *range(19, 512, 16), *range(28, 512, 16)}))
-ROUNDS = 8
+ROUNDS = 12
 SEED = 20261121
 
 
