@@ -153,6 +153,7 @@ def _run(
         "aotc.stages.optimize:optimize_job",
         {
             "graph": str(graph),
+            "imported": str(source.graph),
             "weights": str(source.weights),
             "level": LEVELS[plan.isa],
             "prepack": plan.prepack == "saved",
@@ -170,7 +171,7 @@ def optimize_job(request: Json) -> Json:
     source = onnx.load(graph, load_external_data=False)
     records: tuple[PassRecord, ...] = ()
     nodes_before = len(source.graph.node)
-    shape_nodes_before = shape_nodes(source)
+    shape_nodes_before = shape_nodes(onnx.load(request["imported"], load_external_data=False))
     findings: list[Finding] = []
     wanted: Optimization = request["level"]
     # Written graphs with control flow do not always load again (SSA broken by fusions).

@@ -27,6 +27,7 @@ def specialize(
 
     from aotc.passes.base import run_passes
     from aotc.passes.fix_dims import FixDims
+    from aotc.passes.fold_shapes import FoldShapes
 
     source = analyzed.source
     domain = variant_domain(analyzed.domain, plan)
@@ -34,7 +35,7 @@ def specialize(
     graph, records = source.graph, source.passes
     if sizes:
         model = onnx.load(source.graph, load_external_data=False)
-        records += run_passes(model, (FixDims(sizes=sizes),))
+        records += run_passes(model, (FixDims(sizes=sizes), FoldShapes()))
         name = suffix(plan.buckets) if plan.buckets else "all"
         graph = source.graph.with_name(f"static-{name}.onnx")
         graph.write_bytes(model.SerializeToString(deterministic=True))
