@@ -144,6 +144,30 @@ def test_inputs_that_cannot_be_used(
     assert (error["code"], error["what"]) == (code, what)
 
 
+def test_run_writes_shapes_and_counters(
+    trusted: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    shapes = tmp_path / "shapes.jsonl"
+    for name in ("counters.json", "counters.prom"):
+        words = ["--record", str(shapes), "--metrics", str(tmp_path / name)]
+        assert main(["run", *trusted, *words, "--json"]) == 0
+        runs = len(document(capsys, "run")["runs"])
+    counters = json.loads((tmp_path / "counters.json").read_text())
+    schema = json.loads(path_of("manifests", "telemetry").read_text("utf-8"))
+    Draft202012Validator(schema).validate(counters)
+    assert counters["calls"] == runs > 0
+    families = parser.text_string_to_metric_families((tmp_path / "counters.prom").read_text())
+    samples = [each for family in families for each in family.samples]
+    assert sum(each.value for each in samples if each.name == "aotc_requests_total") == runs
+    lines = [json.loads(line) for line in shapes.read_text().splitlines()]
+    assert [list(line) for line in lines] == [["image"]] * (2 * runs)
+
+    words = ["--metrics", str(tmp_path / "counters.txt")]
+    assert main(["run", *trusted, *words, "--json"]) != 0
+    assert document(capsys, "error")["errors"][0]["code"] == "AOTC-I027"
+
+
 def test_bench(trusted: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     words = ["bench", *trusted, "--runs", "3", "--dim", "batch=7", "--json"]
     assert main([*words, "--against", str(MODEL)]) == 0

@@ -334,7 +334,10 @@ def test_fixtures_that_are_none(built: Command, content: bytes) -> None:
     assert built.leftovers() == []
 
 
-def test_a_variant_that_is_not_there(built: Command) -> None:
-    outcome = built("run", "good.aotc", "--variant", "portabel")
+@pytest.mark.parametrize(
+    "words", [("portabel",), ("portabel,portable",), ("portabel", "--variant", "portable")]
+)
+def test_a_variant_that_is_not_there(built: Command, words: tuple[str, ...]) -> None:
+    outcome = built("run", "good.aotc", "--variant", *words)
     assert outcome.status in (1, 2)
     assert "portable" in outcome.stdout

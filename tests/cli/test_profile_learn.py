@@ -160,6 +160,28 @@ def test_bad_calls(learner: Command) -> None:
     refused("AOTC-I026", 3, "shapes.jsonl", *model, "-o", "none/kept.yaml")
 
 
+def test_a_model_that_is_not_to_be_padded(learner: Command) -> None:
+    words = learn(learner, "--costs", "costs.json", "--no-padding", "--json")
+    document = learner(*words).document
+    (chosen,) = [plan for plan in document["plans"] if plan["chosen"]]
+    assert chosen["name"] == "popular sizes, and a dynamic variant"
+    assert (chosen["buckets"], document["padding"]) == ({"batch": [4]}, 0.0)
+    assert document["profile"]["dims"]["batch"]["outside"] == ["route"]
+    assert {plan["coverage"] for plan in document["plans"] if plan["name"] == "buckets"} == {0, 0.1}
+    text = shown(learner, *words[:-1])
+    assert "refuses 90.0%" in text
+
+
+def test_sizes_of_zero_are_served(learner: Command) -> None:
+    (learner.folder / "shapes.jsonl").write_text('{"batch": 0}\n' + '{"batch": 13}\n' * 3)
+    answer = learner(*learn(learner, "--costs", "costs.json", "--json")).document
+    assert answer["coverage"] == 1.0
+    assert answer["verdict"] == (
+        "one dynamic variant, as others refuse requests that cannot be padded"
+    )
+    assert answer["profile"]["dims"]["batch"]["min"] == 0
+
+
 def test_three_dims_that_vary(aotc: Command, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows = "\n".join(",".join(map(str, rng.integers(1, 99, 3))) for _ in range(20))

@@ -13,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["memory", "verify", "build", "load", "latency", "startup"])
+@pytest.mark.parametrize(
+    "name",
+    ["memory", "verify", "build", "load", "latency", "variants", "plans", "calls", "startup"],
+)
 def test_a_benchmark_runs(name: str) -> None:
     results = ROOT / "build" / "bench-smoke" / "results" / f"{name}.json"
     results.unlink(missing_ok=True)

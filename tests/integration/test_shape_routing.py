@@ -180,7 +180,7 @@ def test_only_what_is_asked_for_is_warmed(bench: Workbench, built: Built) -> Non
         assert [each.name for each in model.variants] == names
         assert [each.warmed for each in model.report.variants] == [True, False]
         assert not model.ready
-        model.warm()
+        model.warm(names[1])
         assert model.ready
         # Without the others, a call goes to the next that fits, or nowhere.
         assert model.route(call(1, 5)).variant == names[1]
@@ -206,6 +206,48 @@ def test_requests_are_recorded(bench: Workbench, built: Built, tmp_path: Path) -
             model.run({})
     # A refusal of sizes is what coverage is about; other refusals are not.
     assert read_traffic(path, built.manifest.inputs).counts == {(2, 7): 1, (9, 7): 1}
+
+
+def test_a_mistake_does_not_spoil_the_record(
+    bench: Workbench, built: Built, tmp_path: Path
+) -> None:
+    path, good = tmp_path / "shapes.jsonl", call(2, 7)
+    huge = np.empty((0, 2**40), np.int64)
+    mistakes: list[dict[str, Any]] = [
+        {**good, "mask": np.ones(7, np.float32)},
+        {**good, "mask": np.ones((2, 8), np.float32)},
+        {"ids": np.ones((2, 0), np.int64), "mask": "no array"},
+        {"ids": huge, "mask": huge.astype(np.float32)},
+    ]
+    with load(built.path, key=bench.public, store=bench.folder / "store", record=path) as model:
+        model.run({"ids": good["ids"].tolist(), "mask": good["mask"]})
+        for inputs in mistakes:
+            with pytest.raises(AotcError):
+                model.run(inputs)
+        with pytest.raises(AotcError, match="AOTC-R010"):
+            model.run(call(2, 0))
+    assert read_traffic(path, built.manifest.inputs).counts == {(2, 7): 1, (2, 0): 1}
+
+
+def test_a_record_that_cannot_be_written_is_told_of(
+    bench: Workbench, built: Built, tmp_path: Path
+) -> None:
+    store = bench.folder / "store"
+    model = load(built.path, key=bench.public, store=store, record=tmp_path)
+    with model:
+        model.run(call(1, 4))
+        assert model.findings() == ()
+    (finding,) = model.findings()
+    assert (finding.code, finding.what) == ("AOTC-R012", "1 requests could not be recorded")
+
+
+def test_refusals_are_counted_at_few_places(bench: Workbench, built: Built) -> None:
+    with bench.load(built, "portable.batch1-seq4") as model:
+        for seq in range(5, 41):
+            with pytest.raises(AotcError, match="AOTC-S010"):
+                model.run(call(1, seq))
+        guards = model.telemetry.to_dict()["guards"]
+    assert guards == [{"code": "AOTC-S010", "where": "dim batch, seq", "calls": 36}]
 
 
 def test_dims_that_are_stated_are_held_to_it(bench: Workbench) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,11 @@ from hypothesis import strategies as st
 
 from aotc.contract.costs import CostTable
 from aotc.contract.parsing import ParseError, decode
+from aotc.errors import AotcError
 from aotc.learning.buckets import best_buckets, best_grid
 from aotc.learning.candidates import between, candidates, powers_of_two
 from aotc.learning.costs import Costs
+from aotc.learning.measure import drift
 from aotc.learning.plans import Traffic, choose, plans
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,7 +136,12 @@ def test_a_stepped_backend_gets_buckets_and_the_right_ones() -> None:
             )
             best = min(best, total / traffic.requests)
         assert by_name["buckets", count].seconds == pytest.approx(best)
-    # With more, none of the neighbours does better: moving one bucket by a candidate.
+    # Nor of any size up to eight, by another recursion, over requests and not over candidates.
+    for count in range(4, 9):
+        assert by_name["buckets", count].seconds == pytest.approx(
+            least(static, counts, count) / traffic.requests
+        )
+    # None of the neighbours does better: moving one bucket by a candidate.
     eight = by_name["buckets", 8]
     sizes = list(TABLE.sizes["sequence"])
     for place, step in itertools.product(range(7), (-1, 1)):
@@ -145,6 +154,30 @@ def test_a_stepped_backend_gets_buckets_and_the_right_ones() -> None:
                 for (length,), number in counts.items()
             )
             assert eight.seconds <= total / traffic.requests + 1e-12
+
+
+def least(static: dict[int, float], counts: dict[tuple[int, ...], int], most: int) -> float:
+    """The least cost with exactly `most` buckets: the next bucket after `low`, by taking each."""
+    sizes = sorted(static)
+
+    @functools.cache
+    def above(low: int, left: int) -> float:
+        if left == 1:
+            return within(low, sizes[-1])
+        return min(
+            (
+                within(low, bucket) + above(bucket, left - 1)
+                for bucket in sizes[:-1]
+                if bucket > low
+            ),
+            default=math.inf,
+        )
+
+    def within(low: int, bucket: int) -> float:
+        held = sum(number for (length,), number in counts.items() if low < length <= bucket)
+        return held * static[bucket]
+
+    return above(0, most)
 
 
 def test_where_cost_is_linear_buckets_only_lose() -> None:
@@ -170,11 +203,55 @@ def test_a_backend_without_dynamic_graphs_gets_buckets() -> None:
     assert chosen.padding == pytest.approx((5 * 5 + 4) / (15 + 16 + 60))
 
 
+STEPPED = CostTable(
+    dims=("s",), sizes={"s": (8, 16)}, static=(1.0, 2.0), dynamic_sizes={"s": (8, 16)}
+)
+
+
+def test_a_plan_that_refuses_requests_is_not_chosen() -> None:
+    """Zeros are never padded: however little buckets cost, only the dynamic graph takes them."""
+    traffic = Traffic({(0,): 1, (8,): 9, (16,): 10}, Costs(replace(STEPPED, dynamic=(5.0, 9.0))))
+    found = plans(traffic, 3)
+    by_name = {(plan.name, plan.variants): plan for plan in found}
+    assert by_name["buckets", 2].coverage == 0.95
+    assert by_name["buckets, and a dynamic variant above", 2].coverage == 0.95
+    chosen, _ = choose(found, traffic)
+    assert (chosen.name, chosen.coverage) == ("popular sizes, and a dynamic variant", 1.0)
+    assert chosen.seconds == pytest.approx((5 + 9 * 1 + 10 * 2) / 20)
+    # Where no graph takes them, the best of those that refuse least is left.
+    traffic = Traffic({(0,): 1, (8,): 9, (16,): 10}, Costs(STEPPED))
+    chosen, _ = choose(plans(traffic, 3), traffic)
+    assert (chosen.buckets, chosen.coverage) == ({"s": (8, 16)}, 0.95)
+
+
+def test_without_padding() -> None:
+    costs = Costs(replace(STEPPED, dynamic=(5.0, 9.0)))
+    traffic = Traffic({(8,): 9, (16,): 10, (12,): 1}, costs, padding=False)
+    found = plans(traffic, 3)
+    chosen, _ = choose(found, traffic)
+    stated = {"buckets": [8, 16], "min": 8, "max": 16, "outside": "route"}
+    assert (chosen.dims, chosen.padding) == ({"s": stated}, 0.0)
+    assert chosen.seconds == pytest.approx((9 * 1 + 10 * 2 + 7) / 20)
+    assert {plan.coverage for plan in found if plan.name == "buckets"} == {0.5, 0.95}
+    exact = Traffic({(8,): 9, (16,): 10}, costs, padding=False)
+    chosen, _ = choose(plans(exact, 3), exact)
+    assert chosen.dims == {"s": {"buckets": [8, 16]}}
+    with pytest.raises(AotcError, match="AOTC-S026"):
+        nothing = Traffic({(12,): 1}, Costs(STEPPED), padding=False)
+        choose(plans(nothing, 3), nothing)
+
+
+def test_drift_between_sessions() -> None:
+    assert drift([[1.0, 1.0, 9.0], [1.0, 1.0]]) == 0
+    assert drift([[1.0], [3.0]]) == 0.5
+
+
 @pytest.mark.parametrize(
     ("change", "path"),
     [
         ({"sizes": {"s": [8, 8]}}, "sizes.s"),
         ({"sizes": {"t": [8, 16]}}, "sizes"),
+        ({"sizes": {"s": [0, 16]}}, "sizes.s[0]"),
         ({"static": [1.0]}, "static"),
         ({"dynamic": [1.0]}, "dynamic"),
         ({"dynamic": [1.0, 2.0], "dynamic_sizes": {"s": []}}, "dynamic_sizes.s"),

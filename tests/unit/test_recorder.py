@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -56,6 +58,25 @@ def test_a_file_goes_on(tmp_path: Path) -> None:
         recorder.record(request(size))
         recorder.close()
     assert read_traffic(tmp_path / "shapes.jsonl").requests == 2
+
+
+def test_what_waits_is_written_when_the_interpreter_ends(tmp_path: Path) -> None:
+    path = tmp_path / "shapes.jsonl"
+    code = (
+        "import sys, numpy\n"
+        "from aotc.runtime.recorder import ShapeRecorder\n"
+        "ShapeRecorder(sys.argv[1]).record({'ids': numpy.zeros((1, 3))})\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    assert path.read_text() == '{"ids":[1,3]}\n'
+
+
+def test_a_call_that_outlives_the_model_is_recorded(tmp_path: Path) -> None:
+    recorder = ShapeRecorder(tmp_path / "shapes.jsonl")
+    recorder.close()
+    recorder.record(request(3))
+    recorder.record({"words": ["nothing of a known shape"]})
+    assert recorder.path.read_text() == '{"ids":[1,3]}\n'
 
 
 @pytest.mark.parametrize("place", ["a folder", "below a file"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -81,7 +83,6 @@ SEQ = Dim(
     min=1, max=64, opt=16, buckets=(8, 16, 32), outside=("pad", "route"), pad_from=1,
     origin="stated",
 )  # fmt: skip
-BATCH = Dim(min=1, max=4, opt=1, buckets=(1, 4), outside=("pad",), pad_from=1, origin="stated")
 
 
 def bucketed(domain: Domain, *, dynamic: bool) -> Manifest:
@@ -149,9 +150,16 @@ def test_a_bucket_that_is_not_loaded_is_passed_over() -> None:
     with pytest.raises(AotcError) as caught:
         alone.route({"seq": 9})
     assert caught.value.line() == (
-        "AOTC-S010 no loaded variant takes a call of these sizes [seq=9]"
-        " (expected seq: 8, 16, 32, and 1..64 (padded from 1); found loaded: v1)"
+        "AOTC-S010 no loaded variant takes a call of these sizes [dim seq]"
+        " (expected seq: 8, 16, 32, and 1..64 (padded from 1); found seq=9, with v1 loaded)"
     )
+
+
+def test_the_dynamic_variant_takes_calls_of_a_bucket_that_is_not_loaded() -> None:
+    exact = replace(SEQ, outside=("route",), pad_from=None)
+    made = bucketed(Domain(dims={"seq": exact}), dynamic=True)
+    route = Router(made, made.variants[:2]).route({"seq": 16})
+    assert (route.variant, route.wanted, route.cause) == (0, {"seq": 16}, "routed")
 
 
 def test_dims_that_follow_are_padded_along() -> None:
@@ -162,17 +170,81 @@ def test_dims_that_follow_are_padded_along() -> None:
     assert route.wanted == {"seq": 8, "past": 3, "total": 11}
 
 
-@given(st.integers(1, 4), st.integers(1, 32))
-def test_two_dims_against_every_variant(batch: int, seq: int) -> None:
-    made = bucketed(Domain(dims={"batch": BATCH, "seq": SEQ}), dynamic=False)
-    router = Router(made, made.variants)
-    fits = [
-        each.buckets["batch"] * each.buckets["seq"]
-        for each in made.variants
-        if each.buckets["batch"] >= batch and each.buckets["seq"] >= seq
-    ]
+# -- against the definition
+MOST = 8
+ACTIONS: tuple[tuple[Literal["pad", "route"], ...], ...] = (
+    (), ("pad",), ("route",), ("pad", "route"), ("route", "pad"),
+)  # fmt: skip
+
+
+@st.composite
+def dims(draw: st.DrawFn) -> Dim:
+    """A dim with buckets or a grid, and any treatment of other sizes."""
+    outside = draw(st.sampled_from(ACTIONS))
+    pad_from = 1 if "pad" in outside else None
+    if draw(st.booleans()):
+        step = draw(st.sampled_from((1, 2, 4)))
+        return Dim(min=step, max=MOST, opt=step, multiple_of=step, outside=outside,
+                   pad_from=pad_from, origin="stated")  # fmt: skip
+    buckets = tuple(sorted(draw(st.sets(st.integers(1, MOST), min_size=1, max_size=3))))
+    low, high = (1, MOST) if "route" in outside else (buckets[0], buckets[-1])
+    return Dim(min=low, max=high, opt=buckets[0], buckets=buckets, outside=outside,
+               pad_from=pad_from, origin="stated")  # fmt: skip
+
+
+def ways(
+    domain: Domain, loaded: Sequence[Variant], sizes: Mapping[str, int]
+) -> Iterator[tuple[Variant, Mapping[str, int]]]:
+    """Every loaded variant that may take a call, and the sizes that would run."""
+    for each in loaded:
+        wanted = {}
+        for name, dim in domain.dims.items():
+            grown = [
+                full
+                for full in ([each.buckets[name]] if name in each.buckets else range(1, MOST + 1))
+                if full == sizes[name] or (dim.pad_from is not None and full > sizes[name])
+                if name in each.buckets or (dim.min <= full <= dim.max and dim.spans(full))
+            ]
+            if not grown:
+                break
+            wanted[name] = min(grown)
+        else:
+            yield each, wanted
+
+
+@given(st.data())
+def test_against_every_way_to_serve_a_call(data: st.DataObject) -> None:
+    domain = Domain(dims={"a": data.draw(dims()), "b": data.draw(dims())})
+    others = [dim for dim in domain.dims.values() if dim.buckets]
+    dynamic = not others or any("route" in dim.outside for dim in others)
+    made = bucketed(domain, dynamic=dynamic) if others else manifest(domain=domain)
+    places = st.sets(st.sampled_from(range(len(made.variants))), min_size=1)
+    loaded = [made.variants[at] for at in sorted(data.draw(places))]
+    sizes = {
+        name: data.draw(st.sampled_from([n for n in range(1, MOST + 1) if dim.accepts(n)]))
+        for name, dim in domain.dims.items()
+    }
+    router = Router(made, loaded)
+    found = list(ways(domain, loaded, sizes))
+    if not found:
+        with pytest.raises(AotcError, match="AOTC-S010"):
+            router.route(sizes)
+        return
+    routed_first = any(
+        dim.buckets and sizes[name] not in dim.buckets and dim.outside[0] == "route"
+        for name, dim in domain.dims.items()
+    )
+    kinds = {bool(each.buckets) for each, _ in found}
+    static = not routed_first if len(kinds) == 2 else kinds.pop()
+    right = [(each, wanted) for each, wanted in found if bool(each.buckets) == static]
+    least = min(math.prod(wanted.values()) for _, wanted in right)
     for _ in range(2):  # Found, then remembered.
-        route = router.route({"batch": batch, "seq": seq})
-        taken = made.variants[route.variant].buckets
-        assert route.wanted == taken
-        assert taken["batch"] * taken["seq"] == min(fits)
+        route = router.route(sizes)
+        taken = loaded[route.variant], route.wanted
+        assert taken in right
+        assert math.prod(route.wanted.values()) == least
+        assert route.pads == (route.wanted != sizes)
+        dynamic_of_several = bool(others) and not static
+        assert route.cause == (
+            "padded" if route.pads else "routed" if dynamic_of_several else "exact"
+        )

@@ -8,7 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
+from aotc.contract.parsing import decode
+from aotc.contract.schema import schema_of
+from aotc.contract.telemetry import TelemetryAnswer
 from aotc.runtime.telemetry import Telemetry, percentile
 
 
@@ -89,3 +93,12 @@ def test_a_percentile_is_the_nearest_rank(numbers: list[int], hundredths: int) -
     assert 100 * at_or_below >= hundredths * len(ordered) - 1e-6
     assert 100 * below < hundredths * len(ordered) + 1e-6
     assert percentile([3.0], 1.0) == pytest.approx(3.0)
+
+
+def test_the_counters_have_a_schema() -> None:
+    telemetry = Telemetry(["small", "large"])
+    telemetry.call(0.5, ("seq",), variant="small", cause="outside", given=10)
+    telemetry.reject("AOTC-R004", "dim batch")
+    found = json.loads(json.dumps(telemetry.to_dict()))
+    Draft202012Validator(schema_of(TelemetryAnswer)).validate(found)
+    assert decode(TelemetryAnswer, found) == telemetry.snapshot()

@@ -140,6 +140,20 @@ def test_an_empty_file_and_none(tmp_path: Path) -> None:
         read_traffic(tmp_path / "none.jsonl", INPUTS)
 
 
+def test_lines_that_stand_for_no_request(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"seq": 5, "count": 0}\n{"seq": 7, "count": 2}\n')
+    assert read_traffic(path).counts == {(7,): 2}
+    with pytest.raises(AotcError, match="AOTC-S023"):
+        read_traffic(written(tmp_path, '{"seq": 5, "count": 0}\n'))
+
+
+def test_a_table_of_a_spreadsheet(tmp_path: Path) -> None:
+    """Such files begin with a byte order mark, and their lines end in two characters."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"\xef\xbb\xbfbatch,seq\r\n1,40\r\n")
+    assert read_traffic(path, INPUTS).counts == {(1, 40): 1}
+
+
 def test_every_bad_line_is_named_up_to_twenty(tmp_path: Path) -> None:
     path = written(tmp_path, '{"seq": -1}\n{"seq": 1}\n' + '{"seq": -2}\n' * 30)
     with pytest.raises(AotcError) as caught:

@@ -385,6 +385,9 @@ _ROWS: tuple[tuple[str, str, int, str, str], ...] = (
     ("AOTC-R011", "array is not contiguous", _NO,
      "The elements of an input do not lie in order in memory, so that it would be copied unseen at every call.",
      "Pass numpy.ascontiguousarray(array)."),
+    ("AOTC-R012", "requests were not recorded", _FINDING,
+     "The file of recorded shapes could not be written; the requests themselves were answered.",
+     "Free space, or give a file in a folder that this process may write."),
     ("AOTC-R999", "internal error", _BUG,
      "A bug of aotc itself.", "Report it with the traceback that --debug prints."),
 )

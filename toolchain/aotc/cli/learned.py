@@ -66,8 +66,13 @@ def _plan(plan: PlanRow) -> tuple[str, ...]:
         duration(plan.seconds),
         f"{plan.ratio:.3f}",
         f"{plan.padding:.1%}",
-        "chosen" if plan.chosen else "",
+        _remark(plan),
     )
+
+
+def _remark(plan: PlanRow) -> str:
+    refused = f"refuses {1 - plan.coverage:.1%}" if plan.coverage < 1 else ""
+    return ", ".join(word for word in ("chosen" if plan.chosen else "", refused) if word)
 
 
 def _listed(sizes: tuple[int, ...]) -> str:

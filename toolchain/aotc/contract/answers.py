@@ -182,6 +182,7 @@ class PlanRow:
     seconds: Annotated[float, "expected, of one request on average"]
     ratio: Annotated[float, "to the least seconds of all plans"]
     padding: Annotated[float, "elements added, for each element of the requests"]
+    coverage: Annotated[float, "share of requests that the plan accepts"] = 1.0
     chosen: bool = False
 
 

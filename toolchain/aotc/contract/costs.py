@@ -23,7 +23,7 @@ class CostTable:
 
     schema: Literal["aotc.costs/1"] = "aotc.costs/1"
     dims: Annotated[tuple[str, ...], Bounds(1, 2)]
-    sizes: Annotated[Mapping[str, tuple[Annotated[int, Bounds(0)], ...]], "measured, rising"]
+    sizes: Annotated[Mapping[str, tuple[Annotated[int, Bounds(1)], ...]], "measured, rising"]
     static: tuple[Seconds, ...]
     dynamic_sizes: Annotated[
         Mapping[str, tuple[Annotated[int, Bounds(0)], ...]], "measured, rising; none: as `sizes`"

@@ -24,6 +24,7 @@ from aotc.contract.parsing import Bounds, Json, Pattern, encode, hints_of
 from aotc.contract.profile import Profile
 from aotc.contract.shapes import DimRange, _StatedRange
 from aotc.contract.target import Target
+from aotc.contract.telemetry import TelemetryAnswer
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -41,6 +42,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "inspect", report.InspectReport),
     ("manifests", "error", answers.ErrorAnswer),
     ("manifests", "run", answers.RunAnswer),
+    ("manifests", "telemetry", TelemetryAnswer),
     ("manifests", "bench", answers.BenchAnswer),
     ("manifests", "explain", answers.ExplainAnswer),
     ("manifests", "keygen", answers.KeygenAnswer),

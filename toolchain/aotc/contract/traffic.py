@@ -74,7 +74,8 @@ def read_traffic(path: str | Path, inputs: Sequence[Value] | None = None) -> Rec
                     if len(errors) == _MOST_LINES:
                         break
                     continue
-                counted[tuple(sorted(sizes.items()))] += count
+                if count:
+                    counted[tuple(sorted(sizes.items()))] += count
     except OSError as error:
         raise AotcError(
             "AOTC-I001", "cannot read the traffic file", where=str(place), found=str(error.strerror)
@@ -138,7 +139,8 @@ def _csv(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int, 
     header: list[str] | None = None
     for number, line in _lines(file, digest):
         try:
-            cells = next(csv.reader([line.decode("utf-8")], strict=True))
+            # Spreadsheets begin their files with a byte order mark.
+            cells = next(csv.reader([line.decode("utf-8-sig")], strict=True))
         except (UnicodeDecodeError, csv.Error) as error:
             yield number, _Line("AOTC-S020", "the line is no CSV", found=str(error))
             continue

@@ -11,18 +11,18 @@ TWO_DIMS = 7
 _GRIDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
-def candidates(sizes: Iterable[int], most: int, limit: int | None = None) -> tuple[int, ...]:
+def candidates(sizes: Iterable[int], most: int) -> tuple[int, ...]:
     """Candidate sizes for recorded `sizes`, rising; the last holds the largest of them.
 
     The recorded sizes themselves where they are few; else rounded up to the finest grid of powers
-    of two that leaves at most `most`.  `limit` is the largest size the model takes.  Powers of two
-    up to the largest come along, so that plans of powers of two are measured and not guessed.
+    of two that leaves at most `most`.  Powers of two up to the largest come along, so that plans of
+    powers of two are measured and not guessed.
     """
     seen = sorted(set(sizes))
     largest = seen[-1]
     chosen: Sequence[int] = seen
     for grid in _GRIDS:
-        chosen = sorted({min(-(-size // grid) * grid, limit or 2**62) or grid for size in seen})
+        chosen = sorted({-(-size // grid) * grid or grid for size in seen})
         if len(chosen) <= most:
             break
     # The smallest keeps its own cost, so that none is guessed below it.

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from aotc.contract.answers import LearnAnswer, PlanRow, SizeCount
 from aotc.contract.costs import CostTable
 from aotc.contract.documents import load_profile
-from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, decode, nearest, strict_json
+from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.profile import Profile
 from aotc.contract.profile import Traffic as Learned
+from aotc.contract.relations import read_relation
 from aotc.contract.shapes import DimRange
 from aotc.contract.traffic import Recorded, read_traffic
+from aotc.engine.fixtures import shape_of
+from aotc.engine.values import numpy_dtype
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
 from aotc.learning.candidates import ONE_DIM, TWO_DIMS, between, candidates
 from aotc.learning.costs import Costs
 from aotc.learning.measure import measure
 from aotc.learning.plans import Plan, Traffic, choose, plans
+from aotc.learning.varying import VaryingDims
 from aotc.stages.importing import import_model
 from aotc.stages.types import BuildOptions, SourceModel
 from aotc.verification.host import probe
-
-_MOST_DIMS = 2
 
 
 def learn(
@@ -38,6 +40,7 @@ def learn(
     max_variants: int = 8,
     profile: str | Path = "edge",
     dims: Sequence[str] = (),
+    padding: bool = True,
     seconds: float = 60.0,
     threads: int | None = None,
     progress: Callable[[str], None] | None = None,
@@ -46,7 +49,8 @@ def learn(
 
     Costs are measured on `model`, for about `seconds` beside creating sessions, or read from the
     file `costs` that an earlier measurement left.  At most `max_variants` variants are planned, of
-    each of the profile's; `dims` names the one or two dims to plan for where more vary.
+    each of the profile's; `dims` names the one or two dims to plan for where more vary.  Without
+    `padding` every request runs at its own size.
     Raises AOTC-I001 to I007 (model), I021, I022 (profile), I027, S005, S020 to S024 and S026.
     """
     say = progress or (lambda text: None)
@@ -65,7 +69,7 @@ def learn(
             source = import_model(model, options)
         say("read the traffic")
         recorded = read_traffic(traffic, source.inputs if source is not None else None)
-        known = _Dims(recorded, dims)
+        known = VaryingDims(recorded, dims)
         if costs is not None:
             table = _read_costs(Path(costs), known, source)
         else:
@@ -73,7 +77,8 @@ def learn(
             say("measure")
             table = _measured(source, known, options, seconds, threads)
     say("plan")
-    return _answer(recorded, known, table, base, max_variants), table
+    requests = Traffic(known.counts(), Costs(table), padding=padding)
+    return _answer(recorded, known, requests, base, max_variants), table
 
 
 def _options(profile: Profile, work: Path, workers: Workers) -> BuildOptions:
@@ -81,90 +86,18 @@ def _options(profile: Profile, work: Path, workers: Workers) -> BuildOptions:
     return BuildOptions(profile=profile, target=host, host=host, work=work, workers=workers)
 
 
-class _Dims:
-    """Which dims of the traffic vary, follow from others, and are planned for."""
-
-    def __init__(self, recorded: Recorded, wanted: Sequence[str]) -> None:
-        self.recorded = recorded
-        columns = dict(zip(recorded.dims, zip(*recorded.counts, strict=True), strict=True))
-        for name in wanted:
-            if name not in columns:
-                close = nearest(name, recorded.dims)
-                raise AotcError(
-                    "AOTC-I027",
-                    f"the traffic has no dim {name!r}"
-                    + (f"; did you mean {close!r}?" if close else ""),
-                    expected=", ".join(recorded.dims),
-                )
-        self.fixed = {
-            name: sizes[0]
-            for name, sizes in columns.items()
-            if len(set(sizes)) == 1 and name not in wanted
-        }
-        varying = [name for name in recorded.dims if name not in self.fixed]
-        self.follows = _follow({name: columns[name] for name in varying}, wanted)
-        free = [name for name in varying if name not in self.follows]
-        self.planned = tuple(wanted) or tuple(free) or recorded.dims[-1:]
-        self.fixed = {name: size for name, size in self.fixed.items() if name not in self.planned}
-        if len(self.planned) > _MOST_DIMS:
-            raise AotcError(
-                "AOTC-S024",
-                f"{len(self.planned)} dims vary",
-                where=recorded.path,
-                expected="one or two, named by --dim-names",
-                found=", ".join(self.planned),
-            )
-        self.ranged = [name for name in free if name not in self.planned]
-
-    def counts(self) -> dict[tuple[int, ...], int]:
-        """Requests by their sizes of the planned dims."""
-        found: Counter[tuple[int, ...]] = Counter()
-        for sizes, count in self.recorded.sizes():
-            found[tuple(sizes[name] for name in self.planned)] += count
-        return dict(found)
-
-    def usual(self, name: str) -> int:
-        """The size of a dim that most requests have."""
-        found: Counter[int] = Counter()
-        for sizes, count in self.recorded.sizes():
-            found[sizes[name]] += count
-        return found.most_common(1)[0][0]
-
-    def span(self, name: str) -> tuple[int, int]:
-        """The smallest and largest recorded size of a dim."""
-        sizes = [sizes[name] for sizes, _ in self.recorded.sizes()]
-        return min(sizes), max(sizes)
-
-
-def _follow(
-    columns: Mapping[str, Sequence[int]], wanted: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    """Dims that equal another, or the sum of two others, in every request."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name, sizes in columns.items():
-        if name in wanted:
-            continue
-        others = [other for other in columns if other != name and other not in found]
-        singles: list[tuple[str, ...]] = [(other,) for other in others]
-        for terms in (*singles, *itertools.combinations(others, 2)):
-            sums = zip(*(columns[term] for term in terms), strict=True)
-            if all(sum(each) == size for each, size in zip(sums, sizes, strict=True)):
-                found[name] = terms
-                break
-    return found
-
-
 def _measured(
     source: SourceModel,
-    known: _Dims,
+    known: VaryingDims,
     options: BuildOptions,
     seconds: float,
     threads: int | None,
 ) -> CostTable:
     most = ONE_DIM if len(known.planned) == 1 else TWO_DIMS
-    chosen = {}
+    chosen, recorded = {}, {}
     for index, name in enumerate(known.planned):
         chosen[name] = candidates((sizes[index] for sizes in known.counts()), most)
+        recorded[name] = sorted({sizes[index] for sizes in known.counts()})
     inner = {}
     if len(known.planned) == 1:
         (name,) = known.planned
@@ -177,11 +110,13 @@ def _measured(
     others |= known.fixed | {name: known.usual(name) for name in known.ranged}
     for name in known.planned:
         others.pop(name, None)
+    _require_memory(source, known, others, options.profile.limits.memory_bytes)
     return measure(
         source,
         known.planned,
         chosen,
         inner,
+        recorded,
         others,
         known.follows,
         seconds=seconds,
@@ -192,7 +127,29 @@ def _measured(
     )
 
 
-def _read_costs(path: Path, known: _Dims, source: SourceModel | None) -> CostTable:
+def _require_memory(
+    source: SourceModel, known: VaryingDims, others: Mapping[str, int], limit: int
+) -> None:
+    """Refuse sizes whose inputs alone need more than `limit` bytes, before any is made."""
+    sizes = {**others, **{name: known.span(name)[1] for name in known.planned}}
+    for dim, terms in known.follows.items():
+        sizes[dim] = sum(sizes[term] for term in terms)
+    needed = sum(
+        math.prod(shape_of(value, sizes)) * numpy_dtype(value.dtype).itemsize
+        for value in source.inputs
+    )
+    if needed > limit:
+        at = ", ".join(f"{name}={sizes[name]}" for name in known.planned)
+        raise AotcError(
+            "AOTC-S022",
+            f"inputs of the largest recorded sizes, {at}, do not fit into memory",
+            where=known.recorded.path,
+            expected=f"<= {limit} bytes (limits.memory_bytes)",
+            found=f"{needed} bytes",
+        )
+
+
+def _read_costs(path: Path, known: VaryingDims, source: SourceModel | None) -> CostTable:
     try:
         table = decode(CostTable, strict_json(path.read_bytes()[: MAX_JSON_BYTES + 1]))
     except OSError as error:
@@ -240,9 +197,8 @@ def _read_costs(path: Path, known: _Dims, source: SourceModel | None) -> CostTab
 
 
 def _answer(
-    recorded: Recorded, known: _Dims, table: CostTable, base: Profile, most: int
+    recorded: Recorded, known: VaryingDims, traffic: Traffic, base: Profile, most: int
 ) -> LearnAnswer:
-    traffic = Traffic(known.counts(), Costs(table))
     found = plans(traffic, most)
     chosen, margin = choose(found, traffic)
     ranges = {name: DimRange.from_json(dict(fields)) for name, fields in chosen.dims.items()}
@@ -263,6 +219,7 @@ def _answer(
         name=f"{base.name}-learned"[:64],
         description=f"Learned from {recorded.requests} requests: {verdict}",
         dims={**base.dims, **{name: ranges[name] for name in order}},
+        relations=(*base.relations, *_stated(known.follows, base.relations)),
         max_variants=max(base.max_variants, len(base.variants) * chosen.variants),
         traffic=Learned(
             requests=recorded.requests,
@@ -272,7 +229,7 @@ def _answer(
             plan=chosen.name,
         ),
     )
-    least = min(plan.seconds for plan in found)
+    least = min(plan.seconds for plan in found if plan.coverage >= chosen.coverage)
     return LearnAnswer(
         path=recorded.path,
         sha256=recorded.sha256,
@@ -290,13 +247,14 @@ def _answer(
                 seconds=plan.seconds,
                 ratio=plan.seconds / least if least else 1.0,
                 padding=plan.padding,
+                coverage=plan.coverage,
                 chosen=plan is chosen,
             )
-            for plan in sorted(found, key=lambda plan: plan.seconds)
+            for plan in sorted(found, key=lambda plan: (-plan.coverage, plan.seconds))
         ),
         margin=margin,
         noise=traffic.noise(),
-        backend=table.backend,
+        backend=traffic.costs.table.backend,
         coverage=coverage,
         padding=chosen.padding,
         verdict=verdict,
@@ -304,13 +262,32 @@ def _answer(
     )
 
 
+def _stated(follows: Mapping[str, Sequence[str]], known: Sequence[str]) -> Iterator[str]:
+    """The relations that the costs were measured under, as a profile states them."""
+    for name, terms in follows.items():
+        text = f"{name} = {' + '.join(terms)}"
+        try:
+            read_relation(text)
+        except ParseError:
+            continue  # A name that no relation can hold; the build finds the relation by running.
+        if text not in known:
+            yield text
+
+
 def _verdict(chosen: Plan, found: Sequence[Plan], margin: float) -> str:
     dynamic = next((plan for plan in found if plan.name == "one dynamic variant"), None)
     bucketed = min(
-        (plan for plan in found if plan.offered and plan.buckets and plan.variants > 1),
+        (
+            plan
+            for plan in found
+            if plan.offered and plan.buckets and plan.variants > 1
+            if plan.coverage >= chosen.coverage
+        ),
         key=lambda plan: plan.seconds,
         default=None,
     )
+    if chosen is dynamic and bucketed is None and any(plan.coverage < 1 for plan in found):
+        return "one dynamic variant, as others refuse requests that cannot be padded"
     if chosen is dynamic and bucketed is not None:
         gain = 1 - bucketed.seconds / dynamic.seconds
         if gain <= 0:
@@ -323,7 +300,7 @@ def _verdict(chosen: Plan, found: Sequence[Plan], margin: float) -> str:
         gain = 1 - chosen.seconds / dynamic.seconds
         variants = "1 variant" if chosen.variants == 1 else f"{chosen.variants} variants"
         return f"{chosen.name}, {variants}: {gain:.1%} less than one dynamic variant"
-    return f"{chosen.name}, {chosen.variants} in all"
+    return chosen.name if chosen is dynamic else f"{chosen.name}, {chosen.variants} in all"
 
 
 def _distribution(recorded: Recorded, name: str) -> tuple[SizeCount, ...]:

@@ -16,6 +16,7 @@ from aotc.contract.parsing import Json, decode, encode
 from aotc.engine.fixtures import Hints, generate
 from aotc.engine.session import create_session, import_onnxruntime, run, session_options
 from aotc.engine.worker import Workers
+from aotc.errors import AotcError
 from aotc.stages.types import SourceModel
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _CPU = ("CPUExecutionProvider",)
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 100
+# Static graphs are measured so often, each time in a session of their own.
+_PASSES = 2
 _MODEL, _DATA = "model.onnx", "model.bin"
 
 
@@ -31,6 +34,7 @@ def measure(
     dims: Sequence[str],
     sizes: Mapping[str, Sequence[int]],
     between: Mapping[str, Sequence[int]],
+    recorded: Mapping[str, Sequence[int]],
     others: Mapping[str, int],
     follows: Mapping[str, Sequence[str]],
     *,
@@ -43,7 +47,8 @@ def measure(
     """Costs of `source` on the CPU at every combination of `sizes` of `dims`.
 
     The dynamic graph is also measured at the sizes `between`, of one dim; from run to run at
-    another size, as production would.
+    another size, as production would.  Of `sizes` those that are not `recorded` are left out where
+    the model does not run; the largest recorded one is measured where no larger one is left.
     `others` are the sizes of the other dims; `follows` names the terms of dims that are sums.
     About `seconds` are spent on running, beside creating sessions.  Raises AOTC-S005 where a size
     does not run, and what the sandbox raises.
@@ -58,6 +63,7 @@ def measure(
             "dims": list(dims),
             "sizes": {dim: list(values) for dim, values in sizes.items()},
             "between": {dim: list(values) for dim, values in between.items()},
+            "recorded": {dim: list(values) for dim, values in recorded.items()},
             "others": dict(others),
             "follows": {dim: list(terms) for dim, terms in follows.items()},
             "seconds": seconds,
@@ -74,7 +80,7 @@ def measure_job(request: Json) -> Json:
     """In the worker: optimize once, then time both graphs by turns at every combination."""
     bench = _Bench(request)
     dims: list[str] = request["dims"]
-    sizes: dict[str, list[int]] = request["sizes"]
+    sizes = _that_run(bench, request["sizes"], request["recorded"])
     combinations = list(itertools.product(*(sizes[dim] for dim in dims)))
     at = {dim: sorted({*sizes[dim], *request["between"].get(dim, ())}) for dim in dims}
     points = list(itertools.product(*at.values()))
@@ -82,12 +88,14 @@ def measure_job(request: Json) -> Json:
     drawn = random.Random(request["seed"])  # noqa: S311
     turns = itertools.chain.from_iterable(drawn.sample(points, len(points)) for _ in iter(int, 1))
     dynamic: dict[tuple[int, ...], list[float]] = {point: [] for point in points}
-    static: dict[tuple[int, ...], list[float]] = {}
-    share = request["seconds"] / (len(combinations) + len(points))
-    for chosen in drawn.sample(combinations, len(combinations)):
-        static[chosen] = []
+    static: dict[tuple[int, ...], list[list[float]]] = {each: [] for each in combinations}
+    share = request["seconds"] / (len(combinations) + len(points)) / _PASSES
+    for chosen in [
+        each for _ in range(_PASSES) for each in drawn.sample(combinations, len(static))
+    ]:
+        static[chosen].append([])
         for seconds in bench.static(dict(zip(dims, chosen, strict=True)), share):
-            static[chosen].append(seconds)
+            static[chosen][-1].append(seconds)
             # Production's sizes change from call to call: what a provider keeps of the last one
             # must not help the next.
             point = next(turns)
@@ -96,19 +104,49 @@ def measure_job(request: Json) -> Json:
         point = next(turns)
         dynamic[point].append(bench.dynamic(dict(zip(dims, point, strict=True))))
     runtime = import_onnxruntime()
-    # The first run at a size warms up.
-    kept = [static[each][1:] for each in combinations] + [dynamic[each][1:] for each in points]
+    # The first run of a session, and at a size, warms up.
+    kept = [
+        [seconds for session in static[each] for seconds in session[1:]] for each in combinations
+    ] + [dynamic[each][1:] for each in points]
     medians = [statistics.median(each) for each in kept]
+    noise = max(
+        statistics.median(map(spread, kept)),
+        statistics.median(drift([each[1:] for each in static[point]]) for point in combinations),
+    )
     return {
         "dims": dims,
         "sizes": sizes,
         "static": medians[: len(combinations)],
         "dynamic_sizes": at,
         "dynamic": medians[len(combinations) :],
-        "noise": min(1.0, statistics.median(map(spread, kept))),
+        "noise": min(1.0, noise),
         "backend": f"onnxruntime {runtime.__version__}, CPUExecutionProvider",
         "others": request["others"],
     }
+
+
+def _that_run(
+    bench: _Bench, sizes: Mapping[str, Sequence[int]], recorded: Mapping[str, Sequence[int]]
+) -> dict[str, list[int]]:
+    """`sizes` without those that were never recorded and at which the dynamic graph fails."""
+    largest = {dim: max(recorded[dim][-1], 1) for dim in sizes}
+    kept = {dim: {*values, largest[dim]} for dim, values in sizes.items()}
+    for point in itertools.product(*(sorted(values) for values in kept.values())):
+        at = dict(zip(sizes, point, strict=True))
+        if any(size not in kept[dim] for dim, size in at.items()):
+            continue
+        try:
+            bench.dynamic(at)
+        except AotcError as error:
+            guessed = {dim: size for dim, size in at.items() if size not in recorded[dim]}
+            if error.code != "AOTC-S005" or not guessed:
+                raise
+            for dim, size in guessed.items():
+                kept[dim].remove(size)
+    for dim, values in kept.items():
+        if largest[dim] not in sizes[dim] and max(values) > largest[dim]:
+            values.remove(largest[dim])
+    return {dim: sorted(values) for dim, values in kept.items()}
 
 
 class _Bench:
@@ -148,9 +186,13 @@ class _Bench:
 
     def dynamic(self, chosen: Mapping[str, int]) -> float:
         """Seconds of one run of the graph that takes all sizes."""
-        _, given = self._at(chosen)
+        sizes, given = self._at(chosen)
         started = time.perf_counter()
-        run(self._dynamic, given, refusal="AOTC-S005")
+        try:
+            run(self._dynamic, given, refusal="AOTC-S005")
+        except AotcError as error:
+            error.where = ", ".join(f"{dim}={size}" for dim, size in sizes.items())
+            raise
         return time.perf_counter() - started
 
     def _at(self, chosen: Mapping[str, int]) -> tuple[dict[str, int], Mapping[str, Any]]:
@@ -176,6 +218,15 @@ def spread(samples: Sequence[float]) -> float:
         return 0.0
     low, middle, high = statistics.quantiles(samples, n=4)
     return float((high - low) / 2 / middle / len(samples) ** 0.5)
+
+
+def drift(sessions: Sequence[Sequence[float]]) -> float:
+    """Half the span of several sessions' medians, to the middle: of the error of their mean.
+
+    Runs in one session lie close in time, so that a machine that slows down shifts all of them.
+    """
+    medians = [statistics.median(each) for each in sessions]
+    return (max(medians) - min(medians)) / (max(medians) + min(medians))
 
 
 def _optimize(graph: Path, weights: Path) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from aotc.contract.parsing import Json
+from aotc.contract.shapes import DimRange
+from aotc.errors import AotcError
 from aotc.learning.buckets import best_buckets, best_grid
 from aotc.learning.candidates import powers_of_two
 from aotc.learning.costs import Costs
@@ -25,14 +27,15 @@ Sizes = tuple[int, ...]
 class Plan:
     """One way: seconds of one request on average, elements added for each one given.
 
-    `dims` are the fields of each dim in a profile.  `offered` plans may be chosen; the others are
-    there to compare.
+    `dims` are the fields of each dim in a profile, and `coverage` the share of requests that these
+    accept.  `offered` plans may be chosen; the others are there to compare.
     """
 
     name: str
     variants: int
     seconds: float
     padding: float
+    coverage: float
     dims: Mapping[str, Mapping[str, Json]]
     offered: bool = True
     buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -41,8 +44,9 @@ class Plan:
 class Traffic:
     """Requests by their sizes of the dims that are planned for."""
 
-    def __init__(self, counts: Mapping[Sizes, int], costs: Costs) -> None:
-        """`counts` has tuples in the order of the table's dims."""
+    def __init__(self, counts: Mapping[Sizes, int], costs: Costs, *, padding: bool = True) -> None:
+        """`counts` has tuples in the order of the table's dims; `padding` says if any is padded."""
+        self.padding = padding
         self.costs = costs
         self.dims = costs.dims
         self.counts = dict(counts)
@@ -77,10 +81,13 @@ class Traffic:
         buckets: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Plan:
         """A plan in which `cost` gives a request's seconds, and the sizes that it is padded to."""
-        seconds, given, run = 0.0, 0, 0
+        seconds, given, run, accepted = 0.0, 0, 0, 0
+        ranges = [DimRange.from_json(dict(dims[dim])) for dim in self.dims]
         for sizes, count in self.counts.items():
             each, wanted = cost(sizes)
             seconds += count * each
+            if all(spec.allows(size) for spec, size in zip(ranges, sizes, strict=True)):
+                accepted += count
             given += count * math.prod(sizes)
             run += count * math.prod(wanted)
         return Plan(
@@ -88,6 +95,7 @@ class Traffic:
             variants=variants,
             seconds=seconds / self.requests,
             padding=(run - given) / max(given, 1),
+            coverage=accepted / self.requests,
             dims=dims,
             offered=offered,
             buckets=buckets or {},
@@ -113,7 +121,9 @@ def plans(traffic: Traffic, most: int) -> list[Plan]:
     if len(traffic.dims) == 1:
         found += _learned(traffic, most)
         if traffic.costs.dynamic is not None and most > 1:
-            found += [*_with_tail(traffic, most), *_popular(traffic, most)]
+            found += _popular(traffic, most)
+            if traffic.padding:
+                found += _with_tail(traffic, most)
     else:
         for grid in best_grid(traffic.costs.static, traffic.weight, most):
             chosen = (_sizes(traffic, 0, grid.rows), _sizes(traffic, 1, grid.columns))
@@ -124,9 +134,19 @@ def plans(traffic: Traffic, most: int) -> list[Plan]:
 def choose(found: Sequence[Plan], traffic: Traffic) -> tuple[Plan, float]:
     """The plan of fewest variants within the margin of the best, and the margin.
 
-    The margin is the noise of an expected cost, and at least 2 %.
+    The margin is the noise of an expected cost, and at least 2 %.  A plan that refuses requests is
+    chosen only where all refuse as many: a size of 0 is never padded.  Raises AOTC-S026 where none
+    takes any request.
     """
     offered = [plan for plan in found if plan.offered]
+    coverage = max(plan.coverage for plan in offered)
+    if not coverage:
+        raise AotcError(
+            "AOTC-S026",
+            "the table has no costs of a graph that takes the recorded sizes as they are",
+            expected="dynamic costs, as --model gives",
+        )
+    offered = [plan for plan in offered if plan.coverage == coverage]
     margin = max(traffic.noise(), LEAST_MARGIN)
     least = min(plan.seconds for plan in offered)
     close = [plan for plan in offered if plan.seconds <= least * (1 + margin)]
@@ -158,7 +178,7 @@ def _dynamic(traffic: Traffic) -> list[Plan]:
     ]
     last = len(traffic.dims) - 1
     padded = []
-    for grid in _GRIDS:
+    for grid in _GRIDS if traffic.padding else ():
         if -(-traffic.high[last] // grid) * grid <= costs.axes[last][-1]:
             padded.append(_to_multiple(traffic, last, grid, ranges))
     if padded:
@@ -224,7 +244,8 @@ def _bucketed(
         return float(costs.static[costs.places(traffic.named(wanted))]), wanted
 
     dims = {
-        dim: {"buckets": list(buckets), "min": max(traffic.low[index], 1), "outside": "pad"}
+        dim: {"buckets": list(buckets)}
+        | ({"min": max(traffic.low[index], 1), "outside": "pad"} if traffic.padding else {})
         for index, (dim, buckets) in enumerate(zip(traffic.dims, chosen, strict=True))
     }
     return traffic.plan(
@@ -299,7 +320,7 @@ def _popular(traffic: Traffic, most: int) -> list[Plan]:
 
         stated = {
             "buckets": list(chosen),
-            "min": max(traffic.low[0], 1),
+            "min": traffic.low[0],
             "max": traffic.high[0],
             "outside": "route",
         }

@@ -9,7 +9,8 @@ import numpy as np
 
 from aotc.contract.manifest import Manifest, Value
 from aotc.contract.parsing import nearest
-from aotc.contract.shapes import Domain
+from aotc.contract.shapes import Domain, Relation
+from aotc.contract.traffic import MAX_SIZE
 from aotc.engine.values import Data, describe, numpy_dtype
 from aotc.errors import AotcError
 
@@ -47,6 +48,8 @@ class Guard:
         """`domain` replaces the manifest's where a variant has a narrower one."""
         self._plans = tuple(_plan(value) for value in manifest.inputs)
         self._names = frozenset(plan.name for plan in self._plans)
+        self.tensors = tuple(plan.name for plan in self._plans if plan.tensor)
+        """Names of the inputs that are tensors."""
         domain = manifest.domain if domain is None else domain
         self._dims = tuple(domain.dims.items())
         self._relations = domain.relations
@@ -107,16 +110,14 @@ class Guard:
                 if sizes.setdefault(dim, shape[axis]) != shape[axis]:
                     self._refuse_dim(plan, dim, sizes[dim], shape[axis])
         for relation in self._relations:
-            if relation.dim in sizes and all(term in sizes for term in relation.terms):
-                wanted = relation.value(sizes)
-                if sizes[relation.dim] != wanted:
-                    raise AotcError(
-                        "AOTC-R004",
-                        f"dims disagree: {relation}",
-                        where=f"dim {relation.dim}",
-                        expected=str(wanted),
-                        found=str(sizes[relation.dim]),
-                    )
+            if _broken(relation, sizes):
+                raise AotcError(
+                    "AOTC-R004",
+                    f"dims disagree: {relation}",
+                    where=f"dim {relation.dim}",
+                    expected=str(relation.value(sizes)),
+                    found=str(sizes[relation.dim]),
+                )
         for name, size in self._static:
             if sizes.get(name, size) != size:
                 raise AotcError(
@@ -139,6 +140,35 @@ class Guard:
             if refused:
                 self._refuse_outside(tuple(n for n in outside if n in refused), sizes)
         return Checked(arrays, sizes, outside)
+
+    def meant(self, inputs: Mapping[str, Data]) -> dict[str, Data] | None:
+        """Tensors of a call that was refused, where its shapes are ones that the model can have.
+
+        None where an input has another rank or type, or dims disagree: a mistake of the caller,
+        which says nothing of the sizes that production needs.
+        """
+        arrays: dict[str, Data] = {}
+        sizes: dict[str, int] = {}
+        for plan in self._plans:
+            if not plan.tensor:
+                continue
+            try:
+                array = _array(plan, inputs.get(plan.name))
+            except AotcError:
+                return None
+            shape = array.shape
+            if (
+                len(shape) != (plan.rank if plan.rank >= 0 else 1)
+                or max(shape, default=0) > MAX_SIZE
+            ):
+                return None
+            named = plan.named if plan.rank >= 0 else ((0, f"{plan.name}.0"),)
+            if any(shape[axis] != size for axis, size in plan.fixed) or any(
+                sizes.setdefault(dim, shape[axis]) != shape[axis] for axis, dim in named
+            ):
+                return None
+            arrays[plan.name] = array
+        return None if any(_broken(each, sizes) for each in self._relations) else arrays
 
     def _with_optionals(self, inputs: Mapping[str, Data]) -> Mapping[str, Data]:
         """`inputs` with None for optional ones left out; raises AOTC-R001 for all other faults."""
@@ -215,6 +245,13 @@ class Guard:
         ]
         made[0].also = tuple(made[1:])
         raise made[0]
+
+
+def _broken(relation: Relation, sizes: Mapping[str, int]) -> bool:
+    """Whether the sizes of all dims of a relation are known and disagree."""
+    if relation.dim not in sizes or not all(term in sizes for term in relation.terms):
+        return False
+    return sizes[relation.dim] != relation.value(sizes)
 
 
 def _plan(value: Value) -> _Plan:

@@ -50,19 +50,19 @@ class TelemetryCollector:
             "aotc_rejects", "Calls that were refused or failed.", labels=["model", "code", "where"]
         )
         for model, telemetry in self._models.items():
-            state: dict[str, Any] = telemetry.to_dict()
-            for name, each in state["variants"].items():
-                for cause, calls in each["routes"].items():
+            state = telemetry.snapshot()
+            for name, each in state.variants.items():
+                for cause, calls in each.routes.items():
                     requests.add_metric([model, name, cause], calls)
-                given.add_metric([model, name], each["elements_given"])
-                added.add_metric([model, name], each["elements_added"])
-                latency.add_metric([model, name], each["calls"], each["seconds"])
-                if each["first_request_seconds"] is not None:
-                    first.add_metric([model, name], each["first_request_seconds"])
-            for dim, calls in state["out_of_domain_by_dim"].items():
+                given.add_metric([model, name], each.elements_given)
+                added.add_metric([model, name], each.elements_added)
+                latency.add_metric([model, name], each.calls, each.seconds)
+                if each.first_request_seconds is not None:
+                    first.add_metric([model, name], each.first_request_seconds)
+            for dim, calls in state.out_of_domain_by_dim.items():
                 outside.add_metric([model, dim], calls)
-            for guard in state["guards"]:
-                rejects.add_metric([model, guard["code"], guard["where"]], guard["calls"])
+            for guard in state.guards:
+                rejects.add_metric([model, guard.code, guard.where], guard.calls)
         yield from (requests, given, added, latency, first, outside, rejects)
 
 

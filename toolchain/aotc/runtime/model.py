@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 # Refusals that speak of sizes: such calls are what coverage is about.
-_OF_SHAPES = frozenset({"AOTC-R003", "AOTC-R004", "AOTC-R010", "AOTC-S010"})
+_OF_SIZES = frozenset({"AOTC-R004", "AOTC-R010", "AOTC-S010"})
 
 
 class ReadyModel:
@@ -97,10 +97,14 @@ class ReadyModel:
         return dataclasses.replace(self._report, first_request_seconds=first)
 
     def findings(self) -> tuple[Finding, ...]:
-        """What was noticed at load, and the dims that left the proven range in calls so far."""
+        """What was noticed at load, and in calls so far.
+
+        These are dims that left the proven range, and requests that could not be recorded.
+        """
         dims = self.manifest.domain.dims
         return (
             *self._report.findings,
+            *self._unrecorded(),
             *(
                 Finding(
                     code="AOTC-S010",
@@ -112,12 +116,20 @@ class ReadyModel:
             ),
         )
 
+    def _unrecorded(self) -> tuple[Finding, ...]:
+        recorder = self._recorder
+        if recorder is None or not recorder.lost:
+            return ()
+        what = f"{recorder.lost} requests could not be recorded"
+        return (Finding(code="AOTC-R012", what=what, where=str(recorder.path)),)
+
     def warm(self, names: Sequence[str] | None = None) -> None:
         """Warm up the loaded variants called `names` (None: all that are not warm yet).
 
         Raises AOTC-I027 (no such variant is loaded), N003 and R005.
         """
         loaded = [each.name for each in self.variants]
+        names = (names,) if isinstance(names, str) else names
         for name in names or ():
             if name not in loaded:
                 raise _no_variant(name, loaded)
@@ -170,11 +182,13 @@ class ReadyModel:
                 found = session.run(opened, checked.inputs, names, ortvalues=self._ortvalues)
         except AotcError as error:
             self.telemetry.reject(error.code, error.where)
-            if self._recorder is not None and error.code in _OF_SHAPES:
-                self._recorder.record(inputs)
+            if self._recorder is not None and error.code in _OF_SIZES:
+                meant = self._guard.meant(inputs)
+                if meant is not None:
+                    self._recorder.record(meant)
             raise
         if self._recorder is not None:
-            self._recorder.record(inputs)
+            self._recorder.record({name: checked.inputs[name] for name in self._guard.tensors})
         self.telemetry.call(
             time.perf_counter() - started,
             checked.outside,
@@ -312,7 +326,7 @@ def load(
     )
     # 5.
     if warm_up:
-        ready.warm(None if warm_up is True else tuple(warm_up))
+        ready.warm(None if warm_up is True else warm_up)
     return ready
 
 

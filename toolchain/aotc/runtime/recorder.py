@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -24,7 +25,9 @@ class ShapeRecorder:
     The file never grows beyond `limit` bytes: when it would, every second line is dropped, and
     from then on only every second request is recorded, then every fourth, and so on; what the
     file holds stays an even sample.  Values are never written.  Safe from many threads; a file has
-    one recorder.  `{pid}` in the path stands for the process id.
+    one recorder at a time.  `{pid}` in the path stands for the process id: a process that goes on
+    with the thinned file of another gives its own requests more weight.  What waits is written by
+    `close`, or when the interpreter ends.
     """
 
     def __init__(self, path: str | Path, *, limit: int = 16 << 20) -> None:
@@ -38,9 +41,11 @@ class ShapeRecorder:
         self._lines: list[str] = []
         self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], str] = {}
         self._flushed = time.monotonic()
+        self._closed = False
+        atexit.register(self.close)
 
     def record(self, inputs: Mapping[str, Data]) -> None:
-        """Note the shapes of one request; raises nothing."""
+        """Note the shapes of the arrays of one request, by name; raises nothing."""
         with self._lock:
             self._seen += 1
             if self._seen % self._every:
@@ -50,10 +55,13 @@ class ShapeRecorder:
                 for name, value in inputs.items()
                 if isinstance(shape := getattr(value, "shape", None), tuple)
             )
+            if not shapes:
+                return
             line = self._known.get(shapes)
             self._lines.append(self._line(shapes) if line is None else line)
             waited = time.monotonic() - self._flushed
-            if len(self._lines) >= _WAITING or waited > _SECONDS:
+            # A call that was under way when the model was closed is the last to be seen.
+            if len(self._lines) >= _WAITING or waited > _SECONDS or self._closed:
                 self._flush()
 
     def _line(self, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
@@ -67,7 +75,9 @@ class ShapeRecorder:
 
     def close(self) -> None:
         """Write what waits."""
+        atexit.unregister(self.close)
         with self._lock:
+            self._closed = True
             self._flush()
 
     def _flush(self) -> None:
@@ -92,13 +102,15 @@ class ShapeRecorder:
         """Rewrite the file with every second line, until it and `data` fit with room to grow."""
         held = self.path.read_bytes() if self.path.exists() else b""
         lines = (held + data).splitlines(keepends=True)
+        every = self._every
         while lines and sum(map(len, lines)) > self._limit // 2:
             lines = lines[1::2]
-            self._every *= 2
+            every *= 2
         partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             partial.write_bytes(b"".join(lines))
             partial.replace(self.path)
+            self._every = every
         finally:
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)

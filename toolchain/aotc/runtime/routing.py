@@ -139,14 +139,18 @@ class Router:
                 variant, buckets = taken
                 wanted = self._completed(sizes, {**others, **buckets})
                 pads = wanted != sizes
-                cause: Cause = "padded" if pads else "routed" if needy else "exact"
+                # A bucket that is not loaded leaves its calls to the dynamic variant, too.
+                dynamic = bool(self._bucketed) and variant == self._dynamic
+                cause: Cause = "padded" if pads else "routed" if dynamic else "exact"
                 return Route(variant, wanted, pads, "outside" if outside else cause)
         raise AotcError(
             "AOTC-S010",
             "no loaded variant takes a call of these sizes",
-            where=", ".join(f"{name}={size}" for name, size in sizes.items()),
+            # No sizes: refusals are counted by place, and places must stay few.
+            where=f"dim {', '.join(self._bucketed)}",
             expected="; ".join(f"{name}: {dim.text()}" for name, dim in self._bucketed.items()),
-            found=f"loaded: {', '.join(self._names)}",
+            found=f"{', '.join(f'{name}={size}' for name, size in sizes.items())}, "
+            f"with {', '.join(self._names)} loaded",
         )
 
     def _others(self, sizes: Mapping[str, int]) -> list[tuple[str, Dim]]:

@@ -7,7 +7,8 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 
-from aotc.contract.parsing import Json
+from aotc.contract.parsing import Json, encode
+from aotc.contract.telemetry import GuardCount, TelemetryAnswer, VariantTelemetry
 
 # Latencies kept: of the latest calls, so that percentiles speak of now.
 _WINDOW = 4096
@@ -33,7 +34,7 @@ class _Latencies:
         self.calls += 1
         self.seconds += seconds
 
-    def to_dict(self) -> dict[str, Json]:
+    def percentiles(self) -> dict[str, float]:
         ordered = sorted(self._window)
         return {name: percentile(ordered, share) for name, share in _SHARES if ordered}
 
@@ -47,18 +48,20 @@ class _Variant:
         self.given = 0
         self.added = 0
 
-    def to_dict(self) -> dict[str, Json]:
-        latencies = self.latencies.to_dict()
+    def snapshot(self) -> VariantTelemetry:
+        latencies = self.latencies.percentiles()
         first = self.latencies.first
-        return {
-            "calls": self.latencies.calls,
-            "routes": dict(sorted(self.causes.items())),
-            **_padding(self.given, self.added),
-            "first_request_seconds": first,
-            "first_request_delta_seconds": None if first is None else first - latencies["p50"],
-            "seconds": self.latencies.seconds,
-            "latency_seconds": latencies,
-        }
+        return VariantTelemetry(
+            calls=self.latencies.calls,
+            routes=dict(sorted(self.causes.items())),
+            elements_given=self.given,
+            elements_added=self.added,
+            padding_share=_share(self.given, self.added),
+            first_request_seconds=first,
+            first_request_delta_seconds=None if first is None else first - latencies["p50"],
+            seconds=self.latencies.seconds,
+            latency_seconds=latencies,
+        )
 
 
 class Telemetry:
@@ -122,40 +125,41 @@ class Telemetry:
         with self._lock:
             return dict(sorted(self._outside.items()))
 
-    def to_dict(self) -> dict[str, Json]:
-        """All counters; latencies in seconds, over the latest calls."""
+    def snapshot(self) -> TelemetryAnswer:
+        """All counters at this moment; latencies in seconds, over the latest calls."""
         with self._lock:
             routes: Counter[str] = Counter()
             for each in self._variants.values():
                 routes.update(each.causes)
             given = sum(each.given for each in self._variants.values())
             added = sum(each.added for each in self._variants.values())
-            return {
-                "schema": "aotc.telemetry/1",
-                "calls": self._all.calls,
-                "out_of_domain": self._outside_calls,
-                "out_of_domain_by_dim": dict(sorted(self._outside.items())),
-                "rejects": dict(sorted(self._rejects.items())),
-                "guards": [
-                    {"code": code, "where": where, "calls": calls}
+            return TelemetryAnswer(
+                calls=self._all.calls,
+                out_of_domain=self._outside_calls,
+                out_of_domain_by_dim=dict(sorted(self._outside.items())),
+                rejects=dict(sorted(self._rejects.items())),
+                guards=tuple(
+                    GuardCount(code=code, where=where, calls=calls)
                     for (code, where), calls in sorted(self._guards.items())
-                ],
-                "routes": dict(sorted(routes.items())),
-                **_padding(given, added),
-                "first_request_seconds": self._all.first,
-                "latency_seconds": self._all.to_dict(),
-                "variants": {name: each.to_dict() for name, each in self._variants.items()},
-            }
+                ),
+                routes=dict(sorted(routes.items())),
+                elements_given=given,
+                elements_added=added,
+                padding_share=_share(given, added),
+                first_request_seconds=self._all.first,
+                latency_seconds=self._all.percentiles(),
+                variants={name: each.snapshot() for name, each in self._variants.items()},
+            )
+
+    def to_dict(self) -> dict[str, Json]:
+        """`snapshot` as JSON-like data."""
+        found: dict[str, Json] = encode(self.snapshot(), full=True)
+        return found
 
 
-def _padding(given: int, added: int) -> dict[str, Json]:
-    """Elements of inputs as given and added, and the share of what was run that was added."""
-    run = given + added
-    return {
-        "elements_given": given,
-        "elements_added": added,
-        "padding_share": added / run if run else 0.0,
-    }
+def _share(given: int, added: int) -> float:
+    """Share of padding in all elements that were run."""
+    return added / (given + added) if given + added else 0.0
 
 
 def percentile(ordered: list[float], share: float) -> float:

@@ -90,7 +90,9 @@ def add_variant(parser: Parser) -> None:
     parser.add_argument(
         "--variant",
         metavar="NAME[,NAME]",
-        help="variants to load: a kind with all its buckets, or some buckets",
+        action="append",
+        default=[],
+        help="variants to load: a kind with all its buckets, or some buckets; may be repeated",
     )
 
 
@@ -101,9 +103,9 @@ def add_json(parser: Parser) -> None:
     )
 
 
-def split_names(text: str | None) -> list[str] | None:
-    """Names that commas separate; None where there are none."""
-    return [name for name in text.split(",") if name] or None if text is not None else None
+def split_names(words: list[str]) -> list[str] | None:
+    """Names that commas separate, of every word; None where there are none."""
+    return [name for word in words for name in word.split(",") if name] or None
 
 
 def positive(text: str) -> int:

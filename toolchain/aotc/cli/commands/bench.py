@@ -48,7 +48,7 @@ def bench(
     runs: int,
     dims: list[str],
     threads: int | None,
-    variant: str | None,
+    variant: list[str],
     trust: Path | None,
     key: Path | None,
     json: bool,

@@ -91,6 +91,12 @@ def _learn_arguments(parser: Parser) -> None:
         help="the one or two dims to choose buckets for, where more vary",
     )
     parser.add_argument(
+        "--no-padding",
+        dest="padding",
+        action="store_false",
+        help="plan for a model that padding would change: sizes run as they are",
+    )
+    parser.add_argument(
         "--seconds", metavar="N", type=positive, default=60, help="time for measuring; 60"
     )
     parser.add_argument(
@@ -115,6 +121,7 @@ def learn(
     max_variants: int,
     profile: str,
     dim_names: str,
+    padding: bool,
     seconds: int,
     threads: int | None,
     output: Path | None,
@@ -146,6 +153,7 @@ def learn(
             max_variants=max_variants,
             profile=profile,
             dims=[name for name in dim_names.split(",") if name],
+            padding=padding,
             seconds=seconds,
             threads=threads,
             progress=progress,

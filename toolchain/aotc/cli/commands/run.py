@@ -55,7 +55,7 @@ def run(
     artifact: Path,
     inputs: list[str],
     output_dir: Path | None,
-    variant: str | None,
+    variant: list[str],
     record: Path | None,
     metrics: Path | None,
     trust: Path | None,

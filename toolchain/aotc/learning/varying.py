@@ -1,0 +1,87 @@
+"""Which dims of recorded requests vary, follow from others, and are planned for."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from aotc.contract.parsing import nearest
+from aotc.contract.traffic import Recorded
+from aotc.errors import AotcError
+
+_MOST_DIMS = 2
+
+
+class VaryingDims:
+    """Which dims of the traffic vary, follow from others, and are planned for."""
+
+    def __init__(self, recorded: Recorded, wanted: Sequence[str]) -> None:
+        """Raises AOTC-I027 (`wanted` names an unknown dim) and S024 (more than two are left)."""
+        self.recorded = recorded
+        columns = dict(zip(recorded.dims, zip(*recorded.counts, strict=True), strict=True))
+        for name in wanted:
+            if name not in columns:
+                close = nearest(name, recorded.dims)
+                raise AotcError(
+                    "AOTC-I027",
+                    f"the traffic has no dim {name!r}"
+                    + (f"; did you mean {close!r}?" if close else ""),
+                    expected=", ".join(recorded.dims),
+                )
+        self.fixed = {
+            name: sizes[0]
+            for name, sizes in columns.items()
+            if len(set(sizes)) == 1 and name not in wanted
+        }
+        varying = [name for name in recorded.dims if name not in self.fixed]
+        self.follows = _follow({name: columns[name] for name in varying}, wanted)
+        free = [name for name in varying if name not in self.follows]
+        self.planned = tuple(wanted) or tuple(free) or recorded.dims[-1:]
+        self.fixed = {name: size for name, size in self.fixed.items() if name not in self.planned}
+        if len(self.planned) > _MOST_DIMS:
+            raise AotcError(
+                "AOTC-S024",
+                f"{len(self.planned)} dims vary",
+                where=recorded.path,
+                expected="one or two, named by --dim-names",
+                found=", ".join(self.planned),
+            )
+        self.ranged = [name for name in free if name not in self.planned]
+
+    def counts(self) -> dict[tuple[int, ...], int]:
+        """Requests by their sizes of the planned dims."""
+        found: Counter[tuple[int, ...]] = Counter()
+        for sizes, count in self.recorded.sizes():
+            found[tuple(sizes[name] for name in self.planned)] += count
+        return dict(found)
+
+    def usual(self, name: str) -> int:
+        """The size of a dim that most requests have."""
+        found: Counter[int] = Counter()
+        for sizes, count in self.recorded.sizes():
+            found[sizes[name]] += count
+        return found.most_common(1)[0][0]
+
+    def span(self, name: str) -> tuple[int, int]:
+        """The smallest and largest recorded size of a dim."""
+        sizes = [sizes[name] for sizes, _ in self.recorded.sizes()]
+        return min(sizes), max(sizes)
+
+
+def _follow(
+    columns: Mapping[str, Sequence[int]], wanted: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Dims that equal another, or the sum of two others, in every request."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, sizes in columns.items():
+        if name in wanted:
+            continue
+        others = [other for other in columns if other != name and other not in found]
+        singles: list[tuple[str, ...]] = [(other,) for other in others]
+        for terms in (*singles, *itertools.combinations(others, 2)):
+            sums = zip(*(columns[term] for term in terms), strict=True)
+            if all(sum(each) == size for each, size in zip(sums, sizes, strict=True)):
+                found[name] = terms
+                break
+    return found
