@@ -189,9 +189,16 @@ def _sign(
 
 
 def _with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
-    """`profile` with ranges from the command line; raises AOTC-S003."""
+    """`profile` with ranges from the command line; raises AOTC-S003 and I027."""
     ranges = dict(profile.dims)
     for name, text in dims.items():
+        if name in ranges and ranges[name].buckets:
+            raise AotcError(
+                "AOTC-I027",
+                "the profile has buckets for this dim, which --dim would replace",
+                where=f"--dim {name}={text}",
+                mend="Change the dim in the profile.",
+            )
         try:
             ranges[name] = DimRange.from_json(text)
         except ParseError as error:

@@ -38,7 +38,8 @@ def learn_view(answer: LearnAnswer) -> list[RenderableType]:
                     ", ".join(f"{k} {low}..{high}" for k, (low, high) in answer.ranges.items()),
                 ),
                 ("padding", f"{answer.padding:.1%} of elements added"),
-                ("measured on", f"{answer.backend}; noise {answer.noise:.1%}"),
+                ("measured on", answer.backend),
+                ("noise", f"{answer.noise:.1%}, drift {answer.drift:.1%}"),
             ]
         ),
         section(

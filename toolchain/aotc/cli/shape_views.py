@@ -32,7 +32,7 @@ def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> lis
         columns = ("declared", "inferred", "produced")
         parts.append(section("outputs", columns, [_output(each) for each in shapes.outputs]))
     if any(each.gap or len(each.compared) > 1 for each in shapes.dims):
-        columns = ("compared at build", "share", "widest gap")
+        columns = ("sizes compared at build", "of all", "widest gap between")
         parts.append(section("coverage", columns, [_coverage(each) for each in shapes.dims]))
     if shapes.learned is not None:
         learned = shapes.learned

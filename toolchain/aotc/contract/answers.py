@@ -214,6 +214,7 @@ class LearnAnswer:
     plans: tuple[PlanRow, ...]
     margin: Annotated[float, "plans closer than this are not told apart"]
     noise: float
+    drift: Annotated[float, "between sessions of one size: other work on the machine"] = 0.0
     backend: str
     coverage: Annotated[float, "share of requests that the profile accepts"]
     padding: float

@@ -29,7 +29,10 @@ class CostTable:
         Mapping[str, tuple[Annotated[int, Bounds(0)], ...]], "measured, rising; none: as `sizes`"
     ] = field(default_factory=dict)
     dynamic: tuple[Seconds, ...] = ()
-    noise: Annotated[float, Bounds(0, 1), "by how much a median may be off, as a share"] = 0.0
+    noise: Annotated[float, Bounds(0, 1), "by how much a figure may be off, as a share"] = 0.0
+    drift: Annotated[
+        float, Bounds(0, 1), "by how much sessions of one size differ: other work on the machine"
+    ] = 0.0
     backend: Annotated[str, "what ran, with versions"] = ""
     source: Annotated[str, "sha256 of the model; empty where it is not known"] = ""
     others: Annotated[Mapping[str, int], "sizes of the other dims"] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
+from aotc.contract.manifest_shapes import shape_problems
 from aotc.contract.padding import Padding
 from aotc.contract.parsing import Bounds, Json, Pattern, Problem, record
 from aotc.contract.profile import Tolerance
@@ -316,7 +317,7 @@ class Manifest:
                 found.append(Problem(f"variants[{index}].model", "is not among files"))
             if variant.model not in variant.files or not known.issuperset(variant.files):
                 found.append(Problem(f"variants[{index}].files", "do not hold what is read"))
-        found += self._of_shapes()
+        found += shape_problems(self)
         for index, fixture in enumerate(self.fixtures):
             for tensor in (*fixture.inputs, *fixture.outputs):
                 if tensor.path not in known:
@@ -325,29 +326,4 @@ class Manifest:
             wanted = -(-entry.size // CHUNK_BYTES) if entry.chunks else 0
             if entry.chunks and len(entry.chunks) != wanted:
                 found.append(Problem(f"files[{index}].chunks", f"expected {wanted} digests"))
-        return found
-
-    def _of_shapes(self) -> list[Problem]:
-        """Buckets and padding that the domain knows nothing of."""
-        found = []
-        dims = self.domain.dims
-        bucketed = {name for name, dim in dims.items() if dim.buckets}
-        for index, variant in enumerate(self.variants):
-            unknown = any(
-                name not in dims or size not in dims[name].buckets
-                for name, size in variant.buckets.items()
-            )
-            if unknown or (variant.buckets and variant.buckets.keys() != bucketed):
-                found.append(Problem(f"variants[{index}].buckets", "are not the domain's"))
-        named = {*dims, *(relation.dim for relation in self.domain.relations)}
-        inputs = {value.name for value in self.inputs}
-        outputs = {value.name for value in self.outputs}
-        if self.padding is not None:
-            for name in self.padding.inputs.keys() - inputs:
-                found.append(Problem(f"padding.inputs.{name}", "is no input"))
-            for index, crop in enumerate(self.padding.crops):
-                if crop.output not in outputs or not named.issuperset(crop.dims):
-                    found.append(Problem(f"padding.crops[{index}]", "names no output or no dim"))
-        elif any(dim.pad_from is not None for dim in dims.values()):
-            found.append(Problem("padding", "missing, and a dim is padded"))
         return found

@@ -215,7 +215,7 @@ class DimCoverage:
     dim: str
     sizes: Annotated[str, "that callers may pass, in words"]
     compared: Annotated[tuple[int, ...], "sizes in comparisons of any variant"]
-    share: Annotated[float, "of the buckets; else of all sizes that graphs take"]
+    share: Annotated[float, "of all sizes that callers may pass"]
     gap: Annotated[
         tuple[int, int] | None, "widest span between two compared sizes; None where none is left"
     ] = None

@@ -323,3 +323,19 @@ class Domain:
     def corner(self, which: Literal["min", "opt", "max"]) -> dict[str, int]:
         """Sizes of every dim at the smallest, optimal or largest corner of the box."""
         return self.complete({name: getattr(dim, which) for name, dim in self.dims.items()})
+
+
+def raised_to(
+    domain: Domain, buckets: Mapping[str, int], sizes: Mapping[str, int]
+) -> dict[str, int] | None:
+    """`sizes` with each bucketed dim at its bucket, though a smaller bucket would do.
+
+    None where a dim is not padded, or larger than its bucket.
+    """
+    raised = dict(sizes)
+    for name, full in buckets.items():
+        size, least = sizes.get(name), domain.dims[name].pad_from
+        if size is None or size > full or (size < full and (least is None or size < least)):
+            return None
+        raised[name] = full
+    return domain.fitted(buckets, raised)

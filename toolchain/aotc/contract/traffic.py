@@ -51,6 +51,8 @@ class _Line(Exception):
     def __init__(self, code: str, what: str, expected: str = "", found: str = "") -> None:
         super().__init__(what)
         self.code, self.what, self.expected, self.found = code, what, expected, found
+        self.of_header = False
+        """Whether a name is wrong, which in a table stands in the header."""
 
 
 def read_traffic(path: str | Path, inputs: Sequence[Value] | None = None) -> Recorded:
@@ -70,6 +72,10 @@ def read_traffic(path: str | Path, inputs: Sequence[Value] | None = None) -> Rec
                 try:
                     sizes, count = reader.sizes(row)
                 except _Line as bad:
+                    if bad.of_header and place.suffix == ".csv":
+                        # Each row would say the same.
+                        errors = [_refusal(bad, place, 1)]
+                        break
                     errors.append(_refusal(bad, place, number))
                     if len(errors) == _MOST_LINES:
                         break
@@ -212,7 +218,9 @@ class _Reader:
             close = nearest(name, tuple(self._dims))
             hint = f"; did you mean {close!r}?" if close else ""
             known = ", ".join(sorted({dim for dim in self._dims.values() if not dim.isdecimal()}))
-            raise _Line("AOTC-S020", f"the model has no dim {name!r}{hint}", known, name)
+            unknown = _Line("AOTC-S020", f"the model has no dim {name!r}{hint}", known, name)
+            unknown.of_header = True
+            raise unknown
         size = _size(name, value)
         dim = self._dims.get(name, name)
         if dim.isdecimal():

@@ -167,6 +167,33 @@ def generate(
     return result
 
 
+def one_sided(
+    inputs: Mapping[str, Any], values: Iterable[Value], hints: Hints
+) -> dict[str, dict[str, Any]]:
+    """`inputs` with all floats negative, and with all positive; none where no input is free to be.
+
+    Padding with zeros goes unseen under a maximum of values of both signs.
+    """
+    free = [
+        value.name
+        for value in values
+        if value.kind == "tensor"
+        and "float" in value.dtype
+        and not hints.get(value.name)
+        and value.name in inputs
+    ]
+    if not free:
+        return {}
+    result: dict[str, dict[str, Any]] = {}
+    for side, sign in (("negative", -1), ("positive", 1)):
+        changed = {}
+        for name in free:
+            array = inputs[name]
+            changed[name] = (sign * (np.abs(array.astype(np.float32)) + 1)).astype(array.dtype)
+        result[side] = {**inputs, **changed}
+    return result
+
+
 def _array(
     dtype: str, shape: tuple[int, ...], hint: Mapping[str, Json], rng: np.random.Generator
 ) -> Any:

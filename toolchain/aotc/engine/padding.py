@@ -62,7 +62,9 @@ class Padder:
         for name, shape, place, value in fills:
             array: Any = result.get(name)
             if array is not None:
-                filled = np.empty(shape, array.dtype)
+                # Text of a fixed width would cut the pad value short.
+                dtype = object if array.dtype.kind in "UT" else array.dtype
+                filled = np.empty(shape, dtype)
                 filled.fill(value)
                 filled[place] = array
                 result[name] = filled
@@ -97,7 +99,7 @@ class Padder:
             place = None
             for crop in self._crops.get(name, ()):
                 size, full = crop.size(sizes), array.shape[crop.axis]
-                if size < full:
+                if 0 <= size < full:
                     place = place or [slice(None)] * array.ndim
                     right = crop.side == "right"
                     place[crop.axis] = slice(size) if right else slice(full - size, full)

@@ -76,15 +76,18 @@ def axes_of(
         seen = [(run.sizes, shape[axis]) for run, shape in zip(runs, shapes, strict=True) if shape]
         name = named[axis] if named else 0
         first = [name] if isinstance(name, str) and name in dims else []
-        axes.append(_rule(seen, [*first, *(dim for dim in dims if dim not in first)]))
+        others = [dim for dim in dims if dim not in first]
+        axes.append(_rule(seen, [*first, *others], first[0] if first else ""))
     return tuple(axes)
 
 
-def _rule(seen: Sequence[tuple[Mapping[str, int], int]], dims: Sequence[str]) -> Axis | None:
+def _rule(
+    seen: Sequence[tuple[Mapping[str, int], int]], dims: Sequence[str], named: str
+) -> Axis | None:
     sizes, size = seen[0]
     if all(each == size for _, each in seen):
-        varied = [d for d in dims if len({at.get(d) for at, _ in seen}) > 1]
-        if varied or len(seen) == 1 or not dims:
+        varied = any(len({at.get(dim) for at, _ in seen}) > 1 for dim in dims)
+        if varied or not named or sizes.get(named) != size:
             return Axis(constant=size)
     for candidate in _candidates(sizes, size, dims):
         if all(candidate.fits(at, each) for at, each in seen):

@@ -36,7 +36,7 @@ from aotc.engine.fixture_plan import (
     plan_fixtures,
     refuse_outside,
 )
-from aotc.engine.fixtures import Hints, generate
+from aotc.engine.fixtures import Hints, generate, one_sided
 from aotc.engine.pad_plan import plan_padding
 from aotc.engine.probing import Prober
 from aotc.engine.produced import (
@@ -213,13 +213,24 @@ class Reference:
             self.produced.append(Produced(dict(sizes), shapes))
 
     def padded(self, domain: Domain) -> list[Given]:
-        """For each combination of buckets a fixture of smaller sizes, where one runs."""
+        """For each combination of buckets a fixture of smaller sizes, where one runs.
+
+        With it come the same of one sign, there and where least is padded.
+        """
         found = []
         for index, buckets in enumerate(combinations_of(domain) or [{}]):
-            for sizes in padded_points(domain, buckets):
-                if self.trial(sizes).ok:
-                    found.append(Given(f"padded{index}", self.inputs_at(sizes), sizes))
-                    break
+            points = padded_points(domain, buckets)
+            first = next((at for at in points if self.trial(at).ok), None)
+            if first is None:
+                continue
+            inputs = self.inputs_at(first)
+            found.append(Given(f"padded{index}", inputs, first))
+            sided = one_sided(inputs, self.inputs, self.hints)
+            found += [Given(f"padded{index}-{side}", x, first) for side, x in sided.items()]
+            last = points[min(2, len(points) - 1)]
+            if sided and last != first and self.trial(last).ok:
+                sided = one_sided(self.inputs_at(last), self.inputs, self.hints)
+                found += [Given(f"less{index}-{side}", x, last) for side, x in sided.items()]
         return found
 
     def domain(
@@ -342,7 +353,8 @@ class Reference:
 
     def _answer(self, fixture: Given) -> list[Any]:
         kept = self._answers.get(tuple(fixture.sizes.items()))
-        if kept is not None and not fixture.name.startswith("user"):
+        # Others of these sizes were kept than the user's, and than those of one sign.
+        if kept is not None and not fixture.name.startswith("user") and "-" not in fixture.name:
             return kept
         with self._journal(fixture.sizes):
             return self.run(fixture.inputs)

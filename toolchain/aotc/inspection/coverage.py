@@ -13,6 +13,7 @@ from aotc.contract.profile import Traffic
 from aotc.contract.report import DimCoverage, ShapeReport, TrafficCoverage
 from aotc.contract.shapes import Dim, Domain
 from aotc.contract.traffic import Recorded
+from aotc.errors import AotcError
 
 # Of the refused sizes, those met most are listed up to this many.
 _LISTED = 10
@@ -45,6 +46,16 @@ def traffic_coverage(manifest: Manifest, recorded: Recorded) -> TrafficCoverage:
     variants = [each for each in manifest.variants if (each.spec or each.name) == first]
     order = sorted(variants, key=lambda each: (not each.buckets, math.prod(each.buckets.values())))
     compared = {tuple(sorted(sizes.items())) for each in variants for sizes in each.parity.shapes}
+    varying = [name for name, dim in domain.dims.items() if dim.buckets or dim.min < dim.max]
+    missing = [name for name in varying if name not in recorded.dims]
+    if missing:
+        raise AotcError(
+            "AOTC-S020",
+            f"the recorded requests do not say the size of {missing[0]!r}",
+            where=recorded.path,
+            expected=", ".join(varying),
+            found=", ".join(recorded.dims),
+        )
     accepted, shares, seen = 0, Counter[str](), 0
     taken, refused = Counter[str](), Counter[str]()
     given = run = 0
@@ -118,12 +129,7 @@ def _elements(manifest: Manifest, sizes: Mapping[str, int]) -> int:
 
 
 def _coverage(name: str, dim: Dim, compared: Sequence[int]) -> DimCoverage:
-    if dim.buckets:
-        every = len(dim.buckets)
-        seen = sum(size in dim.buckets for size in compared)
-    else:
-        every = (dim.max - dim.min) // dim.multiple_of + 1 - len(dim.gaps)
-        seen = sum(dim.allows(size) for size in compared)
+    accepted = [size for size in compared if dim.accepts(size)]
     least = dim.min if dim.pad_from is None else min(dim.pad_from, dim.min)
     points = sorted({least, *compared, dim.max})
     spans = [(low, high) for low, high in itertools.pairwise(points) if high - low > 1]
@@ -131,9 +137,19 @@ def _coverage(name: str, dim: Dim, compared: Sequence[int]) -> DimCoverage:
         dim=name,
         sizes=dim.text(),
         compared=tuple(compared),
-        share=min(1.0, seen / max(every, 1)),
+        share=min(1.0, len(accepted) / max(_accepted(dim), 1)),
         gap=max(spans, key=lambda span: span[1] - span[0], default=None),
     )
+
+
+def _accepted(dim: Dim) -> int:
+    """How many sizes callers may pass."""
+    if dim.pad_from is not None:
+        return dim.max - max(dim.pad_from, 1) + 1
+    if dim.buckets and "route" not in dim.outside:
+        return len(dim.buckets)
+    on_grid = (dim.max - dim.min) // dim.multiple_of + 1 - len(dim.gaps)
+    return on_grid + sum(not dim.spans(size) for size in dim.buckets)
 
 
 def _learned(profile: Json) -> Traffic | None:

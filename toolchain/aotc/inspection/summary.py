@@ -43,12 +43,20 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     """Read the artifact in a folder, or the ONNX model in a file.
 
     `traffic` is a file of recorded shapes; what an artifact would do with them is told.
-    Raises I001 where there is nothing; S020 to S023 on the traffic; of an artifact G006, G008,
+    Raises I001 where there is nothing; I027 for the traffic of a model; S020 to S023 on the
+    traffic; of an artifact G006, G008,
     G009, G010, G012 and G015 where aotc.json cannot be read, of a model what
     `inspection.evidence` raises.
     """
     place = Path(path)
     if place.is_file():
+        if traffic is not None:
+            raise AotcError(
+                "AOTC-I027",
+                "recorded shapes are told of an artifact, and this is a model",
+                where=str(place),
+                mend="Build it first, or leave the traffic out.",
+            )
         from aotc.inspection.evidence import inspect_model
 
         return inspect_model(place)

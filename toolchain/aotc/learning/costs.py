@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,21 @@ class Costs:
         if table.dynamic:
             shape = tuple(len(axis) for axis in self.dynamic_axes)
             self.dynamic = np.asarray(table.dynamic, float).reshape(shape)
+
+    def within(self, low: Sequence[int], high: Sequence[int]) -> Costs:
+        """The same with the static sizes alone that calls of sizes from `low` to `high` may need.
+
+        Those are, of each dim, from the smallest that holds the smallest call to the smallest that
+        holds the largest.
+        """
+        found = copy.copy(self)
+        spans = [
+            slice(int(np.searchsorted(axis, least)), int(np.searchsorted(axis, most)) + 1)
+            for axis, least, most in zip(self.axes, low, high, strict=True)
+        ]
+        found.axes = tuple(axis[span] for axis, span in zip(self.axes, spans, strict=True))
+        found.static = self.static[tuple(spans)]
+        return found
 
     def at_dynamic(self, sizes: Mapping[str, int]) -> float:
         """The dynamic graph's cost at `sizes`, linear (in two dims bilinear) between measured ones.

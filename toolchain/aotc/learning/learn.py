@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from aotc.contract.documents import load_profile
 from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.profile import Profile
 from aotc.contract.profile import Traffic as Learned
-from aotc.contract.relations import read_relation
 from aotc.contract.shapes import DimRange
 from aotc.contract.traffic import Recorded, read_traffic
 from aotc.engine.fixtures import shape_of
@@ -30,6 +29,9 @@ from aotc.learning.varying import VaryingDims
 from aotc.stages.importing import import_model
 from aotc.stages.types import BuildOptions, SourceModel
 from aotc.verification.host import probe
+
+# Sessions of one size that differ by more were not alone on the machine.
+BUSY = 0.1
 
 
 def learn(
@@ -69,7 +71,8 @@ def learn(
             source = import_model(model, options)
         say("read the traffic")
         recorded = read_traffic(traffic, source.inputs if source is not None else None)
-        known = VaryingDims(recorded, dims)
+        stated = source.symbols.relations if source is not None else ()
+        known = VaryingDims(recorded, dims, stated)
         if costs is not None:
             table = _read_costs(Path(costs), known, source)
         else:
@@ -213,13 +216,14 @@ def _answer(
     )
     coverage = accepted / recorded.requests
     verdict = _verdict(chosen, found, margin)
+    if traffic.costs.table.drift > BUSY:
+        verdict += "; other work disturbed the measurement: measure again on a quiet machine"
     order = [name for name in recorded.dims if name in ranges]
     profile = replace(
         base,
         name=f"{base.name}-learned"[:64],
         description=f"Learned from {recorded.requests} requests: {verdict}",
         dims={**base.dims, **{name: ranges[name] for name in order}},
-        relations=(*base.relations, *_stated(known.follows, base.relations)),
         max_variants=max(base.max_variants, len(base.variants) * chosen.variants),
         traffic=Learned(
             requests=recorded.requests,
@@ -254,24 +258,13 @@ def _answer(
         ),
         margin=margin,
         noise=traffic.noise(),
+        drift=traffic.costs.table.drift,
         backend=traffic.costs.table.backend,
         coverage=coverage,
         padding=chosen.padding,
         verdict=verdict,
         profile=profile,
     )
-
-
-def _stated(follows: Mapping[str, Sequence[str]], known: Sequence[str]) -> Iterator[str]:
-    """The relations that the costs were measured under, as a profile states them."""
-    for name, terms in follows.items():
-        text = f"{name} = {' + '.join(terms)}"
-        try:
-            read_relation(text)
-        except ParseError:
-            continue  # A name that no relation can hold; the build finds the relation by running.
-        if text not in known:
-            yield text
 
 
 def _verdict(chosen: Plan, found: Sequence[Plan], margin: float) -> str:

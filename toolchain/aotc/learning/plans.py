@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,9 @@ from aotc.learning.costs import Costs
 _GRIDS = (8, 16, 32, 64, 128)
 # Below this, two plans are not told apart, however quiet the measurement was.
 LEAST_MARGIN = 0.02
+# All sets of sizes of one dim are tried where there are two: no more than 2^12.
+_MOST_ROWS = 13
+_MOST_BUCKETS = 256
 
 Sizes = tuple[int, ...]
 
@@ -53,6 +55,7 @@ class Traffic:
         self.requests = sum(self.counts.values())
         self.low = tuple(min(sizes[i] for sizes in counts) for i in range(len(self.dims)))
         self.high = tuple(max(sizes[i] for sizes in counts) for i in range(len(self.dims)))
+        self.costs = costs = costs.within(self.low, self.high)
         self.weight = np.zeros(costs.static.shape)
         for sizes, count in self.counts.items():
             self.weight[costs.places(self.named(sizes))] += count
@@ -117,6 +120,15 @@ class Traffic:
 
 def plans(traffic: Traffic, most: int) -> list[Plan]:
     """Every plan of at most `most` variants: dynamic, padded to a multiple, and buckets."""
+    most = min(most, traffic.costs.static.size, _MOST_BUCKETS)
+    if len(traffic.dims) > 1 and min(traffic.costs.static.shape) > _MOST_ROWS:
+        raise AotcError(
+            "AOTC-S026",
+            "the costs are of too many sizes to plan for two dims",
+            expected=f"at most {_MOST_ROWS} of one of them",
+            found=" and ".join(str(each) for each in traffic.costs.static.shape),
+            mend="Measure with --model, which takes fewer; or plan for one with --dim-names.",
+        )
     found = [*_dynamic(traffic), *_simple(traffic, most)]
     if len(traffic.dims) == 1:
         found += _learned(traffic, most)
@@ -134,7 +146,8 @@ def plans(traffic: Traffic, most: int) -> list[Plan]:
 def choose(found: Sequence[Plan], traffic: Traffic) -> tuple[Plan, float]:
     """The plan of fewest variants within the margin of the best, and the margin.
 
-    The margin is the noise of an expected cost, and at least 2 %.  A plan that refuses requests is
+    The margin is the noise of an expected cost, and at least 2 %; the machine's drift shifts many
+    sizes alike, so that it counts in full.  A plan that refuses requests is
     chosen only where all refuse as many: a size of 0 is never padded.  Raises AOTC-S026 where none
     takes any request.
     """
@@ -147,7 +160,7 @@ def choose(found: Sequence[Plan], traffic: Traffic) -> tuple[Plan, float]:
             expected="dynamic costs, as --model gives",
         )
     offered = [plan for plan in offered if plan.coverage == coverage]
-    margin = max(traffic.noise(), LEAST_MARGIN)
+    margin = max(traffic.noise(), traffic.costs.table.drift, LEAST_MARGIN)
     least = min(plan.seconds for plan in offered)
     close = [plan for plan in offered if plan.seconds <= least * (1 + margin)]
     # Of equals the one that pads least: one dynamic variant comes before one bucket.
@@ -179,7 +192,7 @@ def _dynamic(traffic: Traffic) -> list[Plan]:
     last = len(traffic.dims) - 1
     padded = []
     for grid in _GRIDS if traffic.padding else ():
-        if -(-traffic.high[last] // grid) * grid <= costs.axes[last][-1]:
+        if -(-traffic.high[last] // grid) * grid <= costs.dynamic_axes[last][-1]:
             padded.append(_to_multiple(traffic, last, grid, ranges))
     if padded:
         found.append(min(padded, key=lambda plan: plan.seconds))
@@ -207,8 +220,10 @@ def _simple(traffic: Traffic, most: int) -> list[Plan]:
     largest = tuple((int(axis[-1]),) for axis in traffic.costs.axes)
     found = [_bucketed(traffic, "pad to the largest", largest, offered=False)]
     powers = []
-    for split in itertools.product(range(1, most + 1), repeat=len(traffic.dims)):
-        if math.prod(split) <= most:
+    # The most of one dim, and what is left of the other.
+    splits = [(most,)] if len(sides) == 1 else [(n, most // n) for n in range(1, most + 1)]
+    for split in splits:
+        if all(split):
             chosen = tuple(
                 powers_of_two(max(traffic.low[i], 1), int(traffic.costs.axes[i][-1]))[-split[i] :]
                 for i in sides

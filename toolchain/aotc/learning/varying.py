@@ -7,17 +7,33 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from aotc.contract.parsing import nearest
+from aotc.contract.shapes import Relation
 from aotc.contract.traffic import Recorded
 from aotc.errors import AotcError
 
 _MOST_DIMS = 2
+# Distinct sizes of a dim from which what it seems to follow from is believed.
+_BELIEVED = 5
 
 
 class VaryingDims:
     """Which dims of the traffic vary, follow from others, and are planned for."""
 
-    def __init__(self, recorded: Recorded, wanted: Sequence[str]) -> None:
-        """Raises AOTC-I027 (`wanted` names an unknown dim) and S024 (more than two are left)."""
+    def __init__(
+        self, recorded: Recorded, wanted: Sequence[str], relations: Sequence[Relation] = ()
+    ) -> None:
+        """`relations` are those that the profile states.
+
+        Raises AOTC-I027 (`wanted` names an unknown dim), S004 (there is no free dim) and S024
+        (more than two are left).
+        """
+        if not recorded.dims:
+            raise AotcError(
+                "AOTC-S004",
+                "the model has no free dim to plan for",
+                where=recorded.path,
+                mend="Export the model with a dynamic axis.",
+            )
         self.recorded = recorded
         columns = dict(zip(recorded.dims, zip(*recorded.counts, strict=True), strict=True))
         for name in wanted:
@@ -35,7 +51,7 @@ class VaryingDims:
             if len(set(sizes)) == 1 and name not in wanted
         }
         varying = [name for name in recorded.dims if name not in self.fixed]
-        self.follows = _follow({name: columns[name] for name in varying}, wanted)
+        self.follows = _stated(columns, relations) | _follow(columns, varying, wanted)
         free = [name for name in varying if name not in self.follows]
         self.planned = tuple(wanted) or tuple(free) or recorded.dims[-1:]
         self.fixed = {name: size for name, size in self.fixed.items() if name not in self.planned}
@@ -69,16 +85,30 @@ class VaryingDims:
         return min(sizes), max(sizes)
 
 
-def _follow(
-    columns: Mapping[str, Sequence[int]], wanted: Sequence[str]
+def _stated(
+    columns: Mapping[str, Sequence[int]], relations: Sequence[Relation]
 ) -> dict[str, tuple[str, ...]]:
-    """Dims that equal another, or the sum of two others, in every request."""
+    return {
+        relation.dim: relation.terms
+        for relation in relations
+        if not relation.constant and columns.keys() >= {relation.dim, *relation.terms}
+    }
+
+
+def _follow(
+    columns: Mapping[str, Sequence[int]], varying: Sequence[str], wanted: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Varying dims that equal another, or the sum of two others, in every request.
+
+    A sum may have a term that never varies.  Few sizes may agree by chance, and are not believed.
+    """
     found: dict[str, tuple[str, ...]] = {}
-    for name, sizes in columns.items():
-        if name in wanted:
+    for name in varying:
+        sizes = columns[name]
+        if name in wanted or len(set(sizes)) < _BELIEVED:
             continue
         others = [other for other in columns if other != name and other not in found]
-        singles: list[tuple[str, ...]] = [(other,) for other in others]
+        singles: list[tuple[str, ...]] = [(other,) for other in others if other in varying]
         for terms in (*singles, *itertools.combinations(others, 2)):
             sums = zip(*(columns[term] for term in terms), strict=True)
             if all(sum(each) == size for each, size in zip(sums, sizes, strict=True)):

@@ -14,6 +14,10 @@ from aotc.contract.traffic import MAX_SIZE
 from aotc.engine.values import Data, describe, numpy_dtype
 from aotc.errors import AotcError
 
+_STATED_MEND = (
+    "Rebuild with a profile that allows it: a larger max, or outside: pad or route for this dim."
+)
+
 
 class Checked(NamedTuple):
     """A call that may run: its inputs as arrays, the sizes of its dims, the dims out of bounds."""
@@ -240,6 +244,7 @@ class Guard:
                 where=f"dim {name}",
                 expected=dims[name].text(),
                 found=str(sizes.get(name, "an input that is no vector")),
+                mend=_STATED_MEND if name in self._stated else "",
             )
             for name in outside
         ]

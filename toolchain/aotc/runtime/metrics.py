@@ -77,6 +77,11 @@ def prometheus_text(models: Mapping[str, Telemetry]) -> str:
     return str(client.generate_latest(registry).decode())
 
 
+def require_client() -> None:
+    """Raise AOTC-I019 where `prometheus_client` is not installed."""
+    _client()
+
+
 def _client() -> Any:
     try:
         import prometheus_client

@@ -222,6 +222,14 @@ class ReadyModel:
     def _output_names(self, wanted: Sequence[str] | None) -> Sequence[str]:
         if wanted is None:
             return self._outputs
+        if not wanted:
+            raise AotcError(
+                "AOTC-I027",
+                "no output is asked for",
+                expected=", ".join(self._outputs),
+                found="an empty list",
+                mend="Name some, or pass None for all.",
+            )
         for name in wanted:
             if name not in self._outputs:
                 close = nearest(name, self._outputs)

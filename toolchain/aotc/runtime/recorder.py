@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotc.engine.values import Data
+from aotc.errors import AotcError
 
 # Lines wait in memory up to this many, or this long: a line a write would cost more than a call.
 _WAITING = 256
 _SECONDS = 2.0
 _KEPT = 4096
+# Below this, thinning would leave nothing.
+LEAST_BYTES = 4096
 
 
 class ShapeRecorder:
@@ -34,6 +37,14 @@ class ShapeRecorder:
         self.path = Path(str(path).replace("{pid}", str(os.getpid())))
         self.lost = 0
         """Requests that could not be written."""
+        if limit < LEAST_BYTES:
+            raise AotcError(
+                "AOTC-I027",
+                "the bound of a record leaves no room for requests",
+                where="record_bytes",
+                expected=f">= {LEAST_BYTES}",
+                found=str(limit),
+            )
         self._limit = limit
         self._lock = threading.Lock()
         self._every = 1

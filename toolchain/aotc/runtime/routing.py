@@ -151,6 +151,7 @@ class Router:
             expected="; ".join(f"{name}: {dim.text()}" for name, dim in self._bucketed.items()),
             found=f"{', '.join(f'{name}={size}' for name, size in sizes.items())}, "
             f"with {', '.join(self._names)} loaded",
+            mend="Load the artifact's other variants too.",
         )
 
     def _others(self, sizes: Mapping[str, int]) -> list[tuple[str, Dim]]:

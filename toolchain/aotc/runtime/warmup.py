@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aotc.contract.manifest import Fixture, Manifest, Variant
 from aotc.contract.profile import ParitySpec
 from aotc.contract.report import VariantLoad
-from aotc.contract.shapes import Domain
+from aotc.contract.shapes import raised_to
 from aotc.engine import placement, session, values
 from aotc.engine.padding import Padder
 from aotc.engine.parity import compare
@@ -21,6 +22,9 @@ from aotc.runtime import arrays
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+# Inputs larger than this are not made up for a warm-up.
+_MOST_ELEMENTS = 1 << 27
 
 
 def open_variant(
@@ -79,7 +83,7 @@ def warm(
     first: float | None = None
     accepted = 0
     for fixture, wanted in taken(manifest, variant):
-        seconds = _accept(opened, payload, fixture, variant, wanted, padder)
+        seconds = _accept(opened, payload, fixture, variant, wanted, padder, manifest)
         first = seconds if first is None else first
         accepted += 1
     if not accepted:
@@ -105,23 +109,10 @@ def taken(manifest: Manifest, variant: Variant) -> list[tuple[Fixture, Mapping[s
         return [(fixture, wanted) for fixture, wanted in fitted if wanted is not None]
     ordered = sorted(manifest.fixtures, key=lambda each: -sum(each.sizes.values()))
     for fixture in ordered:
-        wanted = _padded_to(domain, variant.buckets, fixture.sizes)
+        wanted = raised_to(domain, variant.buckets, fixture.sizes)
         if wanted is not None:
             return [(fixture, wanted)]
     return []
-
-
-def _padded_to(
-    domain: Domain, buckets: Mapping[str, int], sizes: Mapping[str, int]
-) -> dict[str, int] | None:
-    """`sizes` with each bucketed dim at its bucket, though a smaller bucket would do."""
-    raised = dict(sizes)
-    for name, full in buckets.items():
-        size, least = sizes.get(name), domain.dims[name].pad_from
-        if size is None or size > full or (size < full and (least is None or size < least)):
-            return None
-        raised[name] = full
-    return domain.fitted(buckets, raised)
 
 
 def _accept(
@@ -131,9 +122,11 @@ def _accept(
     variant: Variant,
     wanted: Mapping[str, int],
     padder: Padder,
+    manifest: Manifest,
 ) -> float:
     """Run one fixture and compare it with its golden outputs: seconds of the run."""
     inputs = arrays.read_fixture(payload, fixture)
+    _check_sizes(inputs, fixture, manifest)
     if wanted != fixture.sizes:
         inputs = padder.pad(inputs, fixture.sizes, wanted).inputs
     names = [tensor.name for tensor in fixture.outputs]
@@ -156,6 +149,25 @@ def _accept(
                 found=f"max abs error {error.max_abs:.3g}",
             )
     return seconds
+
+
+def _check_sizes(inputs: Mapping[str, Any], fixture: Fixture, manifest: Manifest) -> None:
+    """Raise AOTC-G014 where a fixture's arrays are not of the sizes that it claims."""
+    for value in manifest.inputs:
+        shape = getattr(inputs.get(value.name), "shape", None)
+        if value.kind != "tensor" or value.shape is None or shape is None:
+            continue
+        wanted = tuple(d if isinstance(d, int) else fixture.sizes.get(d) for d in value.shape)
+        if len(wanted) != len(shape) or any(
+            want not in (None, size) for want, size in zip(wanted, shape, strict=True)
+        ):
+            raise AotcError(
+                "AOTC-G014",
+                "a fixture is not of the sizes that it claims",
+                where=f"fixture {fixture.name}, input {value.name}",
+                expected=str(wanted),
+                found=str(shape),
+            )
 
 
 def _run_something(
@@ -182,6 +194,12 @@ def _some_inputs(
     """Inputs of the variant's sizes: a fixture's values repeated, or zeros; None: neither."""
     domain = variant.domain or manifest.domain
     sizes = domain.corner("opt")
+    for value in manifest.inputs:
+        shape = [
+            size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape or ()
+        ]
+        if math.prod(shape) > _MOST_ELEMENTS or min(shape, default=1) < 0:
+            return None
     if manifest.fixtures:
         given = arrays.read_fixture(payload, manifest.fixtures[0])
         return arrays.resize(given, manifest.inputs, sizes)

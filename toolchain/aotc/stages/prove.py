@@ -12,6 +12,7 @@ from aotc.contract.padding import Padding
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.profile import Tolerance
 from aotc.contract.report import Comparison, OutputError, VariantEvidence
+from aotc.contract.shapes import raised_to
 from aotc.engine.fixture_plan import lower_edge
 from aotc.errors import AotcError
 from aotc.stages.types import (
@@ -118,6 +119,11 @@ def _taken(
         wanted = domain.fitted(plan.buckets, reference.sizes)
         if wanted is not None:
             taken.append((reference, wanted))
+    # Where only some buckets are loaded, the smallest calls go to any of them.
+    smallest = min(analyzed.references, key=lambda each: sum(each.sizes.values()))
+    raised = raised_to(domain, plan.buckets, smallest.sizes)
+    if raised is not None and all(reference is not smallest for reference, _ in taken):
+        taken.append((smallest, raised))
     padded = any(wanted != reference.sizes for reference, wanted in taken)
     if analyzed.padding is not None and not padded and (edge := lower_edge(domain, plan.buckets)):
         raise AotcError(

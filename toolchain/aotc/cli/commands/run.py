@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from aotc.contract.answers import RunAnswer, RunCase
 from aotc.errors import EXIT_YES, AotcError
 
 if TYPE_CHECKING:
+    from aotc.runtime.model import ReadyModel
     from aotc.runtime.telemetry import Telemetry
 
 
@@ -73,14 +76,9 @@ def run(
         from aotc.runtime import arrays
         from aotc.runtime.bench import payload_of
         from aotc.runtime.model import load
-    if metrics is not None and metrics.suffix not in (".json", ".prom"):
-        raise AotcError(
-            "AOTC-I027",
-            "--metrics takes a .json or a .prom file",
-            where="--metrics",
-            found=str(metrics),
-        )
-    with load(artifact, trust=trust, key=key, variant=split_names(variant), record=record) as model:
+    _check_files(record, metrics)
+    loaded = load(artifact, trust=trust, key=key, variant=split_names(variant), record=record)
+    with loaded as model, _metrics_of(model, artifact, metrics):
         if inputs:
             cases = {"inputs": arrays.read_inputs(inputs, model.inputs)}
         else:
@@ -109,14 +107,14 @@ def run(
             )
             route = model.route(given)
             runs.append(RunCase(name=name, route=route, outputs=outputs, seconds=seconds))
+        # Closing writes the record, and findings tell where that failed.
+        model.close()
         answer = RunAnswer(
             artifact=str(artifact),
             load=model.report,
             runs=tuple(runs),
             findings=model.findings(),
         )
-        if metrics is not None:
-            _write_metrics(metrics, model.manifest.name, model.telemetry)
     if json:
         from aotc.cli.document import write_document
 
@@ -127,6 +125,38 @@ def run(
 
         show(run_view(answer))
     return EXIT_YES
+
+
+def _check_files(record: Path | None, metrics: Path | None) -> None:
+    """Refuse what could not be written later; raises AOTC-I017, I019, I026 and I027."""
+    from aotc.cli.written import refuse_existing
+
+    if metrics is not None and metrics.suffix not in (".json", ".prom"):
+        raise AotcError(
+            "AOTC-I027",
+            "--metrics takes a .json or a .prom file",
+            where="--metrics",
+            found=str(metrics),
+        )
+    if record is not None and record.suffix != ".jsonl":
+        raise AotcError(
+            "AOTC-I027", "--record takes a .jsonl file", where="--record", found=str(record)
+        )
+    refuse_existing([each for each in (record, metrics) if each is not None], force=True)
+    if metrics is not None and metrics.suffix == ".prom":
+        from aotc.runtime.metrics import require_client
+
+        require_client()
+
+
+@contextmanager
+def _metrics_of(model: ReadyModel, artifact: Path, path: Path | None) -> Iterator[None]:
+    """Write the model's counters at the end, also where a call was refused."""
+    try:
+        yield
+    finally:
+        if path is not None:
+            _write_metrics(path, artifact.name.removesuffix(".aotc"), model.telemetry)
 
 
 def _write_metrics(path: Path, name: str, telemetry: Telemetry) -> None:
