@@ -198,3 +198,20 @@ def test_three_dims_that_vary(aotc: Command, tmp_path: Path) -> None:
     (aotc.folder / "sum.csv").write_text(f"a,b,c\n{rows}\n")
     answer = aotc("profile", "learn", "sum.csv", *words[3:], "--dim-names", "a").document
     assert answer["follows"] == {"c": ["a", "b"]}
+
+
+def test_costs_of_more_sizes_than_traffic_has(learner: Command) -> None:
+    (learner.folder / "high.csv").write_text("batch\n13\n15\n16\n16\n")
+    words = ("profile", "learn", "high.csv", "--costs", "costs.json", "--max-variants", "300")
+    answer = learner(*words, "--json").document
+    assert all(min(plan["buckets"].get("batch", [16])) >= 13 for plan in answer["plans"])
+    (chosen,) = [plan for plan in answer["plans"] if plan["chosen"]]
+    assert chosen["buckets"] == {"batch": [16]}
+
+
+def test_traffic_that_says_too_little_of_an_artifact(learner: Command) -> None:
+    assert learner("build", "linear.onnx", "-o", "a.aotc", "--json").status == 0
+    (learner.folder / "other.jsonl").write_text('{"x.1": 16}')
+    learner("inspect", "a.aotc", "--traffic", "other.jsonl", "--json").refused("AOTC-S020", 3)
+    words = ("inspect", "linear.onnx", "--traffic", "shapes.jsonl", "--json")
+    learner(*words).refused("AOTC-I027", 2)

@@ -82,7 +82,24 @@ def test_sizes_that_run_at_buckets_alone_are_refused(bench: Workbench) -> None:
     assert error.where == "variant portable.n7"
     assert error.expected == "a size between n=1 and n=7"
     built = made(bench, sevens, "dims: {n: {buckets: [14], min: 7, outside: pad}}")
-    assert [dict(s) for s in built.manifest.variants[0].parity.shapes] == [{"n": 14}, {"n": 7}]
+    # With values of both signs, and of one.
+    shapes = [dict(sizes) for sizes in built.manifest.variants[0].parity.shapes]
+    assert shapes == [{"n": 14}, *[{"n": 7}] * 3]
+
+
+@pytest.mark.parametrize("reduction", ["ReduceMax", "ReduceMin"])
+def test_padding_under_an_extreme_is_found_with_inputs_of_one_sign(
+    bench: Workbench, reduction: str
+) -> None:
+    """Zeros among values of both signs are seldom the largest or the smallest."""
+    pooled = model_of(
+        [node(reduction, "x", "y", axes=[1], keepdims=0)],
+        {"x": (FLOAT, [1, "n", 1])},
+        {"y": (FLOAT, [1, 1])},
+        {},
+    )
+    error = refused(bench, pooled, "dims: {n: {buckets: [16, 64], outside: pad, min: 4}}")
+    assert error.code == "AOTC-N007"
 
 
 def test_a_pad_value_of_another_type_is_refused(bench: Workbench) -> None:

@@ -337,3 +337,16 @@ def test_one_bucket_takes_all_that_is_smaller(bench: Workbench) -> None:
     with bench.load(found) as model:
         for seq in (1, 15, 16):
             assert_right(model, plain, call(1, seq))
+
+
+def test_no_output_and_no_room_are_told(bench: Workbench, built: Built, tmp_path: Path) -> None:
+    with bench.load(built) as model, pytest.raises(AotcError, match="AOTC-I027 no output"):
+        model.run(call(1, 4), [])
+    with pytest.raises(AotcError, match="AOTC-I027 the bound of a record"):
+        load(
+            built.path,
+            key=bench.public,
+            store=bench.folder / "store",
+            record=tmp_path / "r.jsonl",
+            record_bytes=0,
+        )

@@ -248,3 +248,12 @@ def test_cropping_what_was_padded_gives_it_back(
     assert np.count_nonzero(full == -1) == there.added
     (back,) = made.crop(["y"], [full], sizes)
     np.testing.assert_array_equal(back, array)
+
+
+def test_text_of_a_fixed_width_does_not_cut_the_pad_value() -> None:
+    made = Padder(
+        [Value(name="words", dtype="string", shape=("n",))],
+        Padding(inputs={"words": PadSpec(value="[PAD]")}),
+    )
+    found = made.pad({"words": np.array(["ab", "c"])}, {"n": 2}, {"n": 4}).inputs["words"]
+    assert list(np.asarray(found)) == ["ab", "c", "[PAD]", "[PAD]"]

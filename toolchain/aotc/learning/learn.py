@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from aotc.contract.documents import load_profile
 from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.profile import Profile
 from aotc.contract.profile import Traffic as Learned
+from aotc.contract.relations import read_relation
 from aotc.contract.shapes import DimRange
 from aotc.contract.traffic import Recorded, read_traffic
 from aotc.engine.fixtures import shape_of
@@ -224,6 +225,7 @@ def _answer(
         name=f"{base.name}-learned"[:64],
         description=f"Learned from {recorded.requests} requests: {verdict}",
         dims={**base.dims, **{name: ranges[name] for name in order}},
+        relations=(*base.relations, *_stated(known.noticed, base.relations)),
         max_variants=max(base.max_variants, len(base.variants) * chosen.variants),
         traffic=Learned(
             requests=recorded.requests,
@@ -265,6 +267,18 @@ def _answer(
         verdict=verdict,
         profile=profile,
     )
+
+
+def _stated(follows: Mapping[str, Sequence[str]], known: Sequence[str]) -> Iterator[str]:
+    """The relations that the costs were measured under, as a profile states them."""
+    for name, terms in follows.items():
+        text = f"{name} = {' + '.join(terms)}"
+        try:
+            read_relation(text)
+        except ParseError:
+            continue  # A name that no relation can hold; the build finds the relation by running.
+        if text not in known:
+            yield text
 
 
 def _verdict(chosen: Plan, found: Sequence[Plan], margin: float) -> str:

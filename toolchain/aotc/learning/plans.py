@@ -120,7 +120,7 @@ class Traffic:
 
 def plans(traffic: Traffic, most: int) -> list[Plan]:
     """Every plan of at most `most` variants: dynamic, padded to a multiple, and buckets."""
-    most = min(most, traffic.costs.static.size, _MOST_BUCKETS)
+    most = min(most, traffic.costs.static.size + 1, _MOST_BUCKETS)
     if len(traffic.dims) > 1 and min(traffic.costs.static.shape) > _MOST_ROWS:
         raise AotcError(
             "AOTC-S026",

@@ -13,7 +13,7 @@ from aotc.errors import AotcError
 
 _MOST_DIMS = 2
 # Distinct sizes of a dim from which what it seems to follow from is believed.
-_BELIEVED = 5
+_BELIEVED = 3
 
 
 class VaryingDims:
@@ -51,7 +51,8 @@ class VaryingDims:
             if len(set(sizes)) == 1 and name not in wanted
         }
         varying = [name for name in recorded.dims if name not in self.fixed]
-        self.follows = _stated(columns, relations) | _follow(columns, varying, wanted)
+        self.noticed = _follow(columns, varying, wanted)
+        self.follows = self.noticed | _stated(columns, relations)
         free = [name for name in varying if name not in self.follows]
         self.planned = tuple(wanted) or tuple(free) or recorded.dims[-1:]
         self.fixed = {name: size for name, size in self.fixed.items() if name not in self.planned}
