@@ -79,7 +79,9 @@ def test_a_past_that_may_be_empty(tmp_path: Path) -> None:
     answer = learned(tmp_path, requests, "tiny_gpt2_past_genai")
     assert answer.dims == ("past_seq_len", "seq_len")
     assert answer.coverage == 1.0
-    assert answer.verdict == "one dynamic variant, as others refuse requests that cannot be padded"
+    # A busy machine is told of after it.
+    wanted = "one dynamic variant, as others refuse requests that cannot be padded"
+    assert answer.verdict.startswith(wanted)
     assert {plan.coverage for plan in answer.plans if plan.name == "buckets"} == {0.5}
     assert answer.profile.dims["past_seq_len"].min == 0
     assert answer.profile.relations == ("total_seq_len = past_seq_len + seq_len",)

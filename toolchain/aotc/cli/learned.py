@@ -37,6 +37,7 @@ def learn_view(answer: LearnAnswer) -> list[RenderableType]:
                     "keep a range",
                     ", ".join(f"{k} {low}..{high}" for k, (low, high) in answer.ranges.items()),
                 ),
+                ("accepts", _accepted(answer)),
                 ("padding", f"{answer.padding:.1%} of elements added"),
                 ("measured on", answer.backend),
                 ("noise", f"{answer.noise:.1%}, drift {answer.drift:.1%}"),
@@ -53,6 +54,11 @@ def learn_view(answer: LearnAnswer) -> list[RenderableType]:
     fields = {name: encode(answer.profile.dims[name]) for name in answer.profile.dims}
     parts.append(Text(yaml_text({"dims": fields}).rstrip()))
     return parts
+
+
+def _accepted(answer: LearnAnswer) -> str:
+    spans = [f"{name} {answer.profile.dims[name].text()}" for name in answer.dims]
+    return f"{', '.join(spans)}, as recorded; raise max in the profile for more"
 
 
 def _sizes(answer: LearnAnswer) -> str:

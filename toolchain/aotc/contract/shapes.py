@@ -95,6 +95,10 @@ class DimRange:
         last = self.buckets[-1] if self.buckets else high
         return self.pads and 0 < size <= last
 
+    def text(self) -> str:
+        """The sizes that callers may pass, in words."""
+        return str(self.min) if self.min == self.max else f"{self.min}..{self.max}"
+
     def fixed(self) -> bool:
         """Whether only one size is allowed."""
         return self.bounded and self.min == self.max

@@ -50,6 +50,10 @@ class Given:
         return cls(item["name"], inputs, sizes)
 
 
+# Sizes drawn may be known already, and then others are drawn, so often.
+_DRAWS = 16
+
+
 def refuse_outside(given: Sequence[Given], stated: Mapping[str, DimRange]) -> None:
     """Refuse a user's fixture whose sizes the profile or --dim rules out; raises AOTC-I024."""
     for item in given:
@@ -96,17 +100,22 @@ def plan_fixtures(
 def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str, int]]]:
     """Names and sizes: the corners, every combination of buckets, sizes drawn between."""
     corners: tuple[Literal["opt", "min", "max"], ...] = ("opt", "min", "max")
-    for which in corners:
-        yield which, domain.corner(which)
+    known = [domain.corner(which) for which in corners]
+    yield from zip(corners, known, strict=True)
     optimal = {name: dim.opt for name, dim in domain.dims.items()}
     for index, buckets in enumerate(combinations_of(domain)):
-        yield f"bucket{index}", domain.complete({**optimal, **buckets})
+        known.append(domain.complete({**optimal, **buckets}))
+        yield f"bucket{index}", known[-1]
     rng = np.random.default_rng(parity.seed)
     for index in range(
         parity.random_shapes if any(d.min < d.max for d in domain.dims.values()) else 0
     ):
-        sizes = domain.complete({name: _draw(dim, rng) for name, dim in domain.dims.items()})
-        yield f"random{index}", sizes
+        for _ in range(_DRAWS):
+            sizes = domain.complete({name: _draw(dim, rng) for name, dim in domain.dims.items()})
+            if sizes not in known:
+                known.append(sizes)
+                yield f"random{index}", sizes
+                break
 
 
 def combinations_of(domain: Domain) -> list[dict[str, int]]:
