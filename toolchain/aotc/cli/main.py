@@ -5,6 +5,7 @@ The first word names a command, which is imported only then.
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import signal
@@ -159,6 +160,16 @@ def _signals_as_interrupt() -> Iterator[None]:
         seen.append(number)
         raise KeyboardInterrupt
 
+    def swallowed(unraisable: sys.UnraisableHookArgs) -> None:
+        """An interrupt that fell into a callback of the interpreter's is given again."""
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            sys.__unraisablehook__(unraisable)
+            return
+        again = threading.Timer(0.01, _thread.interrupt_main, [seen[-1]] if seen else [])
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = swallowed
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
     # Who starts a command in the background may have it ignore Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -170,6 +181,7 @@ def _signals_as_interrupt() -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
+        sys.unraisablehook = sys.__unraisablehook__
         for number, handler in before.items():
             signal.signal(number, handler)
 
