@@ -59,7 +59,6 @@ def by_turns(request: dict[str, Any]) -> dict[str, list[float]]:
     import numpy as np
 
     import aotc
-    from aotc.engine import session
     from aotc.runtime.warmup import open_variant
 
     found: dict[str, list[float]] = {}
@@ -90,7 +89,6 @@ def by_turns(request: dict[str, Any]) -> dict[str, list[float]]:
             return np.ascontiguousarray(answer[:, :n]) if n < full else answer
 
         np.testing.assert_array_equal(model.run(given)["last_hidden_state"], by_hand())
-        session.import_onnxruntime()
         sides = {name: lambda m=model, g=given: m.run(g), f"{name}, by hand": by_hand}
         samples: dict[str, list[float]] = {side: [] for side in sides}
         for turn in range(request["rounds"]):

@@ -94,7 +94,7 @@ def _rows(found: dict[str, list[float]], answer: dict[str, Any]) -> list[Row]:
         beside(
             f"BERT-base, log-normal lengths: {name} to the best",
             seconds / best,
-            f"{seconds / len_of(answer) * 1e3:.1f} ms a request",
+            f"{seconds / answer['requests'] * 1e3:.1f} ms a request",
         )
         for name, seconds in totals.items()
         if name != LEARNED
@@ -102,11 +102,6 @@ def _rows(found: dict[str, list[float]], answer: dict[str, Any]) -> list[Row]:
     for row in answer["stepped"]:
         rows.append(Row(what=row["what"], measured=row["measured"]))
     return rows
-
-
-def len_of(answer: dict[str, Any]) -> int:
-    """Requests that were run a round."""
-    return int(answer["requests"])
 
 
 def _built(workshop: Workshop, name: str, profile: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Final
 
@@ -67,3 +68,11 @@ class AotcError(Exception):
             "mend": self.mend,
         }
         return {name: value for name, value in fields.items() if value}
+
+
+def cannot_write(error: OSError, what: str, where: str) -> AotcError:
+    """AOTC-I018 where the disk is full, else AOTC-I026; `what` says what cannot be written."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return AotcError(
+        "AOTC-I018" if full else "AOTC-I026", what, where=where, found=str(error.strerror)
+    )

@@ -23,7 +23,7 @@ from aotc.contract.shapes import DimRange
 from aotc.contract.target import Target
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.engine.worker import Workers
-from aotc.errors import AotcError
+from aotc.errors import AotcError, cannot_write
 from aotc.signing import attest, keys, oms
 from aotc.stages.analyze import analyze
 from aotc.stages.importing import import_model
@@ -234,13 +234,7 @@ def _work_folder(place: Path) -> Iterator[Path]:
     try:
         work = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.absolute().parent))
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise AotcError(
-            "AOTC-I018" if full else "AOTC-I026",
-            "cannot write beside the output",
-            where=str(place),
-            found=str(error.strerror),
-        ) from None
+        raise cannot_write(error, "cannot write beside the output", str(place)) from None
     try:
         yield work
     except OSError as error:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable
 from pathlib import Path
 
-from aotc.errors import AotcError
+from aotc.errors import AotcError, cannot_write
 
 
 def refuse_existing(paths: Iterable[Path], force: bool) -> None:
@@ -25,10 +24,4 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise AotcError(
-            "AOTC-I018" if full else "AOTC-I026",
-            "cannot write the file",
-            where=str(path),
-            found=str(error.strerror),
-        ) from None
+        raise cannot_write(error, "cannot write the file", str(path)) from None

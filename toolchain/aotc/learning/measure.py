@@ -14,7 +14,8 @@ from aotc.contract.costs import CostTable
 from aotc.contract.manifest import SessionSpec, Value
 from aotc.contract.parsing import Json, decode, encode
 from aotc.engine.fixtures import Hints, generate
-from aotc.engine.session import create_session, import_onnxruntime, run, session_options
+from aotc.engine.offline import MODEL, write_optimized
+from aotc.engine.session import create_session, import_onnxruntime, run
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
 from aotc.stages.types import SourceModel
@@ -26,7 +27,6 @@ _CPU = ("CPUExecutionProvider",)
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 100
 # Static graphs are measured so often, each time in a session of their own.
 _PASSES = 2
-_MODEL, _DATA = "model.onnx", "model.bin"
 
 
 def measure(
@@ -156,8 +156,9 @@ class _Bench:
         self._request = request
         self._inputs = [decode(Value, item) for item in request["inputs"]]
         self._hints: Hints = request["hints"]
-        _optimize(Path(request["graph"]), Path(request["weights"]))
-        self._model: onnx.ModelProto = onnx.load(_MODEL, load_external_data=False)
+        # As a portable variant has it.
+        write_optimized(Path(request["graph"]), "extended", Path(request["weights"]))
+        self._model: onnx.ModelProto = onnx.load(MODEL, load_external_data=False)
         self._dynamic = self._open(self._model)
 
     def _open(self, model: onnx.ModelProto) -> Any:
@@ -233,15 +234,3 @@ def drift(sessions: Sequence[Sequence[float]]) -> float:
     """
     medians = [statistics.median(each) for each in sessions]
     return (max(medians) - min(medians)) / (max(medians) + min(medians))
-
-
-def _optimize(graph: Path, weights: Path) -> None:
-    """The dynamic graph as a portable variant has it: level EXTENDED, weights beside it."""
-    settings = {
-        "session.optimized_model_external_initializers_file_name": _DATA,
-        "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
-        "session.model_external_initializers_file_folder_path": str(weights),
-    }
-    options = session_options(SessionSpec(optimization="extended", config=settings))
-    options.optimized_model_filepath = _MODEL
-    import_onnxruntime().InferenceSession(str(graph), options, providers=list(_CPU))

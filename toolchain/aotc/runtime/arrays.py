@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from aotc.contract.answers import RunOutput
 from aotc.contract.manifest import Fixture, Value
 from aotc.contract.parsing import nearest
 from aotc.engine import values
-from aotc.errors import AotcError
+from aotc.errors import AotcError, cannot_write
 
 _FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
 
@@ -108,13 +107,7 @@ def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str,
             taken.add(stem.lower())
             written[name] = values.save(value, folder / stem)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise AotcError(
-            "AOTC-I018" if full else "AOTC-I026",
-            "cannot write the outputs",
-            where=str(folder),
-            found=str(error.strerror),
-        ) from None
+        raise cannot_write(error, "cannot write the outputs", str(folder)) from None
     return written
 
 

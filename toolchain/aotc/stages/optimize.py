@@ -13,8 +13,8 @@ import onnx
 from aotc.backends.base import Optimization
 from aotc.contract.manifest import Finding, PassRecord, SessionSpec
 from aotc.contract.parsing import Json, decode, encode
-from aotc.engine.rejection import rejection
-from aotc.engine.session import create_session, import_onnxruntime, ort_errors, session_options
+from aotc.engine.offline import DATA, MODEL, write_optimized
+from aotc.engine.session import create_session
 from aotc.engine.shape_nodes import shape_nodes
 from aotc.engine.weight_sharing import share
 from aotc.engine.weights import EXTERNAL_BYTES, digests, external_tensors, gather
@@ -35,8 +35,6 @@ from aotc.stages.types import (
 LEVELS: Final[dict[str, Optimization]] = {"baseline": "extended", "host": "all"}
 # Above this, two optimizers at once would double the memory of a build.
 _LARGE_BYTES = 1 << 30
-_MODEL = "model.onnx"
-_DATA = "model.bin"
 
 
 def optimize_ahead(
@@ -82,8 +80,8 @@ def optimize(
     folder = _folder(plan, options)
     return OptimizedModel(
         specialized=specialized,
-        graph=folder / _MODEL,
-        data=folder / _DATA,
+        graph=folder / MODEL,
+        data=folder / DATA,
         tensors=tuple(_names(value, plan, base)),
         nodes=tuple((name, op) for name, op in value["nodes"]),
         shape_nodes=(value["shape_nodes_before"], value["shape_nodes"]),
@@ -181,10 +179,10 @@ def optimize_job(request: Json) -> Json:
     for level in levels:
         if level is None:
             model = source
-            gather(model, Path(request["weights"]), Path(_DATA))
+            gather(model, Path(request["weights"]), Path(DATA))
         else:
-            _write(graph, level, Path(request["weights"]), request["prepack"])
-            model = onnx.load(_MODEL, load_external_data=False)
+            write_optimized(graph, level, Path(request["weights"]), prepack=request["prepack"])
+            model = onnx.load(MODEL, load_external_data=False)
         record = PassRecord(
             name="onnxruntime-optimizer",
             options={"level": level or "none", "external_bytes": EXTERNAL_BYTES},
@@ -192,7 +190,7 @@ def optimize_job(request: Json) -> Json:
             nodes_after=len(model.graph.node),
         )
         records = (record, *run_passes(model, (StripMetadata(), NameNodes())))
-        Path(_MODEL).write_bytes(model.SerializeToString(deterministic=True))
+        Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
         if not careful:
             break
         if not (complaint := _does_not_load()):
@@ -201,11 +199,11 @@ def optimize_job(request: Json) -> Json:
     twins: list[int | None] = [None] * sum(1 for _ in external_tensors(model))
     if request["base"]:
         base, base_data = (Path(path) for path in request["base"])
-        twins = share(model, Path(_DATA), onnx.load(base, load_external_data=False), base_data)
-        Path(_MODEL).write_bytes(model.SerializeToString(deterministic=True))
+        twins = share(model, Path(DATA), onnx.load(base, load_external_data=False), base_data)
+        Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
     wanted_digests = [request["digests"] and twin is None for twin in twins]
     return {
-        "tensors": digests(model, Path(_DATA), wanted_digests),
+        "tensors": digests(model, Path(DATA), wanted_digests),
         "twins": twins,
         "shape_nodes_before": shape_nodes_before,
         "shape_nodes": shape_nodes(model),
@@ -222,7 +220,7 @@ def _does_not_load() -> str:
     """Why ONNX Runtime does not load the written graph; empty where it does."""
     try:
         create_session(
-            Path(_MODEL).read_bytes(),
+            Path(MODEL).read_bytes(),
             SessionSpec(optimization="disable"),
             providers=["CPUExecutionProvider"],
             weights_folder=Path(),
@@ -234,28 +232,3 @@ def _does_not_load() -> str:
 
 def _has_body(node: onnx.NodeProto) -> bool:
     return any(attribute.HasField("g") for attribute in node.attribute)
-
-
-def _write(graph: Path, level: Optimization, weights: Path, prepack: bool) -> None:
-    """Let ONNX Runtime write the graph optimized at `level`; raises AOTC-O001.
-
-    `prepack` also writes the weights as the kernels of this CPU pack them.
-    """
-    settings = {
-        "session.optimized_model_external_initializers_file_name": _DATA,
-        "session.optimized_model_external_initializers_min_size_in_bytes": str(EXTERNAL_BYTES),
-        "session.model_external_initializers_file_folder_path": str(weights),
-    }
-    if prepack:
-        settings["session.save_external_prepacked_constant_initializers"] = "1"
-    options = session_options(SessionSpec(optimization=level, config=settings))
-    options.optimized_model_filepath = _MODEL
-    Path(_DATA).unlink(missing_ok=True)
-    try:
-        import_onnxruntime().InferenceSession(
-            str(graph), options, providers=["CPUExecutionProvider"]
-        )
-    except ort_errors() as error:
-        raise rejection(
-            error, "AOTC-O001", "ONNX Runtime cannot optimize the model", where=f"level {level}"
-        ) from None
