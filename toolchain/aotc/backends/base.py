@@ -1,55 +1,147 @@
-"""What a backend is: one execution provider of ONNX Runtime, described without running it.
+"""What a backend is: one execution provider of ONNX Runtime, from claim to session.
 
-A backend is one file beside this one and one row of `BACKENDS`.
+A backend is one file beside this one and one row of `BACKENDS`.  Claims and compilations run in
+sandboxed processes of their own: native code may crash, hang or allocate without end.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import ClassVar, Literal
 
 from aotc.contract.manifest import SessionSpec
-from aotc.contract.target import Target
+from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
 from aotc.registry import Registry
 
-BACKENDS = Registry("backend", (("cpu", "aotc.backends.cpu:CpuBackend"),))
+BACKENDS = Registry(
+    "backend",
+    (
+        ("cpu", "aotc.backends.cpu:CpuBackend"),
+        ("cuda", "aotc.backends.cuda:CudaBackend"),
+        ("openvino", "aotc.backends.openvino:OpenVinoBackend"),
+        ("tensorrt_rtx", "aotc.backends.tensorrt_rtx:TensorRtRtxBackend"),
+    ),
+)
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
-# (name, "domain::op_type"; no domain for ONNX's own): so that no backend needs onnx.
-Node = tuple[str, str]
+# How exactly floating-point operators compute: `keep` is as the model's own types say.
+Precision = Literal["keep", "tf32", "float16", "bfloat16"]
+Shape = tuple[int, ...]
 
 _SILENT = 4  # ONNX Runtime's severity FATAL; errors still come as exceptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """Whether this machine has the execution provider; `reason` says why not."""
+    """Whether this machine has the execution provider; `reason` says why not.
+
+    `available`: its packages are installed, so that it can claim and compile.  `runs`: sessions
+    with it can be created here, too; `why_not` says what is missing for that.
+    """
 
     name: str
     ort_name: str
     available: bool
     reason: str = ""
     version: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """Names of the nodes that the backend would run, in graph order."""
-
-    nodes: tuple[str, ...]
+    runs: bool = True
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why the backend would not run one node."""
+    """Why the backend would not run one node, in its own words where it speaks."""
 
     node: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What the backend would run: names of nodes, those of bodies of control flow among them.
+
+    `how` is `predicted` where no provider was asked but a table.  A node of the graph is in
+    `nodes` or in `refusals`.  Who claims a control-flow node without its bodies' nodes runs the
+    node alone.
+    """
+
+    nodes: frozenset[str]
+    refusals: tuple[Refusal, ...] = ()
+    how: Literal["observed", "predicted"] = "observed"
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest:
+    """A graph to claim nodes of.
+
+    `model`: an ONNX file; every node has a unique name, and values have inferred types and shapes
+    where they are known.  Its external data is in the folder `weights`.
+    """
+
+    model: Path
+    weights: Path
+    target: Target
+    precision: Precision = "keep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRequest:
+    """One partition to compile.
+
+    `model`: an ONNX file that is self-contained but for external data in the folder `weights`;
+    its graph inputs and outputs are those of the partition.  `stem`: a file name without suffix,
+    unique in the variant, from which all names that the backend writes are made.  `shapes`: for
+    each graph input (minimum, optimum, maximum) where all its dims are known.
+    """
+
+    model: Path
+    weights: Path
+    stem: str
+    target: Target
+    precision: Precision = "keep"
+    shapes: Mapping[str, tuple[Shape, Shape, Shape]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """A compiled partition.
+
+    `attributes`: of its `com.microsoft::EPContext` node.  `files`: what was written, relative to
+    the working directory; the attribute `ep_cache_context` names the one that the node reads.
+    `compatibility`: the provider's own compatibility string, where it has one.
+    """
+
+    attributes: Mapping[str, str | int]
+    files: tuple[str, ...]
+    compatibility: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Rough speeds of a device, to weigh a partition against its borders; per second."""
+
+    flops: float
+    bytes: float
+    transfer_bytes: float
+    transfer_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a host must have beyond ONNX Runtime; see `contract.manifest.Requirements`."""
+
+    plugins: tuple[Plugin, ...] = ()
+    isa: tuple[str, ...] = ()
+    compute_capabilities: tuple[str, ...] = ()
+    cuda_major: int | None = None
+    nvidia_driver_min: str | None = None
 
 
 class Backend(ABC):
@@ -57,18 +149,44 @@ class Backend(ABC):
 
     name: str
     ort_name: str
+    device: ClassVar[str] = "cpu"
+    # Its partitions become EPContext nodes; the others stay ONNX, and ORT assigns them.
+    compiles: ClassVar[bool] = False
+    precisions: ClassVar[tuple[Precision, ...]] = ("keep",)
+    rates: ClassVar[Rates]
 
     @abstractmethod
     def probe(self) -> Capability:
         """What this machine has of it; raises nothing where it is missing."""
 
     @abstractmethod
-    def claim(self, graph: Sequence[Node], target: Target) -> tuple[Claim, tuple[Refusal, ...]]:
-        """The nodes of `graph` it would run on `target`, and a reason for each other one."""
+    def claim(self, request: ClaimRequest) -> Claims:
+        """The nodes it would run on the target, and a reason for each other one.
+
+        Runs in a sandboxed process.
+        """
+
+    def compile(self, request: CompileRequest) -> Payload:
+        """Compile one partition into files of the working directory.
+
+        Runs in a fresh sandboxed process.  Raises AOTC-P005 where the provider refuses.
+        """
+        raise NotImplementedError(f"{self.name} does not compile")
 
     @abstractmethod
-    def session(self, optimization: Optimization) -> SessionSpec:
-        """How a session with this provider is created."""
+    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+        """How a session with this provider is created: what is replayed at load.
+
+        In provider options `${weights}` stands for the folder of the variant's weights.
+        """
+
+    def library(self) -> Path | None:
+        """The plugin library that has to be registered; None for what the wheel is built with."""
+        return None
+
+    def needs(self, target: Target, precision: Precision = "keep") -> Needs:
+        """What a host must have to run its partitions."""
+        return Needs()
 
     @abstractmethod
     def fingerprint(self) -> str:
