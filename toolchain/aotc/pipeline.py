@@ -142,9 +142,11 @@ def _line(
         optimized = optimize_all(specialized, options, ahead)
     findings += [finding for item in optimized for finding in item.findings]
     with clock.stage("partition"):
-        partitioned = [partition(item, options) for item in optimized]
+        partitioned = partition(optimized, options)
+    findings += [finding for item in partitioned for finding in item.findings]
     with clock.stage("lower"):
         lowered = lower(partitioned, options)
+    findings += [finding for item in lowered for finding in item.findings]
     proven = []
     # The weights are final: their digests are taken while the variants are proven.
     with ThreadPoolExecutor(1) as pool:
@@ -213,7 +215,10 @@ def _with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
 
 
 def _target(profile: Profile, host: Target) -> Target:
-    return host if profile.target == "host" else load_target(profile.target)
+    found = host if profile.target == "host" else load_target(profile.target)
+    if profile.compute_capabilities:
+        found = replace(found, compute_capabilities=profile.compute_capabilities)
+    return found
 
 
 def _check_output(place: Path, force: bool) -> None:

@@ -6,13 +6,14 @@ sandboxed processes of their own: native code may crash, hang or allocate withou
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.target import Plugin, Target
@@ -28,6 +29,14 @@ BACKENDS = Registry(
         ("tensorrt_rtx", "aotc.backends.tensorrt_rtx:TensorRtRtxBackend"),
     ),
 )
+
+# Names of the registry by ONNX Runtime's own.
+ORT_NAMES: Final = {
+    "CPUExecutionProvider": "cpu",
+    "CUDAExecutionProvider": "cuda",
+    "NvTensorRTRTXExecutionProvider": "tensorrt_rtx",
+    "OpenVINOExecutionProvider": "openvino",
+}
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 # How exactly floating-point operators compute: `keep` is as the model's own types say.
@@ -115,12 +124,15 @@ class Payload:
 
     `attributes`: of its `com.microsoft::EPContext` node.  `files`: what was written, relative to
     the working directory; the attribute `ep_cache_context` names the one that the node reads.
-    `compatibility`: the provider's own compatibility string, where it has one.
+    `compatibility`: the provider's own compatibility string, where it has one.  `options`: provider
+    options that reading it needs, over those of `session`; `${weights}` in them stands for the
+    folder of the variant's weights.
     """
 
     attributes: Mapping[str, str | int]
     files: tuple[str, ...]
     compatibility: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +164,8 @@ class Backend(ABC):
     device: ClassVar[str] = "cpu"
     # Its partitions become EPContext nodes; the others stay ONNX, and ORT assigns them.
     compiles: ClassVar[bool] = False
+    # What it compiles may read the constants of the folder `CompileRequest.weights` at load.
+    shares_weights: ClassVar[bool] = False
     precisions: ClassVar[tuple[Precision, ...]] = ("keep",)
     rates: ClassVar[Rates]
 
@@ -173,12 +187,13 @@ class Backend(ABC):
         """
         raise NotImplementedError(f"{self.name} does not compile")
 
+    def join(self, payloads: Sequence[Payload], folder: Path, stem: str) -> tuple[Payload, ...]:
+        """Make one whole of all partitions of a variant, whose files are in `folder`."""
+        return tuple(payloads)
+
     @abstractmethod
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
-        """How a session with this provider is created: what is replayed at load.
-
-        In provider options `${weights}` stands for the folder of the variant's weights.
-        """
+        """How a session with this provider is created: what is replayed at load."""
 
     def library(self) -> Path | None:
         """The plugin library that has to be registered; None for what the wheel is built with."""
@@ -194,6 +209,12 @@ class Backend(ABC):
 
         Raises AOTC-I019 and AOTC-I020 where the provider's packages are unusable.
         """
+
+
+def mentioned(message: str, names: Mapping[str, object]) -> frozenset[str]:
+    """Those of `names` that stand in a provider's message as whole words."""
+    words = frozenset(re.split(r"[\s'\"()<>,:;]+", message))
+    return frozenset(name for name in names if name in words)
 
 
 @cache

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import ClassVar
 
 from aotc.backends.base import (
     Backend,
     Capability,
-    Claim,
-    Node,
+    ClaimRequest,
+    Claims,
     Optimization,
-    Refusal,
+    Precision,
+    Rates,
     import_onnxruntime,
 )
 from aotc.contract.manifest import SessionSpec
-from aotc.contract.target import Target
 from aotc.errors import AotcError
 
 
@@ -23,6 +23,10 @@ class CpuBackend(Backend):
 
     name = "cpu"
     ort_name = "CPUExecutionProvider"
+    # Two cores with AVX2; a transfer to another provider on the same CPU is a call.
+    rates: ClassVar[Rates] = Rates(
+        flops=1e11, bytes=1e10, transfer_bytes=2e10, transfer_seconds=5e-6
+    )
 
     def probe(self) -> Capability:
         """Available wherever ONNX Runtime can be imported."""
@@ -34,11 +38,21 @@ class CpuBackend(Backend):
             )
         return Capability(name=self.name, ort_name=self.ort_name, available=True, version=version)
 
-    def claim(self, graph: Sequence[Node], target: Target) -> tuple[Claim, tuple[Refusal, ...]]:
+    def claim(self, request: ClaimRequest) -> Claims:
         """Every node, on any target: a missing kernel shows when the session is created."""
-        return Claim(nodes=tuple(name for name, _ in graph)), ()
+        import onnx
 
-    def session(self, optimization: Optimization) -> SessionSpec:
+        graph = onnx.load(request.model, load_external_data=False).graph
+        names: set[str] = set()
+        pending = [graph]
+        while pending:
+            for node in pending.pop().node:
+                names.add(node.name)
+                for attribute in node.attribute:
+                    pending += [attribute.g] if attribute.HasField("g") else attribute.graphs
+        return Claims(nodes=frozenset(names))
+
+    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
         """`optimization` alone: the CPU provider takes no options."""
         return SessionSpec(optimization=optimization)
 

@@ -13,15 +13,13 @@ from typing import Annotated, Literal
 from aotc.contract.manifest_shapes import shape_problems
 from aotc.contract.padding import Padding
 from aotc.contract.parsing import Bounds, Json, Pattern, Problem, record
+from aotc.contract.partitions import AcceptedWaiver, DroppedVariant, PartitionReport
+from aotc.contract.payload_path import PayloadPath
 from aotc.contract.profile import Tolerance
 from aotc.contract.shapes import Domain
 from aotc.contract.target import Libc, Plugin
 
 Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}")]
-# A path inside the payload: relative, forward slashes, no empty, '.' or '..' part.
-PayloadPath = Annotated[
-    str, Pattern(r"(?!\.{1,2}(/|$))[^/\\\x00-\x1f]+(/(?!\.{1,2}(/|$))[^/\\\x00-\x1f]+)*")
-]
 # Two threads that hash 100 MB share it evenly only where chunks are small.
 CHUNK_BYTES = 16 << 20
 
@@ -35,7 +33,7 @@ class FileEntry:
     path: PayloadPath
     size: Annotated[int, Bounds(0)]
     sha256: Sha256
-    role: Literal["package", "model", "weights", "fixture"]
+    role: Literal["package", "model", "weights", "fixture", "ep-context"]
     chunks: Annotated[
         tuple[Sha256, ...], "sha256 of each 16 MiB, for files larger than that; the last is shorter"
     ] = ()
@@ -147,6 +145,7 @@ class SessionSpec:
     provider_options: Annotated[Mapping[str, Mapping[str, str]], "by provider"] = field(
         default_factory=dict
     )
+    threads: Annotated[int | None, "of one operator; None: one for each core"] = None
 
 
 @record
@@ -170,10 +169,11 @@ class Placement:
 
 @record
 class Transfers:
-    """What crosses between providers at the optimal shape."""
+    """What crosses between providers in one call."""
 
     count: int = 0
-    bytes: int = 0
+    bytes: Annotated[int, "at the optimal shape, where sizes are known"] = 0
+    bytes_max: Annotated[int, "at the largest shape, where sizes are known"] = 0
 
 
 @record
@@ -191,7 +191,7 @@ class Parity:
 
     status: Literal["passed", "not-run"]
     reason: str = ""
-    arithmetic: Literal["float32", "float16", "quantized"] = "float32"
+    arithmetic: Literal["float32", "float16", "quantized", "tf32", "bfloat16"] = "float32"
     tolerance: Tolerance | None = None
     shapes: Annotated[tuple[Mapping[str, int], ...], "sizes of the dims in each comparison"] = ()
     padded: Annotated[int, Bounds(0), "comparisons in which the variant got padded inputs"] = 0
@@ -241,6 +241,7 @@ class Variant:
     shape_nodes_dropped: Annotated[int, Bounds(0), "those of the imported graph that are gone"] = 0
     placement: Placement
     transfers: Transfers = Transfers()
+    partitioning: Annotated[PartitionReport | None, "None where one provider takes all"] = None
     memory: MemoryPlan
     parity: Parity
     requirements: Requirements
@@ -302,6 +303,8 @@ class Manifest:
     strict: Annotated[bool, "calls outside of probed ranges are refused as well"] = False
     findings: tuple[Finding, ...] = ()
     variants: Annotated[tuple[Variant, ...], Bounds(1)]
+    dropped: Annotated[tuple[DroppedVariant, ...], "by the fallback policy"] = ()
+    waivers: tuple[AcceptedWaiver, ...] = ()
     fixtures: tuple[Fixture, ...] = ()
     files: Annotated[tuple[FileEntry, ...], "every payload file but aotc.json, by path"]
 

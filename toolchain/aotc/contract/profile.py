@@ -19,6 +19,7 @@ from aotc.contract.shapes import DimRange
 Bytes = Annotated[int, Bounds(0, 2**53 - 1)]
 Seconds = Annotated[float, Bounds(0, 1e6)]
 Share = Annotated[float, Bounds(0, 1)]
+Precision = Literal["keep", "tf32", "float16", "bfloat16"]
 Name = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 
 
@@ -36,6 +37,13 @@ class VariantSpec:
         "weights packed for the CPU's kernels: by each session at load; by the build, so that all "
         "sessions map them from one file (isa: host only; about 1.8 times the disk); or not at all",
     ] = "at-load"
+    providers: Annotated[
+        tuple[Name, ...] | None, "execution providers of this variant; unset: the profile's"
+    ] = None
+    precision: Annotated[Precision | None, "of this variant; unset: the profile's"] = None
+    threads: Annotated[
+        Annotated[int, Bounds(1, 1024)] | None, "of one operator; unset: one for each core"
+    ] = None
 
     def problems(self) -> list[Problem]:
         """What the types cannot say."""
@@ -62,6 +70,12 @@ class ParitySpec:
     quantized: Annotated[Tolerance, "models with quantized operators"] = Tolerance(
         atol=1e-2, rtol=0.1, min_cosine=0.99
     )
+    tf32: Annotated[Tolerance, "float32 models that compute in TF32"] = Tolerance(
+        atol=1e-3, rtol=2e-2, min_cosine=0.999
+    )
+    bfloat16: Annotated[Tolerance, "models that compute in bfloat16"] = Tolerance(
+        atol=1e-2, rtol=5e-2, min_cosine=0.995
+    )
     random_shapes: Annotated[int, Bounds(0, 64), "shapes drawn between the corners"] = 2
     seed: Annotated[int, Bounds(0, 2**32 - 1), "seed of generated fixtures"] = 1729
 
@@ -84,17 +98,73 @@ class Budgets:
     providers: Annotated[Mapping[str, ProviderBudget], "by execution provider"] = field(
         default_factory=dict
     )
+    cpu_share: Annotated[
+        Share | None, "of compute (floating-point operations at the optimal shape) on the CPU"
+    ] = None
+    partitions: Annotated[
+        Annotated[int, Bounds(1)] | None, "runs of nodes of one provider, of one variant"
+    ] = None
+    transfer_bytes: Annotated[
+        Bytes | None, "that cross between providers in one call at the largest shape"
+    ] = None
 
 
 @record
 class Fallback:
-    """What happens to a node that no provider but the CPU takes.
+    """What happens to a node that no provider but the CPU takes, and to a budget's breach.
 
-    `fail` refuses it unless `cpu` stands in `providers`; `cpu` allows it up to its budget.
+    `fail`: the build fails; nodes may be on the CPU only where `cpu` stands in `providers`.
+    `cpu`: they may be there up to `max_node_share`.
+    `alternate-variant`: the variant is left out, and another one of the profile serves its calls.
+    `reject-route`: a variant by size is left out, and calls of its sizes are refused.
     """
 
-    policy: Literal["fail", "cpu"] = "fail"
+    policy: Literal["fail", "cpu", "alternate-variant", "reject-route"] = "fail"
     max_node_share: Annotated[Share, "of nodes on the CPU, with policy cpu"] = 1.0
+
+
+@record
+class PluginSpec:
+    """An execution provider plugin that the user installed: its library and its name."""
+
+    provider: Annotated[str, "execution provider, as the library names it"]
+    library: Annotated[str, "path of the shared library"]
+    options: Annotated[Mapping[str, str], "provider options, replayed at load"] = field(
+        default_factory=dict
+    )
+    compiles: Annotated[bool, "its partitions are compiled by the build, to EPContext nodes"] = True
+
+
+@record
+class PartitionSpec:
+    """When a partition is worth its borders."""
+
+    min_nodes: Annotated[
+        int, Bounds(1), "a smaller partition is given to the next provider that takes its nodes"
+    ] = 1
+    weigh_borders: Annotated[
+        bool, "so is one that gains less, by rough rates, than its borders cost"
+    ] = True
+
+
+@record
+class Waiver:
+    """A refusal at load that is accepted beforehand; it is recorded in the artifact."""
+
+    code: Literal["AOTC-P003", "AOTC-C013"]
+    variant: Annotated[str, "the profile's variant; empty: all"] = ""
+    reason: Annotated[str, Pattern(r".*\S.*"), "why, for those who audit"]
+
+
+@record
+class TuneSpec:
+    """What `--tune` tries; what is not listed stays as the variant has it."""
+
+    providers: Annotated[tuple[tuple[Name, ...], ...], "orders of execution providers"] = ()
+    threads: Annotated[tuple[Annotated[int, Bounds(1, 1024)], ...], "of one operator"] = ()
+    isa: Annotated[tuple[Literal["baseline", "host"], ...], "level and layout"] = ()
+    precision: Annotated[tuple[Precision, ...], "that may be chosen, if parity holds"] = ()
+    rounds: Annotated[int, Bounds(3, 1000), "alternating rounds that are measured"] = 15
 
 
 @record
@@ -121,6 +191,7 @@ class WorkerLimits:
 
     seconds: Seconds = 1800.0
     memory_bytes: Annotated[Bytes, "private memory"] = 16 << 30
+    processes: Annotated[int, Bounds(1, 1_000_000), "processes and threads of one step"] = 4096
     parallel: Annotated[
         int, Bounds(1, 64), "steps side by side; large models go one at a time all the same"
     ] = 4
@@ -175,7 +246,21 @@ class Profile:
     providers: Annotated[tuple[Name, ...], Bounds(1), "execution providers, first choice first"] = (
         "cpu",
     )
-    precision: Annotated[Literal["keep"], "keep computes in the model's own types"] = "keep"
+    plugins: Annotated[
+        Mapping[Name, PluginSpec], "execution providers of the user's own, by name"
+    ] = field(default_factory=dict)
+    compute_capabilities: Annotated[
+        tuple[Annotated[str, Pattern(r"\d+\.\d+")], ...],
+        "that GPU code is compiled for; none: those of the target's GPUs",
+    ] = ()
+    precision: Annotated[
+        Precision,
+        "keep computes exactly as the model's own types say; the others are faster and less exact",
+    ] = "keep"
+    opset: Annotated[
+        Literal["auto", "keep"], "auto converts where that keeps nodes on an execution provider"
+    ] = "auto"
+    partitioning: PartitionSpec = PartitionSpec()
     variants: Annotated[tuple[VariantSpec, ...], Bounds(1, 64)] = (VariantSpec(name="portable"),)
     dims: Annotated[Mapping[str, DimRange], "ranges of named dims: 8, 1..8 or {min, opt, max}"] = (
         field(default_factory=dict)
@@ -194,6 +279,8 @@ class Profile:
     strict: Annotated[bool, "refuse calls outside of ranges that were probed, too"] = False
     unproven: Annotated[Literal["refuse", "allow"], "variants the build host cannot run"] = "refuse"
     fallback: Fallback = Fallback()
+    waivers: tuple[Waiver, ...] = ()
+    tune: TuneSpec = TuneSpec()
     parity: ParitySpec = ParitySpec()
     budgets: Budgets = Budgets()
     fixtures: FixtureSpec = FixtureSpec()
@@ -210,6 +297,10 @@ class Profile:
             found.append(Problem("variants", "one variant must have isa: baseline"))
         if len(set(self.providers)) != len(self.providers):
             found.append(Problem("providers", "a provider is named twice"))
+        specs = {variant.name for variant in self.variants}
+        for index, waiver in enumerate(self.waivers):
+            if waiver.variant and waiver.variant not in specs:
+                found.append(Problem(f"waivers[{index}].variant", "is no variant of the profile"))
         made = len(self.variants)
         for spec in self.dims.values():
             made *= len(spec.buckets) or 1

@@ -42,11 +42,12 @@ class Gpu:
 
 @record
 class Plugin:
-    """An execution provider library."""
+    """An execution provider library: the distribution that holds it, or its own file name."""
 
     name: str
-    version: str
+    version: str = ""
     sha256: Annotated[str, Pattern(r"[0-9a-f]{64}")] | None = None
+    provider: Annotated[str, "execution provider, as ORT names it"] = ""
 
 
 @record
@@ -68,6 +69,10 @@ class Target:
     nvidia_driver: Version | None = None
     cuda_major: int | None = None
     gpus: tuple[Gpu, ...] = ()
+    compute_capabilities: Annotated[
+        tuple[Annotated[str, Pattern(r"\d+\.\d+")], ...],
+        "that GPU code is compiled for; none: those of the GPUs",
+    ] = ()
     probed: Annotated[
         bool, "found on the host itself: what is not stated is absent, not unknown"
     ] = False

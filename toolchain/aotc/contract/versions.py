@@ -11,14 +11,17 @@ VERSION = "0.1.0"
 
 # 2026-11-21  manifest 1.0: first.
 # 2026-11-21  manifest 1.1: variants by bucket, padding, shapes of outputs.
-MANIFEST_SCHEMA = "aotc.manifest/1.1"
+# 2026-11-21  manifest 1.2: partitions, compiled parts in files, waivers, dropped variants.
+MANIFEST_SCHEMA = "aotc.manifest/1.2"
 PROFILE_SCHEMA = "aotc.profile/1"
 TARGET_SCHEMA = "aotc.target/1"
 EVIDENCE_PREDICATE = "urn:aotc:evidence:v1"
 
 # Features that a reader must understand to read an artifact rightly; `shape-routing` is asked of
 # those with several variants by size, or with padding.
-KNOWN_FEATURES = frozenset({"shape-domain", "shape-routing", "shared-weights"})
+KNOWN_FEATURES = frozenset(
+    {"ep-context", "rejected-routes", "shape-domain", "shape-routing", "shared-weights"}
+)
 
 
 def manifest_version(schema: str) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ the providers that were asked for are asserted, as it may leave one out.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aotc.backends.base import import_onnxruntime, ort_errors
 from aotc.contract.manifest import SessionSpec
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
+from aotc.engine.providers import library_of, plugin_devices
 from aotc.engine.values import Data
 from aotc.errors import AotcError
 
@@ -64,10 +66,14 @@ MANIFEST_KEYS: Final = frozenset(
 
 _FOLDER: Final = "session.model_external_initializers_file_folder_path"
 _NO_COMPILE: Final = "session.disable_model_compile"
+_CONTEXT: Final = "ep.context_file_path"
+# Stands in a manifest for the folder of a variant's weights.
+WEIGHTS_SIGN: Final = "${weights}"
 _RECORD: Final = "session.record_ep_graph_assignment_info"
 
 # All that a session of ours may have; the rest are set here and in the build alone.
 CONFIG_KEYS: Final = MANIFEST_KEYS | {
+    _CONTEXT,
     _FOLDER,
     _NO_COMPILE,
     _RECORD,
@@ -130,31 +136,31 @@ def create_session(
     *,
     providers: Sequence[str],
     weights_folder: Path | None = None,
+    context_path: Path | None = None,
     threads: int | None = None,
     record_placement: bool = False,
     refusal: str = "AOTC-R008",
 ) -> ort.InferenceSession:
     """A session of exactly `providers` (ONNX Runtime's names, first choice first).
 
-    A model given as bytes finds its external data in `weights_folder`, which is mapped.
+    A model given as bytes finds its external data in `weights_folder`, which is mapped, and its
+    compiled parts beside `context_path`.  `${weights}` in provider options is that folder.
     Raises AOTC-P004 where a provider is missing, `refusal` where ONNX Runtime refuses the
     model, AOTC-I019 and AOTC-I020, and `ValueError` on an unknown config key.
     """
     runtime = import_onnxruntime()
-    options = session_options(spec, threads=threads)
+    options = session_options(spec, threads=spec.threads if threads is None else threads)
     options.add_session_config_entry(_NO_COMPILE, "1")
     if record_placement:
         options.add_session_config_entry(_RECORD, "1")
     if weights_folder is not None:
         options.add_session_config_entry(_FOLDER, str(weights_folder.resolve()))
-    _require(providers, runtime.get_available_providers())
+    if context_path is not None:
+        options.add_session_config_entry(_CONTEXT, str(context_path.resolve()))
+    _add_providers(options, providers, spec, weights_folder)
     try:
         session: ort.InferenceSession = runtime.InferenceSession(
-            model if isinstance(model, bytes) else str(model),
-            options,
-            providers=list(providers),
-            provider_options=[dict(spec.provider_options.get(name, {})) for name in providers],
-            enable_fallback=0,
+            model if isinstance(model, bytes) else str(model), options, enable_fallback=0
         )
     except ort_errors() as error:
         raise AotcError(
@@ -165,6 +171,36 @@ def create_session(
         ) from None
     _require(providers, session.get_providers())
     return session
+
+
+def _add_providers(
+    options: ort.SessionOptions,
+    providers: Sequence[str],
+    spec: SessionSpec,
+    weights_folder: Path | None,
+) -> None:
+    """Add what ORT's wheel is built with by name, and plugins by their devices."""
+    libraries = {name: library_of(name) for name in providers}
+    built_in = import_onnxruntime().get_available_providers()
+    _require([name for name in providers if libraries[name] is None], built_in)
+    for name in providers:
+        stated = {
+            key: _filled(value, weights_folder)
+            for key, value in spec.provider_options.get(name, {}).items()
+        }
+        library = libraries[name]
+        if library is not None:
+            options.add_provider_for_devices(plugin_devices(name, library), stated)
+        # ONNX Runtime adds the CPU itself, and refuses a second one beside a plugin.
+        elif name != "CPUExecutionProvider":
+            options.add_provider(name, stated)
+
+
+def _filled(value: str, weights_folder: Path | None) -> str:
+    """A provider option with the folder of the weights in place of its sign; it may be in JSON."""
+    if weights_folder is None or WEIGHTS_SIGN not in value:
+        return value
+    return value.replace(WEIGHTS_SIGN, json.dumps(str(weights_folder.resolve()))[1:-1])
 
 
 def _require(wanted: Sequence[str], present: Sequence[str]) -> None:

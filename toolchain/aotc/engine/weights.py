@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from io import RawIOBase
 from pathlib import Path
@@ -211,6 +211,27 @@ def locations(model: onnx.ModelProto) -> tuple[str, ...]:
         if pair.key == "location"
     }
     return tuple(sorted(found))
+
+
+def copy_ranges(
+    source: BinaryIO, ranges: Sequence[tuple[int, int]], target: RawIOBase
+) -> dict[tuple[int, int], int]:
+    """Append (offset, length) parts of `source` to the empty `target`: where each begins there."""
+    moved: dict[tuple[int, int], int] = {}
+    written = 0
+    for offset, length in ranges:
+        written += target.write(b"\0" * (-written % _ALIGN)) or 0
+        moved[offset, length] = written
+        _copy(source, offset, length, target)
+        written += length
+    return moved
+
+
+def move(model: onnx.ModelProto, name: str, moved: Mapping[tuple[int, int], int]) -> None:
+    """Point the external tensors of `model` in the file `name` at their new places there."""
+    for tensor, offset, length in external_tensors(model):
+        if any(p.key == "location" and p.value == name for p in tensor.external_data):
+            _point(tensor, name, moved[offset, length], length)
 
 
 def gather(model: onnx.ModelProto, folder: Path, target: Path) -> None:

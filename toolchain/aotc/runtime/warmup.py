@@ -49,6 +49,7 @@ def open_variant(
         variant.session,
         providers=variant.providers,
         weights_folder=payload / variant.weights if variant.weights else None,
+        context_path=payload / variant.model,
         threads=threads,
         record_placement=True,
     )

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from aotc.contract.manifest import PayloadPath
 from aotc.contract.parsing import Json, ParseError, Problem, decode, record, strict_json
+from aotc.contract.payload_path import PayloadPath
 from aotc.contract.trust import TrustedKey
 from aotc.signing import dsse
 from aotc.signing.keys import PrivateKey

@@ -11,7 +11,7 @@ from aotc.engine.file_digest import file_sha256
 
 
 def file_entry(
-    path: Path, root: Path, role: Literal["package", "model", "weights", "fixture"]
+    path: Path, root: Path, role: Literal["package", "model", "weights", "fixture", "ep-context"]
 ) -> FileEntry:
     """Size and digests of a file; the chunks of a large one are digested beside the whole."""
     size = path.stat().st_size

@@ -1,98 +1,227 @@
-"""Lower: from claimed partitions to files that a session runs, weights shared by all variants."""
+"""Lower: from claims to files that a session runs: compiled parts, and the graph around them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import onnx
 
-from aotc.backends.base import BACKENDS
-from aotc.contract.manifest import MemoryPlan
+from aotc.backends.base import Backend, Optimization, Payload, Precision
+from aotc.contract.manifest import MemoryPlan, NodePlacement, SessionSpec
+from aotc.contract.parsing import Json
+from aotc.contract.partitions import PartitionReport
 from aotc.engine import weights
 from aotc.engine.capture import tensors
+from aotc.engine.compaction import compact
 from aotc.engine.fixtures import shape_of
-from aotc.stages.types import BuildOptions, LoweredModel, PartitionedModel
+from aotc.engine.providers import backends_of
+from aotc.partitioning import report as reports
+from aotc.partitioning.extraction import hybrid
+from aotc.passes.base import walk_nodes
+from aotc.stages.compiling import Compiled, compile_all
+from aotc.stages.types import BuildOptions, LoweredModel, PartitionedModel, VariantPlan
 
-_SHARED = "weights.bin"
 _NO_PREPACKING = "session.disable_prepacking"
 # The portable variant takes the layout step at load, the host's has it baked in.
-_LOAD_LEVELS: Final = {"baseline": "all", "host": "disable"}
+_LOAD_LEVELS: Final[Mapping[str, Optimization]] = {"baseline": "all", "host": "disable"}
 
 
 def lower(
     partitions: Sequence[PartitionedModel], options: BuildOptions
 ) -> tuple[LoweredModel, ...]:
-    """Lower all variants; tensors that several variants have are stored once.
+    """Compile what is to be compiled, and write each variant's final graph.
 
-    What only one variant reads gets a file of its own, so that loading another reads it not.
+    Constants that only compiled parts read, which hold them, are dropped from the weights.
+    Raises what `compile_all` does.
     """
-    folder = options.work / "weights"
-    folder.mkdir()
-    graphs = [onnx.load(item.optimized.graph, load_external_data=False) for item in partitions]
-    data = [item.optimized.data for item in partitions]
-    if len(partitions) == 1:
-        weights.adopt(graphs[0], data[0], folder, _SHARED)
-    else:
-        _place_all(graphs, data, partitions, folder)
-    return tuple(
-        _lowered(item, graph, folder, options)
-        for item, graph in zip(partitions, graphs, strict=True)
+    lowered = []
+    shared = False
+    for item in partitions:
+        if item.sizes is None:
+            lowered.append(_plain(item, options))
+            continue
+        compiled = compile_all(item, _by_ort_name(item, options), options)
+        lowered.append(_lowered(item, compiled, options))
+        shared = shared or any(payload.options for payload in compiled.payloads.values())
+    if any(item.contexts for item in lowered) and not shared:
+        compact([item.model for item in lowered], partitions[0].weights)
+        lowered = [replace(item, files=_files(item.model)) for item in lowered]
+    return tuple(lowered)
+
+
+def _by_ort_name(item: PartitionedModel, options: BuildOptions) -> dict[str, Backend]:
+    plan = item.optimized.specialized.plan
+    return {each.ort_name: each for each in backends_of(plan.providers, options.profile)}
+
+
+def _files(model: Path) -> tuple[str, ...]:
+    return weights.locations(onnx.load(model, load_external_data=False))
+
+
+def _plain(item: PartitionedModel, options: BuildOptions) -> LoweredModel:
+    """One provider takes all, and compiles nothing."""
+    (backend,) = _by_ort_name(item, options).values()
+    plan = item.optimized.specialized.plan
+    model = onnx.load(item.graph, load_external_data=False)
+    path = item.graph.with_name("lowered.onnx")
+    shutil.copyfile(item.graph, path)
+    session = _with_plan(backend.session(_LOAD_LEVELS[plan.isa]), plan)
+    return LoweredModel(
+        partitioned=item,
+        model=path,
+        weights=item.weights,
+        files=weights.locations(model),
+        session=session,
+        memory=_memory(model, item),
     )
 
 
-def _place_all(
-    graphs: Sequence[onnx.ModelProto],
-    data: Sequence[Path],
-    partitions: Sequence[PartitionedModel],
-    folder: Path,
-) -> None:
-    keys = [item.optimized.tensors for item in partitions]
-    specs = [item.optimized.specialized.plan.spec for item in partitions]
-    bases = {spec: keys[specs.index(spec)] for spec in dict.fromkeys(specs)}
-    first, *others = bases.values()
-    placed: dict[str, tuple[str, int]] = {}
-    if all(set(one) == set(first) for one in others):
-        # All that the first variant reads is shared: its file is taken as it is.
-        weights.adopt(graphs[0], data[0], folder, _SHARED)
-        placed = weights.places(graphs[0], keys[0])
-    users = Counter(key for one in bases.values() for key in set(one))
-    for item, graph, file, own in zip(partitions, graphs, data, keys, strict=True):
-        plan = item.optimized.specialized.plan
-        names = (f"{plan.spec}.bin", f"{plan.name}.bin")
-        known = frozenset(bases[plan.spec])
-
-        def file_of(key: str, names: tuple[str, str] = names, known: frozenset[str] = known) -> str:
-            if users[key] > 1:
-                return _SHARED
-            return names[0] if key in known else names[1]
-
-        weights.place(graph, file, own, folder, file_of, placed)
-    for file in data:
-        file.unlink(missing_ok=True)
-
-
-def _lowered(
-    partitioned: PartitionedModel, model: onnx.ModelProto, folder: Path, options: BuildOptions
-) -> LoweredModel:
-    optimized = partitioned.optimized
-    path = optimized.graph.with_name("lowered.onnx")
-    path.write_bytes(model.SerializeToString(deterministic=True))
-    plan = optimized.specialized.plan
-    backend = BACKENDS.load(options.profile.providers[0])()
-    session = backend.session(_LOAD_LEVELS[plan.isa])
+def _with_plan(session: SessionSpec, plan: VariantPlan) -> SessionSpec:
     if plan.prepack == "off":
         session = replace(session, config={**session.config, _NO_PREPACKING: "1"})
+    return replace(session, threads=plan.threads)
+
+
+def _lowered(item: PartitionedModel, compiled: Compiled, options: BuildOptions) -> LoweredModel:
+    plan = item.optimized.specialized.plan
+    backends = _by_ort_name(item, options)
+    folder = options.work / f"lower-{plan.name}"
+    folder.mkdir()
+    payloads = _joined(compiled, backends, folder)
+    compatibility = _compatibility(compiled, payloads)
+    contexts: dict[int, tuple[str, Mapping[str, str | int]]] = {
+        index: (compiled.names[index], payload.attributes) for index, payload in payloads.items()
+    }
+    parts = compiled.assignment.parts
+    model = hybrid(compiled.model, compiled.graph, parts, contexts, compatibility)
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    precisions: dict[str, Precision] = {
+        name: plan.precision if plan.precision in each.precisions else "keep"
+        for name, each in backends.items()
+    }
+    used = {part.provider for part in parts} | set(compiled.assignment.providers.values())
+    needs = tuple(
+        each.needs(options.target, precisions[name])
+        for name, each in backends.items()
+        if name in used
+    )
+    devices = {name: each.device for name, each in backends.items()}
+    files = set(weights.locations(model))
+    if any(payload.options for payload in payloads.values()):
+        files.update(file.name for file in item.weights.iterdir() if file.name == "weights.bin")
     return LoweredModel(
-        partitioned=partitioned,
+        partitioned=item,
         model=path,
-        weights=folder,
-        files=weights.locations(model),
-        session=session,
-        memory=_memory(model, partitioned),
+        weights=item.weights,
+        files=tuple(sorted(files)),
+        session=_session(backends, precisions, payloads, compiled, plan),
+        memory=_memory(compiled.model, item),
+        contexts=tuple(sorted({folder / name for p in payloads.values() for name in p.files})),
+        compatibility=compatibility,
+        needs=needs,
+        device="gpu" if "gpu" in {devices[name] for name in used} else "cpu",
+        report=_report(item, compiled, payloads, devices),
+        placed=_placed(model, compiled),
+        why_not_run="; ".join(
+            f"{each.name}: {why}"
+            for name, each in backends.items()
+            if name in used and (why := each.probe().why_not)
+        ),
+        findings=tuple(compiled.findings),
+    )
+
+
+def _joined(
+    compiled: Compiled, backends: Mapping[str, Backend], folder: Path
+) -> dict[int, Payload]:
+    """Payloads with their files in `folder`, those of one provider joined by it."""
+    result: dict[int, Payload] = {}
+    for name, backend in backends.items():
+        indices = [i for i in compiled.payloads if compiled.assignment.parts[i].provider == name]
+        for index in indices:
+            for file in compiled.payloads[index].files:
+                shutil.copyfile(compiled.folders[index] / file, folder / file)
+        joined = backend.join([compiled.payloads[i] for i in indices], folder, backend.name)
+        result |= dict(zip(indices, joined, strict=True))
+    return result
+
+
+def _compatibility(compiled: Compiled, payloads: Mapping[int, Payload]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for index, payload in payloads.items():
+        if payload.compatibility:
+            provider = compiled.assignment.parts[index].provider
+            if found.setdefault(provider, payload.compatibility) != payload.compatibility:
+                raise RuntimeError(f"{provider} gives two compatibility strings in one build")
+    return found
+
+
+def _session(
+    backends: Mapping[str, Backend],
+    precisions: Mapping[str, Precision],
+    payloads: Mapping[int, Payload],
+    compiled: Compiled,
+    plan: VariantPlan,
+) -> SessionSpec:
+    config: dict[str, str] = {}
+    options: dict[str, dict[str, str]] = {}
+    for name, backend in backends.items():
+        spec = backend.session("all", precisions[name])
+        config |= spec.config
+        for provider, stated in spec.provider_options.items():
+            options[provider] = {**options.get(provider, {}), **stated}
+    for index, payload in payloads.items():
+        provider = compiled.assignment.parts[index].provider
+        options.setdefault(provider, {}).update(payload.options)
+    session = SessionSpec(
+        optimization="all",
+        config=config,
+        provider_options={name: stated for name, stated in options.items() if stated},
+    )
+    return _with_plan(session, plan)
+
+
+def _report(
+    item: PartitionedModel,
+    compiled: Compiled,
+    payloads: Mapping[int, Payload],
+    devices: Mapping[str, str],
+) -> PartitionReport:
+    assert item.sizes is not None
+    placed = compiled.assignment
+    given = [
+        each for each in compiled.refusals if placed.providers.get(each.node) != each.provider
+    ]
+    return reports.report(
+        compiled.graph,
+        placed,
+        item.sizes,
+        names=compiled.names,
+        compiled={index: payload.files[0] for index, payload in payloads.items()},
+        devices=devices,
+        refusals=given,
+        how=item.how,
+    )
+
+
+def _placed(model: onnx.ModelProto, compiled: Compiled) -> tuple[NodePlacement, ...]:
+    """Where each node of the final graph is to run."""
+    named = dict(compiled.assignment.providers)
+    for index, name in enumerate(compiled.names):
+        named.setdefault(name, compiled.assignment.parts[index].provider)
+    return tuple(
+        NodePlacement(
+            name=node.name,
+            op=f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
+            provider=named[node.name],
+        )
+        for node in walk_nodes(model)
+        if node.name in named
     )
 
 
@@ -117,7 +246,7 @@ def _memory(model: onnx.ModelProto, partitioned: PartitionedModel) -> MemoryPlan
     )
 
 
-_WIDTHS = {
+_WIDTHS: Final[Mapping[str, Json]] = {
     "float32": 4, "int32": 4, "uint32": 4, "float64": 8, "int64": 8, "uint64": 8,
     "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "complex64": 8, "complex128": 16,
 }  # fmt: skip

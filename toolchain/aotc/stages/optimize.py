@@ -153,7 +153,8 @@ def _run(
             "graph": str(graph),
             "imported": str(source.graph),
             "weights": str(source.weights),
-            "level": LEVELS[plan.isa],
+            # Other providers know ONNX's own operators, not what ONNX Runtime fuses for its CPU.
+            "level": LEVELS[plan.isa] if plan.on_cpu_alone else "basic",
             "prepack": plan.prepack == "saved",
             "digests": base is not None or len(options.profile.variants) > 1,
             "base": [str(base.graph), str(base.data)] if base is not None else None,

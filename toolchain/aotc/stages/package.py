@@ -24,15 +24,25 @@ from aotc.contract.manifest import (
     Manifest,
     Requirements,
     Toolchain,
+    Transfers,
     Variant,
 )
 from aotc.contract.ort_package import session_options
 from aotc.contract.parsing import Json, encode
-from aotc.contract.target import Libc, Target
+from aotc.contract.partitions import AcceptedWaiver, PartitionReport
+from aotc.contract.target import Libc, Plugin, Target
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION, release
 from aotc.errors import AotcError
+from aotc.partitioning.report import transfers
 from aotc.stages.file_entries import file_entry
-from aotc.stages.types import AnalyzedModel, Artifact, BuildOptions, ProvenModel, ReferenceRun
+from aotc.stages.types import (
+    AnalyzedModel,
+    Artifact,
+    BuildOptions,
+    LoweredModel,
+    ProvenModel,
+    ReferenceRun,
+)
 
 
 def package(
@@ -57,6 +67,9 @@ def package(
         place.parent.mkdir(parents=True)
         shutil.move(one.lowered.model, place)
         entries.append(file_entry(place, payload, "model"))
+        for context in one.lowered.contexts:
+            shutil.move(context, place.with_name(context.name))
+            entries.append(file_entry(place.with_name(context.name), payload, "ep-context"))
         variants.append(variant)
     fixtures = _fixtures(analyzed, payload, options)
     if not fixtures and options.profile.fixtures.max_count:
@@ -119,7 +132,8 @@ def _variant(proven: ProvenModel, asset: str | None, options: BuildOptions) -> V
     plan = specialized.plan
     exact = plan.isa == "host"
     target = options.target
-    model = f"{specialized.component}/{plan.name}/model.onnx"
+    folder = f"{specialized.component}/{plan.name}"
+    model = f"{folder}/model.onnx"
     ort = _ort_version()
     major, minor = (*release(ort), 0)[:2]
     return Variant(
@@ -128,28 +142,61 @@ def _variant(proven: ProvenModel, asset: str | None, options: BuildOptions) -> V
         buckets=plan.buckets,
         component=specialized.component,
         providers=lowered.partitioned.providers,
-        precision=options.profile.precision,
+        device=lowered.device,
+        precision=plan.precision,
         model=model,
         weights=asset,
-        files=(model, *(f"{asset}/{name}" for name in lowered.files)),
+        files=(
+            model,
+            *(f"{asset}/{name}" for name in lowered.files),
+            *(f"{folder}/{context.name}" for context in lowered.contexts),
+        ),
         session=lowered.session,
         domain=specialized.domain,
         shape_nodes=optimized.shape_nodes[1],
         shape_nodes_dropped=max(0, optimized.shape_nodes[0] - optimized.shape_nodes[1]),
         passes=optimized.passes,
         placement=proven.placement,
+        transfers=transfers(lowered.report.crossings) if lowered.report else Transfers(),
+        partitioning=_in_payload(lowered.report, folder) if lowered.report else None,
         memory=lowered.memory,
         parity=proven.parity,
         requirements=Requirements(
             os=target.os,
             architecture=target.architecture,
             libc=_libc(target),
-            isa=tuple(sorted(target.isa or ())) if exact else (),
+            isa=tuple(sorted({*(target.isa or () if exact else ()), *_isa(lowered)})),
             isa_exact=exact,
             # Optimized graphs hold operators internal to a minor version.
             onnxruntime_min=f"{major}.{minor}.0",
             onnxruntime_below=f"{major}.{minor + 1}",
             providers=lowered.partitioned.providers,
+            plugins=tuple(plugin for need in lowered.needs for plugin in need.plugins),
+            compatibility=lowered.compatibility,
+            nvidia_driver_min=max(
+                (n.nvidia_driver_min for n in lowered.needs if n.nvidia_driver_min),
+                key=release,
+                default=None,
+            ),
+            cuda_major=max((n.cuda_major for n in lowered.needs if n.cuda_major), default=None),
+            compute_capabilities=tuple(
+                each for need in lowered.needs for each in need.compute_capabilities
+            ),
+        ),
+    )
+
+
+def _isa(lowered: LoweredModel) -> set[str]:
+    return {feature for need in lowered.needs for feature in need.isa}
+
+
+def _in_payload(report: PartitionReport, folder: str) -> PartitionReport:
+    """Files of compiled partitions as paths inside of the payload."""
+    return replace(
+        report,
+        partitions=tuple(
+            replace(each, file=f"{folder}/{each.file}") if each.file else each
+            for each in report.partitions
         ),
     )
 
@@ -265,6 +312,7 @@ def _manifest(
     return Manifest(
         schema=MANIFEST_SCHEMA,
         required_features=(
+            *(("ep-context",) if any(e.role == "ep-context" for e in entries) else ()),
             "shape-domain",
             *(("shape-routing",) if routed else ()),
             "shared-weights",
@@ -282,6 +330,7 @@ def _manifest(
             onnxruntime=_ort_version(),
             onnxruntime_build=_build_info(),
             numpy=metadata.version("numpy"),
+            plugins=_plugins(variants),
         ),
         inputs=analyzed.source.inputs,
         outputs=analyzed.source.outputs,
@@ -291,9 +340,18 @@ def _manifest(
         strict=options.profile.strict,
         findings=tuple(findings),
         variants=tuple(variants),
+        waivers=tuple(
+            AcceptedWaiver(code=each.code, variant=each.variant, reason=each.reason)
+            for each in options.profile.waivers
+        ),
         fixtures=tuple(fixtures),
         files=tuple(entries),
     )
+
+
+def _plugins(variants: Sequence[Variant]) -> tuple[Plugin, ...]:
+    found = {each.name: each for one in variants for each in one.requirements.plugins}
+    return tuple(found[name] for name in sorted(found))
 
 
 def _kind(target: Target) -> Json:
@@ -306,6 +364,7 @@ def _kind(target: Target) -> Json:
             architecture=target.architecture,
             libc=target.libc,
             isa=target.isa,
+            compute_capabilities=target.compute_capabilities,
         )
     )
 

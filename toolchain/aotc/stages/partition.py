@@ -1,46 +1,205 @@
-"""Partition: which execution provider takes which node, as the backends claim it."""
+"""Partition: which execution providers would take which nodes, from their own mouths."""
 
 from __future__ import annotations
 
-from aotc.backends.base import BACKENDS, Refusal
-from aotc.contract.parsing import nearest
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import onnx
+
+from aotc.backends.base import Backend, ClaimRequest, Claims, Refusal
+from aotc.contract.manifest import Finding
+from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.partitions import RefusedNode
+from aotc.contract.profile import PluginSpec
+from aotc.contract.target import Target
+from aotc.engine.providers import backend_of, backends_of
+from aotc.engine.value_types import with_types
 from aotc.errors import AotcError
-from aotc.stages.types import BuildOptions, OptimizedModel, PartitionedModel
+from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
+from aotc.passes.base import walk_nodes
+from aotc.stages.placing import place_weights
+from aotc.stages.types import BuildOptions, OptimizedModel, PartitionedModel, VariantPlan
 
 
-def partition(optimized: OptimizedModel, options: BuildOptions) -> PartitionedModel:
-    """Ask the profile's providers in order; each node goes to the first that claims it.
+def partition(
+    variants: Sequence[OptimizedModel], options: BuildOptions
+) -> tuple[PartitionedModel, ...]:
+    """Ask each variant's providers which nodes of its graph they would run.
 
-    Raises AOTC-P004 (unknown or unavailable provider) and AOTC-P001 (a node nobody claims).
+    Raises AOTC-P007 (unknown provider), P004 (not available), N008 (precision), P010 (compute
+    capability), and I013 to I015 where a provider crashes or hangs while it is asked.
     """
-    claims: dict[str, str] = {}
-    names = []
-    refusals: list[Refusal] = []
-    for name in options.profile.providers:
-        if name not in BACKENDS:
-            close = nearest(name, BACKENDS.names())
-            raise AotcError(
-                "AOTC-P004",
-                f"no such execution provider: {name}",
-                where="providers",
-                expected=", ".join(BACKENDS.names()),
-                found=f"nearest: {close}" if close else "",
-            )
-        backend = BACKENDS.load(name)()
-        capability = backend.probe()
-        if not capability.available:
-            raise AotcError(
-                "AOTC-P004", f"{name} is not available", where="providers", found=capability.reason
-            )
-        names.append(backend.ort_name)
-        left = tuple(node for node in optimized.nodes if node[0] not in claims)
-        claim, refused = backend.claim(left, options.target)
-        refusals += refused
-        claims |= dict.fromkeys(claim.nodes, backend.ort_name)
-    unclaimed = [node for node, _ in optimized.nodes if node not in claims]
-    if unclaimed:
-        reason = next((r.reason for r in refusals if r.node == unclaimed[0]), "no provider left")
-        raise AotcError(
-            "AOTC-P001", f"{len(unclaimed)} nodes run nowhere", where=unclaimed[0], found=reason
+    weights, graphs = place_weights(variants, options)
+    return tuple(
+        _partition(optimized, graph, weights, options)
+        for optimized, graph in zip(variants, graphs, strict=True)
+    )
+
+
+def _partition(
+    optimized: OptimizedModel, graph: Path, weights: Path, options: BuildOptions
+) -> PartitionedModel:
+    plan = optimized.specialized.plan
+    backends = backends_of(plan.providers, options.profile)
+    _check_precision(plan, backends)
+    providers = tuple(backend.ort_name for backend in backends)
+    if plan.on_cpu_alone:
+        return PartitionedModel(
+            optimized=optimized, graph=graph, weights=weights, providers=providers
         )
-    return PartitionedModel(optimized=optimized, providers=tuple(names), claims=claims)
+    typed, sizes = _describe(optimized, graph, weights, options)
+    ops = dict(optimized.nodes)
+    claims, refusals, findings = [], [], []
+    predicted = False
+    for backend in backends:
+        found = _claims(backend, typed, weights, plan, options)
+        claims.append((backend.ort_name, found.nodes))
+        refusals += [
+            RefusedNode(
+                node=each.node,
+                op=ops.get(each.node, ""),
+                provider=backend.ort_name,
+                reason=each.reason,
+            )
+            for each in found.refusals
+        ]
+        findings += [
+            Finding(code="AOTC-P006", what=note, where=f"variant {plan.name}")
+            for note in found.notes
+        ]
+        predicted = predicted or found.how == "predicted"
+    how: Literal["observed", "predicted"] = "predicted" if predicted else "observed"
+    return PartitionedModel(
+        optimized=optimized,
+        graph=typed,
+        weights=weights,
+        providers=providers,
+        claims=tuple(claims),
+        refusals=tuple(refusals),
+        how=how,
+        sizes=sizes,
+        findings=tuple(findings),
+    )
+
+
+def _check_precision(plan: VariantPlan, backends: Sequence[Backend]) -> None:
+    if any(plan.precision in backend.precisions for backend in backends):
+        return
+    have = {name for backend in backends for name in backend.precisions}
+    raise AotcError(
+        "AOTC-N008",
+        f"no provider of variant {plan.name} computes in {plan.precision}",
+        where="precision",
+        expected=", ".join(sorted(have)),
+        found=plan.precision,
+    )
+
+
+def _describe(
+    optimized: OptimizedModel, graph: Path, weights: Path, options: BuildOptions
+) -> tuple[Path, tuple[Sizes, Sizes]]:
+    specialized = optimized.specialized
+    domain = specialized.domain or specialized.analyzed.domain
+    folder = options.work / f"describe-{specialized.plan.name}"
+    value = options.workers.run(
+        "aotc.stages.partition:describe_job",
+        {
+            "graph": str(graph),
+            "weights": str(weights),
+            "shapes": [dict(domain.corner("opt")), dict(domain.corner("max"))],
+        },
+        folder=folder,
+        where=f"variant {specialized.plan.name}",
+    ).value
+    opt, largest = (
+        Sizes(
+            nodes={name: NodeCompute(*cost) for name, cost in one["nodes"].items()},
+            values=one["values"],
+            shapes={name: tuple(shape) for name, shape in one["shapes"].items()},
+        )
+        for one in value
+    )
+    return folder / "typed.onnx", (opt, largest)
+
+
+def describe_job(request: Json) -> Json:
+    """In the worker: write the graph with the types of all values, and compute sizes."""
+    model = onnx.load(request["graph"], load_external_data=False)
+    typed = with_types(model, Path(request["weights"]))
+    Path("typed.onnx").write_bytes(typed.SerializeToString(deterministic=True))
+    result = []
+    for dims in request["shapes"]:
+        sizes = sizes_at(typed, dims)
+        if any(not cost.known for cost in sizes.nodes.values()):
+            fixed = onnx.ModelProto()
+            fixed.CopyFrom(model)
+            for value in fixed.graph.input:
+                for dim in value.type.tensor_type.shape.dim:
+                    if dim.dim_param in dims:
+                        dim.dim_value = dims[dim.dim_param]
+            sizes = sizes_at(with_types(fixed, Path(request["weights"])), {}, stated=True)
+        result.append(
+            {
+                "nodes": {k: [v.flops, v.bytes, v.known] for k, v in sizes.nodes.items()},
+                "values": dict(sizes.values),
+                "shapes": {name: list(shape) for name, shape in sizes.shapes.items()},
+            }
+        )
+    return result
+
+
+def _claims(
+    backend: Backend, graph: Path, weights: Path, plan: VariantPlan, options: BuildOptions
+) -> Claims:
+    value = options.workers.run(
+        "aotc.stages.partition:claim_job",
+        {
+            "backend": backend.name,
+            "plugins": encode(dict(options.profile.plugins)),
+            "graph": str(graph),
+            "weights": str(weights),
+            "target": encode(options.target, full=True),
+            "precision": _precision(backend, plan),
+        },
+        folder=options.work / f"claim-{plan.name}-{backend.name}",
+        where=f"variant {plan.name}, provider {backend.name}",
+    ).value
+    return Claims(
+        nodes=frozenset(value["nodes"]),
+        refusals=tuple(Refusal(**each) for each in value["refusals"]),
+        how=value["how"],
+        notes=tuple(value["notes"]),
+    )
+
+
+def _precision(backend: Backend, plan: VariantPlan) -> str:
+    """What a provider that lacks the variant's precision computes in is the exact one."""
+    return plan.precision if plan.precision in backend.precisions else "keep"
+
+
+def claim_job(request: Json) -> Json:
+    """In the worker: ask one provider."""
+    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
+    backend = backend_of(request["backend"], plugins)
+    found = backend.claim(
+        ClaimRequest(
+            model=Path(request["graph"]),
+            weights=Path(request["weights"]),
+            target=decode(Target, request["target"]),
+            precision=request["precision"],
+        )
+    )
+    model = onnx.load(request["graph"], load_external_data=False)
+    names = {node.name for node in walk_nodes(model)}
+    spoken = found.nodes | {each.node for each in found.refusals}
+    if names - spoken:
+        raise RuntimeError(f"{backend.name} says nothing of {sorted(names - spoken)[:3]}")
+    return {
+        "nodes": sorted(found.nodes & names),
+        "refusals": [dataclasses.asdict(each) for each in found.refusals],
+        "how": found.how,
+        "notes": list(found.notes),
+    }

@@ -14,6 +14,7 @@ from aotc.contract.profile import Tolerance
 from aotc.contract.report import Comparison, OutputError, VariantEvidence
 from aotc.contract.shapes import raised_to
 from aotc.engine.fixture_plan import lower_edge
+from aotc.engine.placement import placement_of
 from aotc.errors import AotcError
 from aotc.stages.types import (
     AnalyzedModel,
@@ -26,12 +27,15 @@ from aotc.stages.types import (
 
 
 def arithmetic_of(lowered: LoweredModel) -> str:
-    """The class of arithmetic whose tolerance holds: quantized, float16 or float32."""
+    """The class of arithmetic whose tolerance holds, a field of `ParitySpec`."""
     source = lowered.partitioned.optimized.specialized.analyzed.source
     if source.capture.quantized:
         return "quantized"
     types = {value.dtype for value in (*source.inputs, *source.outputs)}
-    return "float16" if types & {"float16", "bfloat16"} or source.capture.half else "float32"
+    if types & {"float16", "bfloat16"} or source.capture.half:
+        return "float16"
+    precision = lowered.partitioned.optimized.specialized.plan.precision
+    return "float32" if precision == "keep" else precision
 
 
 def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
@@ -48,9 +52,11 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
     where = f"variant {plan.name}"
     taken = _taken(analyzed, plan)
-    foreign = _foreign(options)
+    foreign = _foreign(options) or lowered.why_not_run
     if foreign and options.profile.unproven == "refuse":
         raise AotcError("AOTC-N002", foreign, where=where)
+    if lowered.why_not_run:
+        return _unproven(lowered, foreign, arithmetic, tolerance)
     result = options.workers.run(
         "aotc.stages.prove:prove_job",
         {
@@ -101,6 +107,23 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
             padded=0 if foreign else sum(bool(c.padded_to) for c in comparisons),
         ),
         evidence=evidence,
+    )
+
+
+def _unproven(
+    lowered: LoweredModel, reason: str, arithmetic: str, tolerance: Tolerance
+) -> ProvenModel:
+    """A variant that no session of this machine can run: its placement is as it was divided."""
+    return ProvenModel(
+        lowered=lowered,
+        placement=placement_of(lowered.placed, observed=False),
+        parity=Parity(
+            status="not-run",
+            reason=reason,
+            arithmetic=arithmetic,  # type: ignore[arg-type]
+            tolerance=tolerance,
+        ),
+        evidence=VariantEvidence(name=lowered.partitioned.optimized.specialized.plan.name),
     )
 
 
@@ -259,6 +282,7 @@ def prove_job(request: Json) -> Json:
         spec,
         providers=request["providers"],
         weights_folder=Path(request["weights"]),
+        context_path=Path(request["model"]),
         record_placement=True,
     )
     load_seconds = time.perf_counter() - started

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from aotc.backends.base import Needs
 from aotc.contract.manifest import (
     Capture,
     Finding,
     MemoryPlan,
+    NodePlacement,
     Parity,
     PassRecord,
     Placement,
@@ -24,13 +26,15 @@ from aotc.contract.manifest import (
     ValueShapes,
 )
 from aotc.contract.padding import Padding
+from aotc.contract.partitions import PartitionReport, RefusedNode
 from aotc.contract.parsing import Json
-from aotc.contract.profile import Profile
+from aotc.contract.profile import Precision, Profile
 from aotc.contract.report import VariantEvidence
 from aotc.contract.shapes import Domain
 from aotc.contract.symbols import Symbols
 from aotc.contract.target import Target
 from aotc.engine.worker import Workers
+from aotc.partitioning.compute import Sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,14 @@ class VariantPlan:
     isa: Literal["baseline", "host"]
     prepack: Literal["at-load", "saved", "off"] = "at-load"
     buckets: Mapping[str, int] = field(default_factory=dict)
+    providers: tuple[str, ...] = ("cpu",)
+    precision: Precision = "keep"
+    threads: int | None = None
+
+    @property
+    def on_cpu_alone(self) -> bool:
+        """Whether ONNX Runtime's CPU provider takes all."""
+        return self.providers == ("cpu",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,18 +152,30 @@ class OptimizedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionedModel:
-    """Which provider takes which node, as the backends claim it."""
+    """Which provider would take which node.
+
+    `graph` refers to weights in the folder `weights`, which all variants share, and has the types
+    of all values; `claims` are by ORT's name of the provider, first choice first; `sizes` at the
+    optimal and the largest shape, None where one provider takes all unasked.
+    """
 
     optimized: OptimizedModel
+    graph: Path
+    weights: Path
     providers: tuple[str, ...]
-    claims: Mapping[str, str]
+    claims: tuple[tuple[str, frozenset[str]], ...] = ()
+    refusals: tuple[RefusedNode, ...] = ()
+    how: Literal["observed", "predicted"] = "observed"
+    sizes: tuple[Sizes, Sizes] | None = None
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredModel:
     """A runnable variant: model file, shared weights folder, and how to create the session.
 
-    `files` names the files of `weights` that the model refers to.
+    `files` names the files of `weights` that the model refers to, `contexts` are the compiled parts
+    that it reads from beside it; `why_not_run` says why this machine cannot run it (empty: it can).
     """
 
     partitioned: PartitionedModel
@@ -160,6 +184,14 @@ class LoweredModel:
     files: tuple[str, ...]
     session: SessionSpec
     memory: MemoryPlan
+    contexts: tuple[Path, ...] = ()
+    compatibility: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[Needs, ...] = ()
+    device: str = "cpu"
+    report: PartitionReport | None = None
+    placed: tuple[NodePlacement, ...] = ()
+    why_not_run: str = ""
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

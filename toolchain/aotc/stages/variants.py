@@ -54,6 +54,9 @@ def wanted_variants(
                     isa=spec.isa,
                     prepack=spec.prepack,
                     buckets=buckets,
+                    providers=spec.providers or options.profile.providers,
+                    precision=spec.precision or options.profile.precision,
+                    threads=spec.threads,
                 )
             )
     names = Counter(plan.name for plan in plans)

@@ -1,0 +1,190 @@
+"""ONNX Runtime's CUDA execution provider, predicted from its kernel table.
+
+Where it runs is decided by ONNX Runtime when the session is created; a build needs no GPU and asks
+none.  What the provider refuses although it has a kernel stands in `refusal_of_provider`.  Nodes
+that compute shapes it leaves to the CPU of its own accord: they are only noted, as rewrites at load
+change which they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from aotc.backends.base import (
+    Backend,
+    Capability,
+    ClaimRequest,
+    Claims,
+    Needs,
+    Optimization,
+    Precision,
+    Rates,
+    import_onnxruntime,
+)
+from aotc.backends.kernels import KernelTable, claim_by_kernels, prefers_cpu
+from aotc.contract.manifest import SessionSpec
+from aotc.contract.target import Target
+from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    import onnx
+
+# The wheels of onnxruntime-gpu are built for this CUDA; the least Linux driver for any of its
+# minor versions is of NVIDIA's CUDA 13 release notes, table "minor version compatibility".
+CUDA_MAJOR = 13
+DRIVER_MIN = "580.65.06"
+
+# ONNX Runtime's default measures convolution algorithms at load, and may take another one, which
+# rounds otherwise, each time; the heuristic goes by sizes alone.
+_REPEATABLE = {"cudnn_conv_algo_search": "HEURISTIC"}
+_WHEEL = "onnxruntime-gpu"
+_NAMED = 5
+_LEFT_TO_CPU = (
+    "{count} of these nodes compute shapes, which ONNX Runtime prefers on the CPU: {names}"
+)
+
+# Activations that cuDNN has, in order, for both directions.
+_ACTIVATIONS = {
+    "LSTM": ("sigmoid", "tanh", "tanh", "sigmoid", "tanh", "tanh"),
+    "GRU": ("sigmoid", "tanh", "sigmoid", "tanh"),
+    "RNN": ("tanh", "tanh"),
+}
+_PEEPHOLES = 7
+
+
+class CudaBackend(Backend):
+    """CUDA on any NVIDIA GPU that the wheel has code for."""
+
+    name = "cuda"
+    ort_name = "CUDAExecutionProvider"
+    device: ClassVar[str] = "gpu"
+    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32")
+    # A data-centre GPU in float32 on PCIe 4; a transfer costs a synchronisation.
+    rates: ClassVar[Rates] = Rates(
+        flops=2e13, bytes=1e12, transfer_bytes=2e10, transfer_seconds=1e-5
+    )
+
+    def probe(self) -> Capability:
+        """Always available, as a prediction needs the table alone; `runs` asks for a GPU."""
+        why_not = _why_not()
+        return Capability(
+            name=self.name,
+            ort_name=self.ort_name,
+            available=True,
+            version=_installed_version(),
+            runs=not why_not,
+            why_not=why_not,
+        )
+
+    def claim(self, request: ClaimRequest) -> Claims:
+        """The nodes that the table has a kernel for, on any target: no GPU is asked."""
+        import onnx
+
+        return claim_of(onnx.load(request.model, load_external_data=False))
+
+    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+        """Float32 in full unless `precision` is tf32, which is ONNX Runtime's default.
+
+        With `keep`, convolution algorithms are those of every other load, too.
+        """
+        faster = precision == "tf32"
+        options = {"use_tf32": "1"} if faster else {"use_tf32": "0", **_REPEATABLE}
+        return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
+
+    def needs(self, target: Target, precision: Precision = "keep") -> Needs:
+        """CUDA and its driver; the wheel has code for every GPU that they support."""
+        return Needs(cuda_major=CUDA_MAJOR, nvidia_driver_min=DRIVER_MIN)
+
+    def fingerprint(self) -> str:
+        """The version of onnxruntime-gpu, or that of the table where it is not installed."""
+        installed = _installed_version()
+        return f"{_WHEEL} {installed}" if installed else f"kernels {KernelTable.load().version}"
+
+
+def claim_of(model: onnx.ModelProto) -> Claims:
+    """What CUDA would run of a model in memory, whose external data is not read."""
+    claims = claim_by_kernels(model, CudaBackend.ort_name, KernelTable.load(), refusal_of_provider)
+    left = prefers_cpu(model.graph, claims.nodes)
+    if not left:
+        return claims
+    names = ", ".join(left[:_NAMED]) + (", ..." if len(left) > _NAMED else "")
+    note = _LEFT_TO_CPU.format(count=len(left), names=names)
+    return replace(claims, notes=(*claims.notes, note))
+
+
+def refusal_of_provider(node: onnx.NodeProto) -> str:
+    """Why CUDA leaves a node that it has a kernel for to the CPU; empty where it does not.
+
+    The rules are those of `CUDAExecutionProvider::GetCapability`.
+    """
+    if node.domain not in ("", "ai.onnx"):
+        return ""
+    attributes = {each.name: each for each in node.attribute}
+    if node.op_type in _ACTIVATIONS:
+        return _refused_recurrence(node, attributes)
+    if node.op_type == "ConvTranspose":
+        return _refused_padding(attributes)
+    if node.op_type in ("ArgMax", "ArgMin") and _integer(attributes, "select_last_index"):
+        return f"CUDA has no {node.op_type} with select_last_index"
+    return ""
+
+
+def _refused_recurrence(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> str:
+    kind = node.op_type
+    for name in ("activation_alpha", "activation_beta", "clip"):
+        if name in attributes:
+            return f"CUDA has no {kind} with {name}"
+    if "activations" in attributes:
+        names = [one.decode().lower() for one in attributes["activations"].strings]
+        if tuple(names) != _ACTIVATIONS[kind][: len(names)]:
+            return f"CUDA has no {kind} with activations {', '.join(names)}"
+    if kind == "LSTM" and _integer(attributes, "input_forget"):
+        return "CUDA has no LSTM with input_forget"
+    if kind == "LSTM" and len(node.input) > _PEEPHOLES and node.input[_PEEPHOLES]:
+        return "CUDA has no LSTM with peepholes"
+    if kind == "GRU" and _integer(attributes, "linear_before_reset") != 1:
+        return "CUDA has no GRU without linear_before_reset"
+    return ""
+
+
+def _refused_padding(attributes: Mapping[str, onnx.AttributeProto]) -> str:
+    if "pads" in attributes:
+        pads = attributes["pads"].ints
+        rank = len(pads) // 2
+        if list(pads[:rank]) != list(pads[rank:]):
+            return "CUDA has no ConvTranspose with asymmetric pads"
+    if "auto_pad" in attributes and attributes["auto_pad"].s.startswith(b"SAME_"):
+        return f"CUDA has no ConvTranspose with auto_pad {attributes['auto_pad'].s.decode()}"
+    return ""
+
+
+def _integer(attributes: Mapping[str, onnx.AttributeProto], name: str) -> int:
+    return attributes[name].i if name in attributes else 0
+
+
+def _installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(_WHEEL)
+    except PackageNotFoundError:
+        return ""
+
+
+def _why_not() -> str:
+    """What keeps sessions with CUDA from being created here; empty where nothing does.
+
+    A driver is looked for by its files: to initialize CUDA would break the processes that a build
+    forks.
+    """
+    try:
+        built_in = CudaBackend.ort_name in import_onnxruntime().get_available_providers()
+    except AotcError as error:
+        return error.line()
+    if not built_in:
+        return f"{_WHEEL} is not installed"
+    devices = (*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg"))
+    return "" if devices else "this machine has no NVIDIA GPU"

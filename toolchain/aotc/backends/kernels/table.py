@@ -1,0 +1,157 @@
+"""The kernels of ONNX Runtime's own execution providers, as data.
+
+The data are one release's; a later one has these and more, so that what they refuse is refused a
+little too often, and never the reverse.  Where a kernel is registered for each type on its own,
+the table holds the types of all together: of an operator with several type variables it may admit
+a pair that no kernel has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+_DATA = "ort_kernels_1.30.json"
+# `ai.onnx` is the other spelling of the operators of the ONNX standard.
+_STANDARD = ("", "ai.onnx")
+_SUFFIX = "ExecutionProvider"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One registration: schema versions `since` to `until`, or `since` alone where it is None.
+
+    `types`: what each type variable, or each formal parameter that has a constraint of its own,
+    may be, spelled as ONNX does: `tensor(float)`.  `inputs` and `outputs`: name and type of the
+    formal parameters, stated where the onnx package has no schema.
+    """
+
+    ep: str
+    domain: str
+    op: str
+    since: int
+    until: int | None
+    types: Mapping[str, frozenset[str]]
+    inputs: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[tuple[str, str], ...] = ()
+
+    def serves(self, version: int) -> bool:
+        """Whether it runs nodes whose schema is of this version.
+
+        A registration without an end vouches for one version only: the operator may have changed
+        since (`VerifyVersion` in ONNX Runtime's `core/framework/kernel_registry.cc`).
+        """
+        if self.until is None:
+            return self.since == version
+        return self.since <= version <= self.until
+
+    def versions(self) -> str:
+        """The range in words: `13`, `1..10`."""
+        if self.until in (None, self.since):
+            return str(self.since)
+        return f"{self.since}..{self.until}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """The answer to one question: the kernel, or why there is none."""
+
+    kernel: Kernel | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """All kernels by provider, domain and operator; `version` is that of ONNX Runtime."""
+
+    version: str
+    source: str
+    kernels: Mapping[tuple[str, str, str], tuple[Kernel, ...]]
+
+    @staticmethod
+    @cache
+    def load() -> KernelTable:
+        """The table that the package carries."""
+        data = json.loads(files(__package__).joinpath(_DATA).read_text("utf-8"))
+        grouped: dict[tuple[str, str, str], tuple[Kernel, ...]] = {}
+        for ep, domains in data["kernels"].items():
+            for domain, rows in domains.items():
+                for row in rows:
+                    key = (ep, domain, row["op"])
+                    grouped[key] = (*grouped.get(key, ()), _kernel(ep, domain, row))
+        return KernelTable(data["onnxruntime"], data["source"], grouped)
+
+    def of(self, ep: str, domain: str, op: str) -> tuple[Kernel, ...]:
+        """Every registration of one operator, oldest first; none where the provider lacks it."""
+        return self.kernels.get((ep, "" if domain in _STANDARD else domain, op), ())
+
+    def kernel(
+        self, ep: str, domain: str, op: str, version: int, types: Mapping[str, str] | None = None
+    ) -> Lookup:
+        """The kernel of `ep` for a node, or why it has none.
+
+        `version`: since-version of the node's schema, not the model's opset.  `types`: by type
+        variable or formal parameter; one that is left out is unknown, and refuses nothing.
+        """
+        who = ep.removesuffix(_SUFFIX)
+        op_name = op if domain in _STANDARD else f"{domain}::{op}"
+        registered = self.of(ep, domain, op)
+        if not registered:
+            return Lookup(reason=f"{who} has no kernel of {op_name}")
+        serving = [kernel for kernel in registered if kernel.serves(version)]
+        if not serving:
+            have = ", ".join(kernel.versions() for kernel in registered)
+            return Lookup(reason=f"{who} has no kernel of {op_name}-{version} (it has: {have})")
+        for kernel in serving:
+            refused = _refused_type(kernel, types or {})
+            if refused is None:
+                return Lookup(kernel=kernel)
+        assert refused is not None
+        name, found = refused
+        have = ", ".join(sorted(_short(one) for one in serving[-1].types[name]))
+        return Lookup(
+            reason=f"{who} has no kernel of {op_name}-{version} for {_short(found)} as {name} "
+            f"(it has: {have})"
+        )
+
+
+def _refused_type(kernel: Kernel, types: Mapping[str, str]) -> tuple[str, str] | None:
+    for name, allowed in kernel.types.items():
+        found = types.get(name)
+        if found is not None and found not in allowed:
+            return name, found
+    return None
+
+
+def _kernel(ep: str, domain: str, row: Mapping[str, object]) -> Kernel:
+    types, since, until = row["types"], row["since"], row.get("until")
+    assert isinstance(types, dict) and isinstance(since, int)
+    assert until is None or isinstance(until, int)
+    return Kernel(
+        ep=ep,
+        domain=domain,
+        op=str(row["op"]),
+        since=since,
+        until=until,
+        types={name: frozenset(map(_spelled, text.split())) for name, text in types.items()},
+        inputs=_parameters(row.get("inputs")),
+        outputs=_parameters(row.get("outputs")),
+    )
+
+
+def _parameters(row: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(row, list):
+        return ()
+    pairs = (text.partition(":") for text in row)
+    return tuple((name, kind) for name, _, kind in pairs)
+
+
+def _spelled(name: str) -> str:
+    return name if "(" in name else f"tensor({name})"
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("tensor(").removesuffix(")") if name.startswith("tensor(") else name

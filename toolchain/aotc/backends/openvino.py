@@ -1,0 +1,198 @@
+"""Intel's OpenVINO as a plugin of ONNX Runtime: it compiles for CPUs, and runs on any of them.
+
+Its precision follows the options at load and not what was compiled, and unknown options are
+ignored in silence: so both are pinned here by the one spelling that works, and replayed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from aotc.backends.base import (
+    Capability,
+    CompileRequest,
+    Needs,
+    Optimization,
+    Payload,
+    Precision,
+    Rates,
+    import_onnxruntime,
+    ort_errors,
+)
+from aotc.backends.openvino_container import join_containers
+from aotc.backends.plugin import PluginBackend, devices, library_digest
+from aotc.contract.manifest import SessionSpec
+from aotc.contract.target import Plugin, Target
+from aotc.errors import AotcError
+
+_DISTRIBUTION: Final = "onnxruntime-ep-openvino"
+_HINTS: Final[dict[Precision, str]] = {"keep": "f32", "bfloat16": "bf16", "float16": "f16"}
+_SHARED: Final = "weights.bin"
+# CPU features without which a precision is emulated or refused.
+_ISA: Final[dict[Precision, tuple[str, ...]]] = {
+    "bfloat16": ("avx512_bf16",),
+    "float16": ("avx512_fp16",),
+}
+
+
+class OpenVinoBackend(PluginBackend):
+    """OpenVINO's CPU device, through `onnxruntime-ep-openvino`."""
+
+    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "bfloat16", "float16")
+    shares_weights: ClassVar[bool] = True
+    # As fast as ONNX Runtime's CPU provider in f32, and a little faster on the whole.
+    rates: ClassVar[Rates] = Rates(
+        flops=1.2e11, bytes=1.2e10, transfer_bytes=1e10, transfer_seconds=1e-5
+    )
+
+    def __init__(self) -> None:
+        super().__init__("openvino", "OpenVINOExecutionProvider", None, {})
+
+    def probe(self) -> Capability:
+        """Available where the plugin's distribution is installed."""
+        if self.library() is None:
+            reason = f"{_DISTRIBUTION} is not installed: pip install 'aotc[openvino]'"
+            return Capability(
+                name=self.name,
+                ort_name=self.ort_name,
+                available=False,
+                reason=reason,
+                runs=False,
+                why_not=reason,
+            )
+        return super().probe()
+
+    def version(self) -> str:
+        """Of the distribution."""
+        try:
+            return metadata.version(_DISTRIBUTION)
+        except metadata.PackageNotFoundError:
+            return ""
+
+    def library(self) -> Path | None:
+        """The plugin's library in the installed distribution."""
+        return _library()
+
+    def devices(self, library: Path) -> list[Any]:
+        """Its CPU device: the name covers GPU and NPU devices, too."""
+        return cpu_devices(devices(self.ort_name, library))
+
+    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+        """The precision pinned; raises AOTC-N008 on one that it does not have."""
+        options = {"load_config": _config(precision)}
+        return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
+
+    def needs(self, target: Target, precision: Precision = "keep") -> Needs:
+        """The plugin by version and digest, and CPU features that the precision is computed by."""
+        library = self.library()
+        plugin = Plugin(
+            name=_DISTRIBUTION,
+            version=self.version(),
+            sha256=library_digest(library) if library is not None else None,
+            provider=self.ort_name,
+        )
+        return Needs(plugins=(plugin,), isa=_ISA.get(precision, ()))
+
+    def compile(self, request: CompileRequest) -> Payload:
+        """Compile without the constants of the shared weights file where that loads again.
+
+        The compiled part then refers to the file by offsets, and reads it at load.  Where the
+        plugin cannot read its own output so, all constants are compiled in.
+        """
+        if _reads_shared(request):
+            options = {"CACHE_MODE": "OPTIMIZE_SIZE"}
+            context = self._compiled(request, self._options_with(request.precision, options))
+            payload = self._payload(request, context)
+            light = {**options, "WEIGHTS_PATH": str((request.weights / _SHARED).resolve())}
+            if self._loads(request, light):
+                stated = {**options, "WEIGHTS_PATH": "${weights}/" + _SHARED}
+                config = _config(request.precision, stated)
+                return replace(payload, options={"load_config": config})
+        return super().compile(request)
+
+    def _options_with(self, precision: Precision, entries: Mapping[str, str]) -> Any:
+        runtime = import_onnxruntime()
+        options = runtime.SessionOptions()
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        library = self.library()
+        assert library is not None
+        config = {"load_config": _config(precision, entries)}
+        options.add_provider_for_devices(self.devices(library), config)
+        return options
+
+    def _loads(self, request: CompileRequest, entries: Mapping[str, str]) -> bool:
+        options = self._options_with(request.precision, entries)
+        options.add_session_config_entry("session.disable_model_compile", "1")
+        try:
+            import_onnxruntime().InferenceSession(
+                f"{request.stem}_ctx.onnx", options, enable_fallback=0
+            )
+        except ort_errors():
+            return False
+        return True
+
+    def join(self, payloads: Sequence[Payload], folder: Path, stem: str) -> tuple[Payload, ...]:
+        """One container for all partitions: the plugin reads one file in a session."""
+        if len(payloads) < 2:
+            return tuple(payloads)
+        name = f"{stem}.bin"
+        texts = [(folder / payload.files[0]).read_bytes() for payload in payloads]
+        (folder / name).write_bytes(join_containers(texts))
+        for payload in payloads:
+            (folder / payload.files[0]).unlink()
+        return tuple(
+            replace(
+                payload,
+                attributes={**payload.attributes, "ep_cache_context": name},
+                files=(name,),
+            )
+            for payload in payloads
+        )
+
+
+def cpu_devices(found: Sequence[Any]) -> list[Any]:
+    """The first device that is a CPU."""
+    return [each for each in found if each.device.type.name == "CPU"][:1]
+
+
+@cache
+def _library() -> Path | None:
+    try:
+        files = metadata.files(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return None
+    for file in files:
+        if file.name == "libonnxruntime_providers_openvino_plugin.so":
+            return Path(str(file.locate()))
+    return None
+
+
+def _config(precision: Precision, entries: Mapping[str, str] | None = None) -> str:
+    if precision not in _HINTS:
+        raise AotcError(
+            "AOTC-N008",
+            f"openvino does not compute in {precision}",
+            where="precision",
+            expected=", ".join(_HINTS),
+            found=precision,
+        )
+    cpu = {"INFERENCE_PRECISION_HINT": _HINTS[precision], **(entries or {})}
+    return json.dumps({"CPU": cpu}, sort_keys=True, separators=(",", ":"))
+
+
+def _reads_shared(request: CompileRequest) -> bool:
+    """Whether constants of the partition are in the shared weights file."""
+    import onnx
+
+    model = onnx.load(request.model, load_external_data=False)
+    return any(
+        pair.key == "location" and pair.value == _SHARED
+        for tensor in model.graph.initializer
+        for pair in tensor.external_data
+    )

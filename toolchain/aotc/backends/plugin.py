@@ -1,0 +1,300 @@
+"""An execution provider plugin: a library that ONNX Runtime registers, and the name it goes by.
+
+Any plugin that a user installed works by these two alone.  It is asked through ONNX Runtime's own
+record of which provider took which node, and compiles through `ModelCompiler`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from aotc.backends.base import (
+    Backend,
+    Capability,
+    ClaimRequest,
+    Claims,
+    CompileRequest,
+    Needs,
+    Optimization,
+    Payload,
+    Precision,
+    Rates,
+    Refusal,
+    import_onnxruntime,
+    mentioned,
+    ort_errors,
+)
+from aotc.contract.manifest import SessionSpec
+from aotc.contract.target import Plugin, Target
+from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    import onnx
+
+_registered: dict[str, str] = {}
+_registering = threading.Lock()
+_FOLDER = "session.model_external_initializers_file_folder_path"
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+
+def devices(ort_name: str, library: Path) -> list[Any]:
+    """ORT's devices of the provider, its library registered where it was not yet.
+
+    Raises AOTC-P004 where the library cannot be loaded or has no such provider.
+    """
+    runtime = import_onnxruntime()
+    with _registering:
+        if _registered.setdefault(ort_name, str(library)) != str(library):
+            raise AotcError(
+                "AOTC-P004",
+                f"{ort_name} is registered with another library in this process",
+                where=str(library),
+                found=_registered[ort_name],
+            )
+        found = [each for each in runtime.get_ep_devices() if each.ep_name == ort_name]
+        if not found:
+            try:
+                runtime.register_execution_provider_library(f"aotc.{ort_name}", str(library))
+            except ort_errors() as error:
+                del _registered[ort_name]
+                raise AotcError(
+                    "AOTC-P004",
+                    "ONNX Runtime cannot load the plugin library",
+                    where=str(library),
+                    found=" ".join(str(error).split())[:500],
+                ) from None
+            every = runtime.get_ep_devices()
+            found = [each for each in every if each.ep_name == ort_name]
+            if not found:
+                raise AotcError(
+                    "AOTC-P004",
+                    "the plugin library has no such execution provider for this machine",
+                    where=str(library),
+                    expected=ort_name,
+                    found=", ".join(dict.fromkeys(each.ep_name for each in every)),
+                )
+    return found
+
+
+@cache
+def library_digest(path: Path) -> str:
+    """SHA-256 of a library file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class PluginBackend(Backend):
+    """A plugin by its library's path and its provider's name."""
+
+    compiles: ClassVar[bool] = True
+    # Unknown: taken to be a CPU's, somewhat faster than ONNX Runtime's own.
+    rates: ClassVar[Rates] = Rates(
+        flops=2e11, bytes=1e10, transfer_bytes=2e10, transfer_seconds=1e-5
+    )
+
+    def __init__(
+        self, name: str, ort_name: str, library: Path | None, options: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.ort_name = ort_name
+        self._library = library
+        self._options = dict(options)
+
+    def probe(self) -> Capability:
+        """Whether the library is there and ONNX Runtime finds the provider in it."""
+        capability = Capability(name=self.name, ort_name=self.ort_name, available=False)
+        library = self.library()
+        reason = ""
+        if library is None or not library.is_file():
+            reason = f"no library at {library}"
+        else:
+            try:
+                import_onnxruntime()
+            except AotcError as error:
+                reason = error.line()
+        if reason:
+            return Capability(
+                name=capability.name,
+                ort_name=capability.ort_name,
+                available=False,
+                reason=reason,
+                runs=False,
+                why_not=reason,
+            )
+        return Capability(
+            name=self.name, ort_name=self.ort_name, available=True, version=self.version()
+        )
+
+    def version(self) -> str:
+        """Of the plugin; a user's own is told by its digest alone."""
+        return ""
+
+    def library(self) -> Path | None:
+        """The plugin's library."""
+        return self._library
+
+    def claim(self, request: ClaimRequest) -> Claims:
+        """Ask ONNX Runtime, by a session of the whole graph; see `_guess` where that fails."""
+        import onnx
+
+        runtime = import_onnxruntime()
+        graph = onnx.load(request.model, load_external_data=False).graph
+        nodes = _walk(graph)
+        options = self._session_options(request.precision)
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        options.add_session_config_entry(_FOLDER, str(request.weights))
+        try:
+            session = runtime.InferenceSession(str(request.model), options, enable_fallback=0)
+        except ort_errors() as error:
+            return _guess(nodes, self.name, " ".join(str(error).split()))
+        taken = {
+            node.name
+            for each in session.get_provider_graph_assignment_info()
+            if each.ep_name == self.ort_name
+            for node in each.get_nodes()
+        }
+        # Level-1 rewrites may fuse or fold what the graph has: those nodes are nobody's any more.
+        claimed = frozenset(nodes) & taken
+        for name, (owner, _) in nodes.items():
+            if owner in claimed:
+                claimed |= {name}
+        return Claims(
+            nodes=claimed,
+            refusals=tuple(
+                Refusal(node=name, reason=f"{self.name} did not claim the operator {op}")
+                for name, (_, op) in nodes.items()
+                if name not in claimed
+            ),
+        )
+
+    def compile(self, request: CompileRequest) -> Payload:
+        """Compile with ORT's `ModelCompiler`; one EPContext node must stand for all nodes.
+
+        Raises AOTC-P005 with the provider's message, or the names of the nodes that it left.
+        """
+        context = self._compiled(request, self._session_options(request.precision))
+        return self._payload(request, context)
+
+    def _payload(self, request: CompileRequest, context: onnx.ModelProto) -> Payload:
+        import onnx
+
+        left = [node for node in context.graph.node if node.op_type != "EPContext"]
+        if left or len(context.graph.node) != 1:
+            raise AotcError(
+                "AOTC-P005",
+                f"{self.name} compiled a partition into {len(context.graph.node) - len(left)} parts",
+                where=request.stem,
+                found="left out: " + ", ".join(repr(node.name) for node in left),
+            )
+        (node,) = context.graph.node
+        attributes: dict[str, str | int] = {}
+        for attribute in node.attribute:
+            value = onnx.helper.get_attribute_value(attribute)
+            attributes[attribute.name] = value.decode() if isinstance(value, bytes) else value
+        key = f"ep_compatibility_info.{self.ort_name}"
+        found = {pair.key: pair.value for pair in context.metadata_props}
+        return Payload(
+            attributes=attributes,
+            files=(str(attributes["ep_cache_context"]),),
+            compatibility=found.get(key, ""),
+        )
+
+    def _compiled(self, request: CompileRequest, options: Any) -> onnx.ModelProto:
+        import onnx
+
+        runtime = import_onnxruntime()
+        options.add_session_config_entry(_FOLDER, str(request.weights))
+        output = Path(f"{request.stem}_ctx.onnx")
+        output.unlink(missing_ok=True)
+        try:
+            compiler = runtime.ModelCompiler(
+                options, str(request.model), embed_compiled_data_into_model=False
+            )
+            compiler.compile_to_file(str(output))
+        except ort_errors() as error:
+            raise AotcError(
+                "AOTC-P005",
+                f"{self.name} could not compile a partition",
+                where=request.stem,
+                found=" ".join(str(error).split())[:2000],
+            ) from None
+        return onnx.load(output, load_external_data=False)
+
+    def _session_options(self, precision: Precision) -> Any:
+        runtime = import_onnxruntime()
+        options = runtime.SessionOptions()
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        spec = self.session("disable", precision)
+        library = self.library()
+        if library is None:
+            raise AotcError("AOTC-P004", f"{self.name} has no library")
+        options.add_provider_for_devices(
+            self.devices(library), dict(spec.provider_options.get(self.ort_name, {}))
+        )
+        return options
+
+    def devices(self, library: Path) -> list[Any]:
+        """Those that a session gets: the first that ONNX Runtime names."""
+        return devices(self.ort_name, library)[:1]
+
+    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+        """The options that the user stated."""
+        options = {self.ort_name: self._options} if self._options else {}
+        return SessionSpec(optimization=optimization, provider_options=options)
+
+    def needs(self, target: Target, precision: Precision = "keep") -> Needs:
+        """The library itself, by its digest."""
+        library = self.library()
+        if library is None:
+            return Needs()
+        plugin = Plugin(
+            name=library.name,
+            version=self.version(),
+            sha256=library_digest(library),
+            provider=self.ort_name,
+        )
+        return Needs(plugins=(plugin,))
+
+    def fingerprint(self) -> str:
+        """Version and digest of the library, and version of ONNX Runtime."""
+        library = self.library()
+        digest = library_digest(library) if library is not None else ""
+        return f"{self.name} {self.version()} {digest}; onnxruntime {import_onnxruntime().__version__}"
+
+
+def _walk(graph: onnx.GraphProto, owner: str = "") -> dict[str, tuple[str, str]]:
+    """Control-flow node of the main graph (empty: in it) and operator, of all nodes by name."""
+    found: dict[str, tuple[str, str]] = {}
+    for node in graph.node:
+        found[node.name] = (owner, node.op_type)
+        for attribute in node.attribute:
+            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                found |= _walk(body, owner or node.name)
+    return found
+
+
+def _guess(nodes: Mapping[str, tuple[str, str]], provider: str, message: str) -> Claims:
+    """Claims where the provider failed on the whole graph: all that its message does not name.
+
+    Control flow is left out too, as providers fail on bodies whose nodes they cannot take.  What
+    is claimed is compiled partition by partition, and shown there to be right or wrong.
+    """
+    named = mentioned(message, nodes)
+    refused = {
+        name: f"{provider} failed on it: {message[:300]}"
+        for name in nodes
+        if name in named
+    }
+    for name, (owner, op) in nodes.items():
+        if owner or op in _CONTROL_FLOW:
+            refused.setdefault(name, f"{provider} failed on the graph with its control flow")
+    return Claims(
+        nodes=frozenset(nodes) - refused.keys(),
+        refusals=tuple(Refusal(node=name, reason=why) for name, why in refused.items()),
+        notes=(f"{provider} failed on the whole graph: {message[:300]}",),
+    )

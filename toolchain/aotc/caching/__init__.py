@@ -1,0 +1,1 @@
+"""The build cache: what was compiled once is not compiled again."""

@@ -1,0 +1,176 @@
+"""Copies of files that are hashed on the way, chunk by chunk on several threads.
+
+What is hashed is what the copy holds: bytes go from one buffer to the hash and to the copy, or,
+where the file system lets two files share blocks, the copy is made first and read for the hash.
+`hashlib`, reads and writes release the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotc.caching.folder import unusable
+from aotc.contract.cache import chunks_of
+from aotc.contract.manifest import CHUNK_BYTES
+
+# Small enough to stay in the second-level cache between the read, the hash and the write.
+_BUFFER = 256 << 10
+# Below this a pool of threads costs more than it saves.
+_PARALLEL = 4 << 20
+_THREADS = 8
+# ioctl of Linux by which a file shares another's blocks until one is written (ioctl_ficlone(2)).
+_FICLONE = 0x40049409
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A file to copy: its size as it must be, and the digest where it need not be computed."""
+
+    source: Path
+    target: Path
+    size: int
+    known: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    copy: Copy
+    offset: int
+    length: int
+    shared: bool
+    """Whether the target has the source's bytes already."""
+
+
+def open_plain(path: Path) -> tuple[int, int]:
+    """A descriptor to read a file from, and the file's size; raises OSError for what is no file."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return descriptor, found.st_size
+
+
+def copy_all(copies: Sequence[Copy], made: list[Path]) -> tuple[tuple[str, ...], ...]:
+    """Copy files to places where nothing is yet; the digests of each one's chunks.
+
+    Folders and files are added to `made` as they are made, so that the caller can undo.
+    Raises OSError where a source cannot be read, or has another size; R014 where a target
+    cannot be written.
+    """
+    shares = sys.platform == "linux"
+    spans: list[_Span] = []
+    for copy in copies:
+        shares = _create(copy, made, shares=shares)
+        spans += (
+            _Span(copy, start, min(CHUNK_BYTES, copy.size - start), shares)
+            for start in range(0, chunks_of(copy.size) * CHUNK_BYTES, CHUNK_BYTES)
+        )
+    digests = iter(_run(spans))
+    return tuple(tuple(next(digests) for _ in range(chunks_of(each.size))) for each in copies)
+
+
+def _create(copy: Copy, made: list[Path], *, shares: bool) -> bool:
+    """Make the target, its folders too; whether it shares the source's blocks now."""
+    source, size = open_plain(copy.source)
+    try:
+        if size != copy.size:
+            text = f"{size} bytes and not {copy.size}"
+            raise OSError(errno.EINVAL, text, str(copy.source))
+        try:
+            _make_folders(copy.target.parent, made)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            target = os.open(copy.target, flags, 0o666)
+        except OSError as error:
+            raise unusable(error, copy.target) from None
+        made.append(copy.target)
+        try:
+            return shares and _share(source, target)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+
+
+def _make_folders(folder: Path, made: list[Path]) -> None:
+    if folder.is_dir():
+        return
+    _make_folders(folder.parent, made)
+    folder.mkdir()
+    made.append(folder)
+
+
+def _share(source: int, target: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError:
+        return False
+    return True
+
+
+def _run(spans: Sequence[_Span]) -> list[str]:
+    """Digests of the spans, in their order."""
+    threads = min(len(spans), len(os.sched_getaffinity(0)), _THREADS)
+    if threads < 2 or sum(span.length for span in spans) < _PARALLEL:
+        return [_copy_span(span) for span in spans]
+    with ThreadPoolExecutor(threads) as pool:
+        jobs = [pool.submit(_copy_span, span) for span in spans]
+        try:
+            return [job.result() for job in jobs]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _copy_span(span: _Span) -> str:
+    copy = span.copy
+    known = copy.known if chunks_of(copy.size) == 1 else ""
+    if known and span.shared:
+        return known
+    source, _ = open_plain(copy.target if span.shared else copy.source)
+    try:
+        target = None if span.shared else os.open(copy.target, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            digest = _stream(source, target, span, hashed=not known)
+        finally:
+            if target is not None:
+                os.close(target)
+    finally:
+        os.close(source)
+    return known or digest
+
+
+def _stream(source: int, target: int | None, span: _Span, *, hashed: bool) -> str:
+    hasher = hashlib.sha256()
+    buffer = memoryview(bytearray(min(_BUFFER, span.length)))
+    place, end = span.offset, span.offset + span.length
+    while place < end:
+        count = os.preadv(source, [buffer[: end - place]], place)
+        if not count:
+            raise OSError(errno.EINVAL, "cut while it was read", str(span.copy.source))
+        if hashed:
+            hasher.update(buffer[:count])
+        if target is not None:
+            _write(target, buffer[:count], place, span.copy.target)
+        place += count
+    return hasher.hexdigest()
+
+
+def _write(target: int, data: memoryview, place: int, path: Path) -> None:
+    try:
+        while data:
+            count = os.pwrite(target, data, place)
+            data, place = data[count:], place + count
+    except OSError as error:
+        raise unusable(error, path) from None

@@ -1,0 +1,168 @@
+"""One entry of the build cache: a folder whose files are as its index says, or it is damaged.
+
+    <entry>/index.json      what it holds (`CacheIndex`), as canonical JSON; its time: creation
+    <entry>/index.sha256    digest of index.json; its time: the last use
+    <entry>/files/          the files, and nothing else
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from aotc.caching.copying import Copy, copy_all, open_plain
+from aotc.caching.folder import unusable
+from aotc.contract.cache import CachedFile, CacheIndex
+from aotc.contract.canonical import canonical_json
+from aotc.contract.parsing import MAX_JSON_BYTES, Json, ParseError, decode, encode, strict_json
+
+INDEX: Final = "index.json"
+SEAL: Final = "index.sha256"
+FILES: Final = "files"
+# They say something of this process or of its rights, and nothing of the entry.
+_NO_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+
+
+class Damaged(Exception):
+    """An entry is not what its index says, or has none."""
+
+
+def read_index(entry: Path, key: str) -> CacheIndex:
+    """The index of an entry; raises `Damaged`, or R014 where it may not be read."""
+    try:
+        if {each.name for each in entry.iterdir()} != {INDEX, SEAL, FILES}:
+            raise Damaged("files are missing or added beside the index")
+        data = _read(entry / INDEX)
+        if hashlib.sha256(data).hexdigest().encode() != _read(entry / SEAL):
+            raise Damaged("the index has another digest")
+        index = decode(CacheIndex, strict_json(data))
+    except ParseError as error:
+        raise Damaged(f"the index: {error}") from None
+    except OSError as error:
+        raise _blame(error) from None
+    if index.key != key:
+        raise Damaged(f"the index is of {index.key}")
+    return index
+
+
+def touch(entry: Path) -> None:
+    """Note that the entry is used now; a cache that may only be read is left as it is."""
+    now = time.time_ns()
+    try:
+        os.utime(entry / SEAL, ns=(now, now))
+    except OSError:
+        return
+
+
+def take(entry: Path, index: CacheIndex, into: Path) -> None:
+    """Copy the files of an entry into a folder, and verify the copies.
+
+    Raises `Damaged`, or R014 where a copy cannot be made; then `into` is as it was.
+    """
+    made: list[Path] = []
+    try:
+        wanted = {each.path: each.size for each in index.files}
+        if dict(_listed(entry / FILES)) != wanted:
+            raise Damaged("files are missing, added or of another size")
+        copies = [
+            Copy(entry / FILES / each.path, into / each.path, each.size) for each in index.files
+        ]
+        for file, chunks in zip(index.files, copy_all(copies, made), strict=True):
+            if chunks != file.chunks:
+                raise Damaged(f"{file.path} has another digest")
+    except OSError as error:
+        _undo(made)
+        raise _blame(error) from None
+    except BaseException:
+        _undo(made)
+        raise
+
+
+def fill(
+    entry: Path,
+    index: CacheIndex,
+    folder: Path,
+    digests: Mapping[str, str],
+) -> None:
+    """Write an entry: copies of the index's files in `folder`, whose chunks are hashed now.
+
+    Raises R014 where a file cannot be read or written.
+    """
+    files = entry / FILES
+    copies = [
+        Copy(folder / each.path, files / each.path, each.size, digests.get(each.path, ""))
+        for each in index.files
+    ]
+    try:
+        files.mkdir(mode=0o700)
+        hashed = copy_all(copies, [])
+        stored = [
+            CachedFile(path=file.path, size=file.size, chunks=chunks)
+            for file, chunks in zip(index.files, hashed, strict=True)
+        ]
+        data = canonical_json(encode(index) | {"files": encode(tuple(stored))})
+        (entry / INDEX).write_bytes(data)
+        (entry / SEAL).write_bytes(hashlib.sha256(data).hexdigest().encode())
+    except OSError as error:
+        raise unusable(error, Path(error.filename or entry)) from None
+
+
+def planned(key: str, kind: str, document: Json, sizes: Mapping[str, int]) -> CacheIndex:
+    """The index of an entry to be, with no digests yet; raises ValueError for what none can hold.
+
+    What can be written must be readable: keys, kinds, paths and the document are checked.
+    """
+    files: Sequence[Json] = [
+        {"path": path, "size": size, "chunks": ["0" * 64] * len(_no_chunks(size))}
+        for path, size in sizes.items()
+    ]
+    schema = "aotc.cache-index/1"
+    data = canonical_json(
+        {"schema": schema, "key": key, "kind": kind, "document": document, "files": files}
+    )
+    return decode(CacheIndex, strict_json(data))
+
+
+def _no_chunks(size: int) -> range:
+    from aotc.contract.cache import chunks_of
+
+    return range(chunks_of(size))
+
+
+def _listed(folder: Path, above: str = "") -> Iterator[tuple[str, int]]:
+    """Paths and sizes of all files; raises `Damaged` for what is neither file nor folder."""
+    with os.scandir(folder) as found:
+        for each in found:
+            path = f"{above}{each.name}"
+            if each.is_dir(follow_symlinks=False):
+                yield from _listed(folder / each.name, f"{path}/")
+            elif each.is_file(follow_symlinks=False):
+                yield path, each.stat(follow_symlinks=False).st_size
+            else:
+                raise Damaged(f"{path} is no plain file")
+
+
+def _read(path: Path) -> bytes:
+    descriptor, _ = open_plain(path)
+    with open(descriptor, "rb", buffering=0) as file:
+        return file.read(MAX_JSON_BYTES + 1)
+
+
+def _blame(error: OSError) -> Exception:
+    """Whether a failed read says that the entry is damaged, or that it may not be read."""
+    if error.errno in _NO_DAMAGE:
+        return unusable(error, Path(error.filename or ""))
+    return Damaged(f"{Path(error.filename or '').name}: {error.strerror}")
+
+
+def _undo(made: list[Path]) -> None:
+    for path in reversed(made):
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink()

@@ -1,0 +1,202 @@
+"""The folder of the build cache: where it is, whose it is, its lock, and half-written folders."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from aotc.errors import AotcError
+
+DEFAULT_LIMIT: Final = 10 << 30
+LOCK: Final = "lock"
+NEW: Final = ".new-"
+OLD: Final = ".old-"
+# A half-written folder this old whose lock is free was left by a process that died.
+STALE_SECONDS = 60.0
+# How long a prune waits for another one.
+_LOCK_SECONDS = 30.0
+
+
+def default_folder() -> Path:
+    """$AOTC_CACHE, or aotc/build in $XDG_CACHE_HOME or ~/.cache; raises R014 with no home."""
+    stated = os.environ.get("AOTC_CACHE")
+    if stated:
+        return Path(stated).absolute()
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if cache and Path(cache).is_absolute():
+        return Path(cache) / "aotc" / "build"
+    try:
+        return Path.home() / ".cache" / "aotc" / "build"
+    except RuntimeError:
+        raise AotcError("AOTC-R014", "this user has no home folder for a cache") from None
+
+
+def default_limit() -> int:
+    """$AOTC_CACHE_BYTES, or 10 GiB; raises R014 where the variable is no number."""
+    stated = os.environ.get("AOTC_CACHE_BYTES")
+    if not stated:
+        return DEFAULT_LIMIT
+    if not (stated.isascii() and stated.isdigit()):
+        raise AotcError(
+            "AOTC-R014",
+            "the size of the cache is no number of bytes",
+            where="AOTC_CACHE_BYTES",
+            expected="digits",
+            found=stated,
+            mend="Set AOTC_CACHE_BYTES to a number of bytes, or not at all.",
+        )
+    return int(stated)
+
+
+def unusable(error: OSError, place: Path) -> AotcError:
+    """R014 for a failed call of the operating system."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    what = "the disk is full" if full else f"the cache: {error.strerror}"
+    return AotcError("AOTC-R014", what, where=str(place))
+
+
+def is_usable(folder: Path) -> bool:
+    """Whether the folder is there; raises R014 where it is, and others than this user own it.
+
+    Whoever may write it could put files under the key of a build, with digests that fit.
+    """
+    try:
+        found = folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise unusable(error, folder) from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise AotcError("AOTC-R014", "the cache is no folder", where=str(folder))
+    if found.st_uid != os.geteuid():
+        raise AotcError(
+            "AOTC-R014",
+            "the cache belongs to another user",
+            where=str(folder),
+            expected=f"user {os.geteuid()}",
+            found=f"user {found.st_uid}",
+        )
+    if found.st_mode & 0o022:
+        raise AotcError(
+            "AOTC-R014",
+            "others may write the cache",
+            where=str(folder),
+            expected="mode 0700",
+            found=f"mode {stat.S_IMODE(found.st_mode):04o}",
+            mend=f"Look at what is in it, then: chmod 700 {folder}",
+        )
+    return True
+
+
+def make(folder: Path) -> None:
+    """Make the folder for this user alone where it is not there; raises R014."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise unusable(error, folder) from None
+    is_usable(folder)
+
+
+@contextmanager
+def draft(root: Path) -> Iterator[Path]:
+    """A new folder in `root` to fill and rename; locked, and removed where it was not renamed."""
+    folder = root / f"{NEW}{secrets.token_hex(8)}"
+    folder.mkdir(mode=0o700)
+    descriptor = None
+    try:
+        descriptor = _lock(folder)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock until it is closed; None where another has it."""
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """Keep other prunes out of `root`; raises R014 where one does not end."""
+    path = root / LOCK
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        descriptor = _lock(path)
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while descriptor is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+            descriptor = _lock(path)
+    except OSError as error:
+        raise unusable(error, path) from None
+    if descriptor is None:
+        raise AotcError("AOTC-R014", "another process holds the lock", where=str(path))
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path, root: Path) -> bool:
+    """Take an entry out of sight by one rename, then remove it; whether it was there.
+
+    Raises OSError where it cannot be moved.
+    """
+    old = root / f"{OLD}{secrets.token_hex(8)}"
+    try:
+        path.rename(old)
+    except FileNotFoundError:
+        return False
+    _erase(old)
+    return True
+
+
+def remove_leftovers(root: Path) -> int:
+    """Remove what dead processes left half-written; how many folders."""
+    found = 0
+    for each in list(root.iterdir()):
+        if each.name.startswith(OLD):
+            _erase(each)
+            found += 1
+        elif each.name.startswith(NEW):
+            found += _remove_stale(each)
+    return found
+
+
+def _remove_stale(folder: Path) -> bool:
+    try:
+        # A young one may be about to be locked.
+        old = time.time() - folder.stat().st_mtime > STALE_SECONDS
+        descriptor = _lock(folder) if old else None
+    except OSError:
+        return False
+    if descriptor is None:
+        return False
+    _erase(folder)
+    os.close(descriptor)
+    return True
+
+
+def _erase(path: Path) -> None:
+    """Remove a folder or a file, as far as that goes: what is left goes with the next prune."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

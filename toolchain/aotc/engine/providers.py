@@ -1,0 +1,91 @@
+"""The execution providers of a profile or an artifact: backends by name, libraries by ORT's name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from aotc.backends.base import BACKENDS, ORT_NAMES, Backend
+from aotc.contract.parsing import nearest
+from aotc.contract.profile import PluginSpec, Profile
+from aotc.errors import AotcError
+
+# `NAME=PATH` pairs, separated as in PATH: libraries of plugins that are no package of ours.
+PLUGINS_VARIABLE = "AOTC_PLUGINS"
+
+
+def backend_of(name: str, plugins: Mapping[str, PluginSpec]) -> Backend:
+    """The backend called `name` in a profile; raises AOTC-P007 where there is none."""
+    if name in plugins:
+        from aotc.backends.plugin import PluginBackend
+
+        spec = plugins[name]
+        return PluginBackend(name, spec.provider, Path(spec.library), spec.options)
+    if name not in BACKENDS:
+        known = (*BACKENDS.names(), *plugins)
+        close = nearest(name, known)
+        raise AotcError(
+            "AOTC-P007",
+            f"no such execution provider: {name}",
+            where="providers",
+            expected=", ".join(known),
+            found=f"nearest: {close}" if close else "",
+        )
+    backend: Backend = BACKENDS.load(name)()
+    return backend
+
+
+def backends_of(names: Sequence[str], profile: Profile) -> list[Backend]:
+    """Backends of a variant, each available here; raises AOTC-P007 and AOTC-P004."""
+    backends = [backend_of(name, profile.plugins) for name in names]
+    for backend in backends:
+        capability = backend.probe()
+        if not capability.available:
+            raise AotcError(
+                "AOTC-P004",
+                f"{backend.name} is not available",
+                where="providers",
+                found=capability.reason,
+            )
+    return backends
+
+
+@cache
+def _built_in(ort_name: str) -> Backend | None:
+    name = ORT_NAMES.get(ort_name)
+    if name is None:
+        return None
+    backend: Backend = BACKENDS.load(name)()
+    return backend
+
+
+def stated_libraries() -> dict[str, Path]:
+    """Libraries by ORT's name of the provider, as the environment states them."""
+    stated = {}
+    for pair in os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep):
+        name, equals, path = pair.partition("=")
+        if equals:
+            stated[name] = Path(path)
+    return stated
+
+
+def library_of(ort_name: str) -> Path | None:
+    """The plugin library of a provider on this machine; None for what ORT's wheel is built with."""
+    stated = stated_libraries().get(ort_name)
+    if stated is not None:
+        return stated
+    backend = _built_in(ort_name)
+    return backend.library() if backend is not None else None
+
+
+def plugin_devices(ort_name: str, library: Path) -> list[Any]:
+    """ORT's devices for a session with a plugin; raises AOTC-P004."""
+    from aotc.backends.plugin import PluginBackend, devices
+
+    backend = _built_in(ort_name)
+    if isinstance(backend, PluginBackend):
+        return backend.devices(library)
+    return devices(ort_name, library)[:1]

@@ -1,0 +1,158 @@
+"""A partition as a model of its own, and the hybrid graph in which one node stands for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from aotc.partitioning.assignment import Part
+from aotc.partitioning.graph import PartitionGraph, outer_values
+
+if TYPE_CHECKING:
+    import onnx
+
+CONTEXT_DOMAIN = "com.microsoft"
+CONTEXT_OP = "EPContext"
+# ONNX Runtime's key for a provider's own compatibility string, in a compiled model's metadata.
+COMPATIBILITY_KEY = "ep_compatibility_info."
+
+
+def borders(graph: PartitionGraph, nodes: Sequence[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Values that the nodes read from outside, and those of theirs that are read outside.
+
+    Both in order of first use or making; constants are not among them.
+    """
+    own = set(nodes)
+    made = {value for index in nodes for value in graph.nodes[index].outputs}
+    read = [value for index in nodes for value in graph.nodes[index].inputs if value not in made]
+    wanted = set(graph.outputs)
+    for index, node in enumerate(graph.nodes):
+        if index not in own:
+            wanted.update(node.inputs)
+    written = [v for index in nodes for v in graph.nodes[index].outputs if v in wanted]
+    return tuple(dict.fromkeys(read)), tuple(written)
+
+
+def extract(
+    model: onnx.ModelProto, graph: PartitionGraph, nodes: Sequence[int], name: str
+) -> onnx.ModelProto:
+    """The model of some nodes of `model`'s main graph, with the constants that they read.
+
+    External data stays where it is.  Raises `ValueError` where a border's type is unknown.
+    """
+    import onnx
+
+    inputs, outputs = borders(graph, nodes)
+    known = _values(model.graph)
+    missing = [value for value in (*inputs, *outputs) if value not in known]
+    if missing:
+        raise ValueError(f"the type of {missing[0]!r} is not known")
+    part = onnx.ModelProto()
+    part.ir_version = model.ir_version
+    part.opset_import.extend(model.opset_import)
+    part.functions.extend(model.functions)
+    part.graph.name = name
+    part.graph.node.extend(model.graph.node[index] for index in nodes)
+    part.graph.input.extend(known[value] for value in inputs)
+    part.graph.output.extend(known[value] for value in outputs)
+    keep_constants(part.graph, model.graph)
+    made = {value for index in nodes for value in graph.nodes[index].outputs} - set(outputs)
+    part.graph.value_info.extend(known[value] for value in sorted(made & known.keys()))
+    return part
+
+
+def keep_constants(target: onnx.GraphProto, source: onnx.GraphProto) -> None:
+    """Give `target` those initializers of `source` that its nodes read, in `source`'s order."""
+    read = outer_values(target)
+    read |= {value for node in target.node for value in node.input}
+    given = {value.name for value in target.input}
+    kept = [tensor for tensor in source.initializer if tensor.name in read - given]
+    sparse = [tensor for tensor in source.sparse_initializer if tensor.values.name in read - given]
+    del target.initializer[:]
+    del target.sparse_initializer[:]
+    target.initializer.extend(kept)
+    target.sparse_initializer.extend(sparse)
+
+
+def hybrid(
+    model: onnx.ModelProto,
+    graph: PartitionGraph,
+    parts: Sequence[Part],
+    contexts: Mapping[int, tuple[str, Mapping[str, str | int]]],
+    compatibility: Mapping[str, str],
+) -> onnx.ModelProto:
+    """`model` with an EPContext node for each part in `contexts` (index: node name, attributes).
+
+    `parts` stand in order of execution.  Outputs of EPContext nodes get the types that are known,
+    as ONNX Runtime can infer none.
+    """
+    import onnx
+
+    known = _values(model.graph)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    made: list[str] = []
+    for index, part in enumerate(parts):
+        if index not in contexts:
+            result.graph.node.extend(model.graph.node[each] for each in part.nodes)
+            continue
+        name, attributes = contexts[index]
+        inputs, outputs = borders(graph, part.nodes)
+        result.graph.node.append(
+            onnx.helper.make_node(
+                CONTEXT_OP,
+                list(inputs),
+                list(outputs),
+                name=name,
+                domain=CONTEXT_DOMAIN,
+            )
+        )
+        result.graph.node[-1].attribute.extend(
+            onnx.helper.make_attribute(key, value) for key, value in sorted(attributes.items())
+        )
+        made += outputs
+    _sort(result.graph, parts)
+    keep_constants(result.graph, model.graph)
+    _restate(result.graph, known, made)
+    if all(each.domain != CONTEXT_DOMAIN for each in result.opset_import):
+        result.opset_import.append(onnx.helper.make_opsetid(CONTEXT_DOMAIN, 1))
+    for provider, text in sorted(compatibility.items()):
+        result.metadata_props.add(key=f"{COMPATIBILITY_KEY}{provider}", value=text)
+    return result
+
+
+def _restate(
+    graph: onnx.GraphProto, known: Mapping[str, onnx.ValueInfoProto], made: Collection[str]
+) -> None:
+    """Keep value infos of values that are still made, and state those of EPContext nodes."""
+    outputs = {value.name for value in graph.output}
+    inputs = {value.name for value in graph.input}
+    stays = {value for node in graph.node for value in node.output}
+    del graph.value_info[:]
+    graph.value_info.extend(
+        known[value]
+        for value in sorted(stays & known.keys())
+        if value not in outputs and value not in inputs
+    )
+    for value in made:
+        if value not in known:
+            raise ValueError(f"the type of {value!r} is not known")
+
+
+def _sort(graph: onnx.GraphProto, parts: Sequence[Part]) -> None:
+    """Check that every node stands after those that it reads of; parts guarantee it."""
+    producers = {value: i for i, node in enumerate(graph.node) for value in node.output if value}
+    for index, node in enumerate(graph.node):
+        if any(producers.get(value, -1) >= index for value in node.input):
+            raise RuntimeError(f"{node.name} of {len(parts)} partitions stands before its inputs")
+
+
+def _values(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
+    """Values whose element type is known."""
+    found = {}
+    for value in (*graph.value_info, *graph.output, *graph.input):
+        kind = value.type.WhichOneof("value")
+        if kind is not None and (kind != "tensor_type" or value.type.tensor_type.elem_type):
+            found[value.name] = value
+    return found

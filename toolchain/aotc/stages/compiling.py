@@ -1,0 +1,275 @@
+"""Compile a variant's partitions, each in a fresh process; what fails is divided anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from aotc.backends.base import Backend, CompileRequest, Payload, mentioned
+from aotc.contract.manifest import Finding
+from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.partitions import RefusedNode
+from aotc.contract.profile import PluginSpec
+from aotc.contract.shapes import Domain
+from aotc.contract.target import Target
+from aotc.engine.providers import backend_of
+from aotc.engine.worker import JobResult
+from aotc.errors import AotcError
+from aotc.partitioning.assignment import Assignment, Part, Rules, assign
+from aotc.partitioning.extraction import borders, extract
+from aotc.partitioning.graph import PartitionGraph, read_graph
+from aotc.stages.types import BuildOptions, PartitionedModel
+
+# Each round leaves fewer nodes to the provider that failed; then whole partitions are left.
+_ROUNDS: Final = 6
+_FAILURES: Final = frozenset({"AOTC-P005", "AOTC-I013", "AOTC-I014", "AOTC-I015"})
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A division of which every part that has to be is compiled: payloads by index of part."""
+
+    model: onnx.ModelProto
+    graph: PartitionGraph
+    assignment: Assignment
+    names: tuple[str, ...]
+    payloads: dict[int, Payload] = field(default_factory=dict)
+    folders: dict[int, Path] = field(default_factory=dict)
+    refusals: list[RefusedNode] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def compile_all(
+    partitioned: PartitionedModel, backends: Mapping[str, Backend], options: BuildOptions
+) -> Compiled:
+    """Divide, compile, and divide again without what could not be compiled, until all is.
+
+    `backends` by ORT's name.  Raises AOTC-P001 where a node runs nowhere, P005 where the last
+    provider that takes a node fails on it, and P010.
+    """
+    model = onnx.load(partitioned.graph, load_external_data=False)
+    graph = read_graph(model)
+    refused: dict[str, set[str]] = {name: set() for name in backends}
+    refusals = list(partitioned.refusals)
+    findings: list[Finding] = []
+    done: dict[tuple[str, tuple[int, ...]], tuple[Payload, Path]] = {}
+    for round_number in range(_ROUNDS + 1):
+        assignment = _divide(partitioned, graph, backends, refused, refusals, options)
+        jobs = {
+            part: _submit(partitioned, model, graph, part, backends, options, round_number)
+            for part in assignment.parts
+            if backends[part.provider].compiles and (part.provider, part.nodes) not in done
+        }
+        failed: list[tuple[Part, AotcError]] = []
+        for part, (job, folder) in jobs.items():
+            try:
+                done[part.provider, part.nodes] = _payload(job.result().value), folder
+            except AotcError as error:
+                if error.code not in _FAILURES:
+                    raise
+                failed.append((part, error))
+        if not failed:
+            break
+        for part, failure in failed:
+            _leave(part, failure, graph, refused, refusals, findings, partitioned, round_number)
+    names = _names(assignment, backends)
+    result = Compiled(model, graph, assignment, names, refusals=refusals, findings=findings)
+    for index, part in enumerate(assignment.parts):
+        if (part.provider, part.nodes) in done:
+            result.payloads[index], result.folders[index] = done[part.provider, part.nodes]
+    return result
+
+
+def _names(assignment: Assignment, backends: Mapping[str, Backend]) -> tuple[str, ...]:
+    return tuple(
+        f"{backends[part.provider].name}{index}" for index, part in enumerate(assignment.parts)
+    )
+
+
+def _divide(
+    partitioned: PartitionedModel,
+    graph: PartitionGraph,
+    backends: Mapping[str, Backend],
+    refused: Mapping[str, set[str]],
+    refusals: Sequence[RefusedNode],
+    options: BuildOptions,
+) -> Assignment:
+    spec = options.profile.partitioning
+    rules = Rules(
+        min_nodes=spec.min_nodes,
+        outside=frozenset(name for name, each in backends.items() if each.compiles),
+        rates={name: each.rates for name, each in backends.items()} if spec.weigh_borders else None,
+        sizes=partitioned.sizes[0] if partitioned.sizes else None,
+    )
+    claims = [(name, nodes - refused[name]) for name, nodes in partitioned.claims]
+    assignment, missing = assign(graph, claims, rules)
+    if missing:
+        raise _nowhere(partitioned, missing, refusals)
+    return assignment
+
+
+def _nowhere(
+    partitioned: PartitionedModel, missing: Sequence[str], refusals: Sequence[RefusedNode]
+) -> AotcError:
+    plan = partitioned.optimized.specialized.plan
+    ops = dict(partitioned.optimized.nodes)
+    errors = []
+    for node in missing:
+        why = [f"{each.provider}: {each.reason}" for each in refusals if each.node == node]
+        errors.append(
+            AotcError(
+                "AOTC-P001",
+                f"node {node} ({ops.get(node, '')}) runs on none of the variant's providers",
+                where=f"variant {plan.name}",
+                expected=", ".join(plan.providers),
+                found="; ".join(why),
+                mend="Add cpu to the profile's providers, or change the model.",
+            )
+        )
+    errors[0].also = tuple(errors[1:])
+    return errors[0]
+
+
+def _leave(
+    part: Part,
+    error: AotcError,
+    graph: PartitionGraph,
+    refused: Mapping[str, set[str]],
+    refusals: list[RefusedNode],
+    findings: list[Finding],
+    partitioned: PartitionedModel,
+    round_number: int,
+) -> None:
+    """Refuse those nodes of a part that its failure names; all of them where it names none."""
+    nodes = {graph.nodes[index].name: graph.nodes[index] for index in part.nodes}
+    text = f"{error.what}: {error.found}"
+    named = mentioned(text, nodes) if round_number < _ROUNDS else frozenset()
+    left = named or frozenset(nodes)
+    refused[part.provider].update(left)
+    for name in left:
+        refused[part.provider].update(nodes[name].bodies)
+        refusals.append(
+            RefusedNode(
+                node=name,
+                op=nodes[name].op,
+                provider=part.provider,
+                reason=f"could not be compiled: {text}"[:500],
+            )
+        )
+    plan = partitioned.optimized.specialized.plan
+    findings.append(
+        Finding(
+            code="AOTC-P006",
+            what=f"{part.provider} could not compile {len(nodes)} nodes ({error.code}: "
+            f"{text[:300]}); {len(left)} are left to the next provider",
+            where=f"variant {plan.name}",
+        )
+    )
+
+
+def _submit(
+    partitioned: PartitionedModel,
+    model: onnx.ModelProto,
+    graph: PartitionGraph,
+    part: Part,
+    backends: Mapping[str, Backend],
+    options: BuildOptions,
+    round_number: int,
+) -> tuple[Future[JobResult], Path]:
+    plan = partitioned.optimized.specialized.plan
+    backend = backends[part.provider]
+    # Of the part alone, and not of what else was divided how: equal parts give equal bytes.
+    key = hashlib.sha256("\n".join(graph.nodes[i].name for i in part.nodes).encode()).hexdigest()
+    stem = f"{backend.name}-{key[:12]}"
+    folder = options.work / f"compile-{plan.name}-{stem}-{round_number}"
+    folder.mkdir()
+    try:
+        extracted = extract(model, graph, part.nodes, stem)
+    except ValueError as error:
+        failed: Future[JobResult] = Future()
+        failed.set_exception(AotcError("AOTC-P005", str(error), where=stem))
+        return failed, folder
+    (folder / f"{stem}.onnx").write_bytes(extracted.SerializeToString(deterministic=True))
+    job = options.workers.submit(
+        options.workers.run,
+        "aotc.stages.compiling:compile_job",
+        {
+            "backend": backend.name,
+            "plugins": encode(dict(options.profile.plugins)),
+            "stem": stem,
+            "weights": str(partitioned.weights),
+            "target": encode(options.target, full=True),
+            "precision": plan.precision if plan.precision in backend.precisions else "keep",
+            "shapes": _shapes(partitioned, graph, part),
+        },
+        folder=folder,
+        where=f"variant {plan.name}, provider {backend.name}",
+    )
+    return job, folder
+
+
+def _shapes(
+    partitioned: PartitionedModel, graph: PartitionGraph, part: Part
+) -> dict[str, list[list[int]]]:
+    """(Minimum, optimum, maximum) of each border input of which all are known."""
+    specialized = partitioned.optimized.specialized
+    domain: Domain = specialized.domain or specialized.analyzed.domain
+    least = _least(partitioned, domain)
+    if partitioned.sizes is None:
+        return {}
+    opt, largest = partitioned.sizes
+    found = {}
+    for value in borders(graph, part.nodes)[0]:
+        shapes = [one.get(value) for one in (least, opt.shapes, largest.shapes)]
+        if all(shape is not None for shape in shapes):
+            found[value] = [list(shape or ()) for shape in shapes]
+    return found
+
+
+def _least(partitioned: PartitionedModel, domain: Domain) -> Mapping[str, tuple[int, ...]]:
+    from aotc.partitioning.compute import sizes_at
+
+    model = onnx.load(partitioned.graph, load_external_data=False)
+    return sizes_at(model, domain.corner("min")).shapes
+
+
+def _payload(value: Json) -> Payload:
+    return Payload(
+        attributes=value["attributes"],
+        files=tuple(value["files"]),
+        compatibility=value["compatibility"],
+        options=value["options"],
+    )
+
+
+def compile_job(request: Json) -> Json:
+    """In the worker: compile one partition."""
+    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
+    backend = backend_of(request["backend"], plugins)
+    payload = backend.compile(
+        CompileRequest(
+            # Relative, so that no path of this machine is in what is written.
+            model=Path(f"{request['stem']}.onnx"),
+            weights=Path(request["weights"]),
+            stem=request["stem"],
+            target=decode(Target, request["target"]),
+            precision=request["precision"],
+            shapes={
+                name: (tuple(shapes[0]), tuple(shapes[1]), tuple(shapes[2]))
+                for name, shapes in request["shapes"].items()
+            },
+        )
+    )
+    return {
+        **dataclasses.asdict(payload),
+        "files": list(payload.files),
+        "attributes": dict(payload.attributes),
+        "options": dict(payload.options),
+    }
