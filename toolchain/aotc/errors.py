@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aotc.reasons import REASONS
@@ -21,7 +21,8 @@ class AotcError(Exception):
 
     `code` is a stable reason code of `aotc.reasons.REASONS`; an unknown one is our own bug.
     `where` names a file, node or field.  `mend` defaults to the catalogue's.
-    `also` holds further refusals of the same kind, so that a report lists every reason.
+    `also` holds further refusals of the same kind, so that a report lists every reason; `rows`
+    is a table of what it is about, such as nodes, by column.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class AotcError(Exception):
         found: str = "",
         mend: str = "",
         also: tuple[AotcError, ...] = (),
+        rows: Sequence[Mapping[str, str]] = (),
     ) -> None:
         reason = REASONS[code]
         self.code = code
@@ -45,6 +47,7 @@ class AotcError(Exception):
         self.found = found
         self.mend = mend or reason.mend
         self.also = also
+        self.rows = tuple(rows)
         super().__init__(self.line())
 
     def line(self) -> str:

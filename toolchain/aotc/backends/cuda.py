@@ -9,7 +9,6 @@ change which they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,6 +21,7 @@ from aotc.backends.base import (
     Optimization,
     Precision,
     Rates,
+    Refusal,
     import_onnxruntime,
 )
 from aotc.backends.kernels import KernelTable, claim_by_kernels, prefers_cpu
@@ -106,13 +106,17 @@ class CudaBackend(Backend):
 
 def claim_of(model: onnx.ModelProto) -> Claims:
     """What CUDA would run of a model in memory, whose external data is not read."""
-    claims = claim_by_kernels(model, CudaBackend.ort_name, KernelTable.load(), refusal_of_provider)
-    left = prefers_cpu(model.graph, claims.nodes)
-    if not left:
-        return claims
-    names = ", ".join(left[:_NAMED]) + (", ..." if len(left) > _NAMED else "")
-    note = _LEFT_TO_CPU.format(count=len(left), names=names)
-    return replace(claims, notes=(*claims.notes, note))
+    found = claim_by_kernels(model, CudaBackend.ort_name, KernelTable.load(), refusal_of_provider)
+    notes = found.notes
+    if left := prefers_cpu(model.graph, found.nodes):
+        names = ", ".join(left[:_NAMED]) + (", ..." if len(left) > _NAMED else "")
+        notes = (*notes, _LEFT_TO_CPU.format(count=len(left), names=names))
+    return Claims(
+        nodes=found.nodes,
+        refusals=tuple(Refusal(node=node, reason=reason) for node, reason in found.refusals),
+        how="predicted",
+        notes=notes,
+    )
 
 
 def refusal_of_provider(node: onnx.NodeProto) -> str:

@@ -264,7 +264,9 @@ class PluginBackend(Backend):
         """Version and digest of the library, and version of ONNX Runtime."""
         library = self.library()
         digest = library_digest(library) if library is not None else ""
-        return f"{self.name} {self.version()} {digest}; onnxruntime {import_onnxruntime().__version__}"
+        return (
+            f"{self.name} {self.version()} {digest}; onnxruntime {import_onnxruntime().__version__}"
+        )
 
 
 def _walk(graph: onnx.GraphProto, owner: str = "") -> dict[str, tuple[str, str]]:
@@ -285,11 +287,7 @@ def _guess(nodes: Mapping[str, tuple[str, str]], provider: str, message: str) ->
     is claimed is compiled partition by partition, and shown there to be right or wrong.
     """
     named = mentioned(message, nodes)
-    refused = {
-        name: f"{provider} failed on it: {message[:300]}"
-        for name in nodes
-        if name in named
-    }
+    refused = {name: f"{provider} failed on it: {message[:300]}" for name in nodes if name in named}
     for name, (owner, op) in nodes.items():
         if owner or op in _CONTROL_FLOW:
             refused.setdefault(name, f"{provider} failed on the graph with its control flow")

@@ -1,8 +1,8 @@
 """One entry of the build cache: a folder whose files are as its index says, or it is damaged.
 
-    <entry>/index.json      what it holds (`CacheIndex`), as canonical JSON; its time: creation
-    <entry>/index.sha256    digest of index.json; its time: the last use
-    <entry>/files/          the files, and nothing else
+<entry>/index.json      what it holds (`CacheIndex`), as canonical JSON; its time: creation
+<entry>/index.sha256    digest of index.json; its time: the last use
+<entry>/files/          the files, and nothing else
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from aotc.caching.copying import Copy, copy_all, open_plain
 from aotc.caching.folder import unusable
-from aotc.contract.cache import CachedFile, CacheIndex
+from aotc.contract.cache import CachedFile, CacheIndex, chunks_of
 from aotc.contract.canonical import canonical_json
 from aotc.contract.parsing import MAX_JSON_BYTES, Json, ParseError, decode, encode, strict_json
 
@@ -83,13 +85,29 @@ def take(entry: Path, index: CacheIndex, into: Path) -> None:
         raise
 
 
-def fill(
-    entry: Path,
-    index: CacheIndex,
-    folder: Path,
-    digests: Mapping[str, str],
-) -> None:
-    """Write an entry: copies of the index's files in `folder`, whose chunks are hashed now.
+def plan(key: str, kind: str, document: Json, sizes: Mapping[str, int]) -> CacheIndex:
+    """The index of an entry to be, with no digests yet; raises ValueError for what none can hold.
+
+    What is written must be readable: keys, kinds, paths and the document are checked as they
+    are read.
+    """
+    if document is None:
+        raise ValueError("no document: None says that there is no entry")
+    unknown = "0" * 64
+    index = CacheIndex(
+        key=key,
+        kind=kind,
+        document=document,
+        files=tuple(
+            CachedFile(path=path, size=size, chunks=(unknown,) * chunks_of(size))
+            for path, size in sizes.items()
+        ),
+    )
+    return decode(CacheIndex, strict_json(canonical_json(encode(index, full=True))))
+
+
+def fill(entry: Path, index: CacheIndex, folder: Path, digests: Mapping[str, str]) -> None:
+    """Write an entry: copies of the index's files, from `folder`, and the index with digests.
 
     Raises R014 where a file cannot be read or written.
     """
@@ -101,37 +119,14 @@ def fill(
     try:
         files.mkdir(mode=0o700)
         hashed = copy_all(copies, [])
-        stored = [
-            CachedFile(path=file.path, size=file.size, chunks=chunks)
-            for file, chunks in zip(index.files, hashed, strict=True)
-        ]
-        data = canonical_json(encode(index) | {"files": encode(tuple(stored))})
+        stored = tuple(
+            replace(file, chunks=chunks) for file, chunks in zip(index.files, hashed, strict=True)
+        )
+        data = canonical_json(encode(replace(index, files=stored), full=True))
         (entry / INDEX).write_bytes(data)
         (entry / SEAL).write_bytes(hashlib.sha256(data).hexdigest().encode())
     except OSError as error:
         raise unusable(error, Path(error.filename or entry)) from None
-
-
-def planned(key: str, kind: str, document: Json, sizes: Mapping[str, int]) -> CacheIndex:
-    """The index of an entry to be, with no digests yet; raises ValueError for what none can hold.
-
-    What can be written must be readable: keys, kinds, paths and the document are checked.
-    """
-    files: Sequence[Json] = [
-        {"path": path, "size": size, "chunks": ["0" * 64] * len(_no_chunks(size))}
-        for path, size in sizes.items()
-    ]
-    schema = "aotc.cache-index/1"
-    data = canonical_json(
-        {"schema": schema, "key": key, "kind": kind, "document": document, "files": files}
-    )
-    return decode(CacheIndex, strict_json(data))
-
-
-def _no_chunks(size: int) -> range:
-    from aotc.contract.cache import chunks_of
-
-    return range(chunks_of(size))
 
 
 def _listed(folder: Path, above: str = "") -> Iterator[tuple[str, int]]:
@@ -148,21 +143,23 @@ def _listed(folder: Path, above: str = "") -> Iterator[tuple[str, int]]:
 
 
 def _read(path: Path) -> bytes:
-    descriptor, _ = open_plain(path)
-    with open(descriptor, "rb", buffering=0) as file:
-        return file.read(MAX_JSON_BYTES + 1)
+    descriptor, size = open_plain(path)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(min(size, MAX_JSON_BYTES) + 1)
 
 
 def _blame(error: OSError) -> Exception:
     """Whether a failed read says that the entry is damaged, or that it may not be read."""
     if error.errno in _NO_DAMAGE:
         return unusable(error, Path(error.filename or ""))
-    return Damaged(f"{Path(error.filename or '').name}: {error.strerror}")
+    name = Path(error.filename).name if error.filename else "a file"
+    return Damaged(f"{name}: {error.strerror}")
 
 
 def _undo(made: list[Path]) -> None:
     for path in reversed(made):
-        if path.is_dir():
-            path.rmdir()
-        else:
-            path.unlink()
+        with suppress(OSError):  # Something else may be in a folder by now.
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()

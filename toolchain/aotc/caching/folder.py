@@ -22,7 +22,7 @@ OLD: Final = ".old-"
 # A half-written folder this old whose lock is free was left by a process that died.
 STALE_SECONDS = 60.0
 # How long a prune waits for another one.
-_LOCK_SECONDS = 30.0
+_LOCK_SECONDS = 5.0
 
 
 def default_folder() -> Path:
@@ -44,12 +44,12 @@ def default_limit() -> int:
     stated = os.environ.get("AOTC_CACHE_BYTES")
     if not stated:
         return DEFAULT_LIMIT
-    if not (stated.isascii() and stated.isdigit()):
+    if not (stated.isascii() and stated.isdigit() and len(stated) <= 15):
         raise AotcError(
             "AOTC-R014",
             "the size of the cache is no number of bytes",
             where="AOTC_CACHE_BYTES",
-            expected="digits",
+            expected="at most 15 digits",
             found=stated,
             mend="Set AOTC_CACHE_BYTES to a number of bytes, or not at all.",
         )
@@ -168,22 +168,22 @@ def remove(path: Path, root: Path) -> bool:
     return True
 
 
-def remove_leftovers(root: Path) -> int:
-    """Remove what dead processes left half-written; how many folders."""
+def remove_leftovers(root: Path, seconds: float) -> int:
+    """Remove what dead processes left half-written at least `seconds` ago; how many folders."""
     found = 0
     for each in list(root.iterdir()):
         if each.name.startswith(OLD):
             _erase(each)
             found += 1
         elif each.name.startswith(NEW):
-            found += _remove_stale(each)
+            found += _remove_stale(each, seconds)
     return found
 
 
-def _remove_stale(folder: Path) -> bool:
+def _remove_stale(folder: Path, seconds: float) -> bool:
     try:
         # A young one may be about to be locked.
-        old = time.time() - folder.stat().st_mtime > STALE_SECONDS
+        old = time.time() - folder.stat().st_mtime >= seconds
         descriptor = _lock(folder) if old else None
     except OSError:
         return False

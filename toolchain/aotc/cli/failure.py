@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from aotc.contract.answers import ErrorAnswer
 
 _LABELS = ("what", "where", "expected", "found", "mend")
@@ -43,6 +45,19 @@ def error_lines(error: AotcError) -> list[str]:
     return lines
 
 
+def tables(error: AotcError) -> list[RenderableType]:
+    """What the error and every further one are about, one table for equal rows."""
+    from aotc.cli.render import section
+
+    found = {tuple(tuple(row.items()) for row in each.rows): each for each in _flat((error,))}
+    shown = []
+    for rows in found:
+        if rows:
+            first, *others = (name for name, _ in rows[0])
+            shown.append(section(first, others, [[text for _, text in row] for row in rows]))
+    return shown
+
+
 def error_answer(error: AotcError) -> ErrorAnswer:
     """The error and every further one, as a document."""
     from aotc.contract.answers import ErrorAnswer
@@ -58,6 +73,7 @@ def error_answer(error: AotcError) -> ErrorAnswer:
                 expected=each.expected,
                 found=each.found,
                 mend=each.mend,
+                rows=each.rows,
             )
             for each in _flat((error,))
         ),

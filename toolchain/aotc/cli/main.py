@@ -103,7 +103,7 @@ def _is_named(words: list[str], prog: str, about: str, rows: Mapping[str, str]) 
 
 
 def _fail(error: AotcError, words: list[str], debug: bool) -> int:
-    from aotc.cli.failure import error_answer, error_lines
+    from aotc.cli.failure import error_answer, error_lines, tables
 
     if debug:
         import traceback
@@ -117,6 +117,11 @@ def _fail(error: AotcError, words: list[str], debug: bool) -> int:
     else:
         sys.stdout.flush()
         sys.stderr.write("\n".join(error_lines(error)) + "\n")
+        if shown := tables(error):
+            from aotc.cli.render import show
+
+            sys.stderr.write("\n")
+            show(shown, file=sys.stderr)
     return error.exit_status
 
 

@@ -155,6 +155,7 @@ class NodePlacement:
     name: str
     op: Annotated[str, "domain::op_type; no domain for ONNX's own"]
     provider: str
+    flops: Annotated[int, "at the optimal shape; of predicted placements, where known"] = 0
 
 
 @record

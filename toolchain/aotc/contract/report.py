@@ -92,6 +92,7 @@ class Refusal:
     expected: str = ""
     found: str = ""
     mend: str = ""
+    rows: Annotated[tuple[Mapping[str, str], ...], "what it is about, by column"] = ()
 
 
 @record

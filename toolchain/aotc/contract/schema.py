@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from aotc.contract import answers, report
+from aotc.contract.cache import CacheListAnswer, PruneReport
 from aotc.contract.costs import CostTable
 from aotc.contract.documents import data_folder
 from aotc.contract.manifest import Manifest
@@ -44,6 +45,8 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "run", answers.RunAnswer),
     ("manifests", "telemetry", TelemetryAnswer),
     ("manifests", "bench", answers.BenchAnswer),
+    ("manifests", "cache-list", CacheListAnswer),
+    ("manifests", "cache-prune", PruneReport),
     ("manifests", "explain", answers.ExplainAnswer),
     ("manifests", "keygen", answers.KeygenAnswer),
     ("manifests", "list", answers.ListAnswer),

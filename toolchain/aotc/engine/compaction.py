@@ -31,7 +31,10 @@ def compact(models: Sequence[Path], folder: Path) -> None:
         ranges = read.get(file.name)
         if ranges is None:
             file.unlink()
-        elif file.name not in packed and sum(length for _, length in ranges) < _WORTH * file.stat().st_size:
+        elif (
+            file.name not in packed
+            and sum(length for _, length in ranges) < _WORTH * file.stat().st_size
+        ):
             _rewrite(file, list(graphs.values()), sorted(ranges))
     for path, graph in graphs.items():
         path.write_bytes(graph.SerializeToString(deterministic=True))

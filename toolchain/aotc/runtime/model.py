@@ -22,11 +22,12 @@ from aotc.engine.ortvalue import needs_ortvalues
 from aotc.engine.padding import Padder
 from aotc.errors import AotcError
 from aotc.runtime.guards import Guard
+from aotc.runtime.promises import check_compatibility_strings, check_placement
 from aotc.runtime.recorder import ShapeRecorder
 from aotc.runtime.routing import Router, choose, spec_of
 from aotc.runtime.store import Store
 from aotc.runtime.telemetry import Telemetry
-from aotc.runtime.warmup import check_placement, open_variant, warm
+from aotc.runtime.warmup import open_variant, warm
 from aotc.signing.keys import resolve_trust
 from aotc.verification.compatibility import judge
 from aotc.verification.gate import check_compatibility
@@ -300,6 +301,9 @@ def load(
     # 2.
     compatible = check_compatibility(stored.authentic, _host(manifest))
     chosen = choose(manifest, compatible.variants, variant)
+    noticed = [
+        finding for each in chosen for finding in check_compatibility_strings(manifest, each)
+    ]
     # 3.
     started = time.perf_counter()
     opened, seconds = _open_all(stored.folder, chosen, threads)
@@ -308,7 +312,7 @@ def load(
     placed = []
     for each, session_of in zip(chosen, opened, strict=True):
         placing = time.perf_counter()
-        check_placement(session_of, each)
+        noticed += check_placement(session_of, manifest, each)
         placed.append(time.perf_counter() - placing)
     stated = record or os.environ.get("AOTC_RECORD_SHAPES")
     ready = ReadyModel(
@@ -327,7 +331,7 @@ def load(
                 VariantLoad(name=each.name, session_seconds=one, warmup_seconds=other)
                 for each, one, other in zip(chosen, seconds, placed, strict=True)
             ),
-            findings=compatible.findings,
+            findings=(*compatible.findings, *noticed),
         ),
         payload=stored.folder,
         recorder=ShapeRecorder(stated, limit=record_bytes) if stated else None,

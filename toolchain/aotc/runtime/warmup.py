@@ -14,7 +14,7 @@ from aotc.contract.manifest import Fixture, Manifest, Variant
 from aotc.contract.profile import ParitySpec
 from aotc.contract.report import VariantLoad
 from aotc.contract.shapes import raised_to
-from aotc.engine import placement, session, values
+from aotc.engine import session, values
 from aotc.engine.padding import Padder
 from aotc.engine.parity import compare
 from aotc.errors import AotcError
@@ -53,21 +53,6 @@ def open_variant(
         threads=threads,
         record_placement=True,
     )
-
-
-def check_placement(opened: ort.InferenceSession, variant: Variant) -> None:
-    """Raise AOTC-P003 where an observed promise is not kept."""
-    if variant.placement.how != "observed":
-        return
-    lines = placement.differences(variant.placement, placement.observe(opened))
-    if lines:
-        raise AotcError(
-            "AOTC-P003",
-            f"{len(lines)} nodes are placed otherwise than promised",
-            where=f"variant {variant.name}",
-            expected="the placement observed at build",
-            found=placement.summary(lines),
-        )
 
 
 def warm(

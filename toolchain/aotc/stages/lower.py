@@ -20,6 +20,7 @@ from aotc.engine.compaction import compact
 from aotc.engine.fixtures import shape_of
 from aotc.engine.providers import backends_of
 from aotc.partitioning import report as reports
+from aotc.partitioning.compute import Sizes
 from aotc.partitioning.extraction import hybrid
 from aotc.passes.base import walk_nodes
 from aotc.stages.compiling import Compiled, compile_all
@@ -77,6 +78,7 @@ def _plain(item: PartitionedModel, options: BuildOptions) -> LoweredModel:
         files=weights.locations(model),
         session=session,
         memory=_memory(model, item),
+        providers=item.providers,
     )
 
 
@@ -119,14 +121,21 @@ def _lowered(item: PartitionedModel, compiled: Compiled, options: BuildOptions) 
         model=path,
         weights=item.weights,
         files=tuple(sorted(files)),
-        session=_session(backends, precisions, payloads, compiled, plan),
+        session=_session(
+            {name: each for name, each in backends.items() if name in used},
+            precisions,
+            payloads,
+            compiled,
+            plan,
+        ),
         memory=_memory(compiled.model, item),
         contexts=tuple(sorted({folder / name for p in payloads.values() for name in p.files})),
         compatibility=compatibility,
         needs=needs,
+        providers=tuple(name for name in backends if name in used),
         device="gpu" if "gpu" in {devices[name] for name in used} else "cpu",
         report=_report(item, compiled, payloads, devices),
-        placed=_placed(model, compiled),
+        placed=_placed(model, compiled, item.sizes[0]) if item.sizes else (),
         why_not_run="; ".join(
             f"{each.name}: {why}"
             for name, each in backends.items()
@@ -194,9 +203,7 @@ def _report(
 ) -> PartitionReport:
     assert item.sizes is not None
     placed = compiled.assignment
-    given = [
-        each for each in compiled.refusals if placed.providers.get(each.node) != each.provider
-    ]
+    given = [each for each in compiled.refusals if placed.providers.get(each.node) != each.provider]
     return reports.report(
         compiled.graph,
         placed,
@@ -209,16 +216,20 @@ def _report(
     )
 
 
-def _placed(model: onnx.ModelProto, compiled: Compiled) -> tuple[NodePlacement, ...]:
+def _placed(model: onnx.ModelProto, compiled: Compiled, sizes: Sizes) -> tuple[NodePlacement, ...]:
     """Where each node of the final graph is to run."""
     named = dict(compiled.assignment.providers)
+    flops = {name: cost.flops for name, cost in sizes.nodes.items()}
     for index, name in enumerate(compiled.names):
-        named.setdefault(name, compiled.assignment.parts[index].provider)
+        part = compiled.assignment.parts[index]
+        named.setdefault(name, part.provider)
+        flops[name] = sum(flops.get(compiled.graph.nodes[each].name, 0) for each in part.nodes)
     return tuple(
         NodePlacement(
             name=node.name,
             op=f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
             provider=named[node.name],
+            flops=flops.get(node.name, 0),
         )
         for node in walk_nodes(model)
         if node.name in named

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from aotc.contract.manifest import Parity, Placement, SessionSpec, Value
+from aotc.contract.manifest import Parity, Placement, SessionSpec, Transfers, Value
 from aotc.contract.padding import Padding
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.profile import Tolerance
@@ -15,7 +15,10 @@ from aotc.contract.report import Comparison, OutputError, VariantEvidence
 from aotc.contract.shapes import raised_to
 from aotc.engine.fixture_plan import lower_edge
 from aotc.engine.placement import placement_of
+from aotc.engine.providers import backend_of
 from aotc.errors import AotcError
+from aotc.partitioning.policy import breaches
+from aotc.partitioning.report import transfers
 from aotc.stages.types import (
     AnalyzedModel,
     BuildOptions,
@@ -56,14 +59,14 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     if foreign and options.profile.unproven == "refuse":
         raise AotcError("AOTC-N002", foreign, where=where)
     if lowered.why_not_run:
-        return _unproven(lowered, foreign, arithmetic, tolerance)
+        return _unproven(lowered, foreign, arithmetic, tolerance, options)
     result = options.workers.run(
         "aotc.stages.prove:prove_job",
         {
             "model": str(lowered.model),
             "weights": str(lowered.weights),
             "session": encode(lowered.session),
-            "providers": list(lowered.partitioned.providers),
+            "providers": list(lowered.providers),
             "tolerance": encode(tolerance),
             "inputs": [encode(value) for value in analyzed.source.inputs],
             "padding": encode(analyzed.padding),
@@ -93,7 +96,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     )
     placement = decode(Placement, value["placement"])
     _refuse_breaches(comparisons, where, tolerance)
-    _check_placement(placement, options, where)
+    _check_placement(placement, lowered, options)
     _check_budgets(evidence, options, where)
     return ProvenModel(
         lowered=lowered,
@@ -111,12 +114,18 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
 
 
 def _unproven(
-    lowered: LoweredModel, reason: str, arithmetic: str, tolerance: Tolerance
+    lowered: LoweredModel,
+    reason: str,
+    arithmetic: str,
+    tolerance: Tolerance,
+    options: BuildOptions,
 ) -> ProvenModel:
     """A variant that no session of this machine can run: its placement is as it was divided."""
+    placement = placement_of(lowered.placed, observed=False)
+    _check_placement(placement, lowered, options)
     return ProvenModel(
         lowered=lowered,
-        placement=placement_of(lowered.placed, observed=False),
+        placement=placement,
         parity=Parity(
             status="not-run",
             reason=reason,
@@ -207,42 +216,21 @@ def _padded(comparison: Comparison) -> str:
     return f", padded to {sizes}" if sizes else ""
 
 
-def _check_placement(placement: Placement, options: BuildOptions, where: str) -> None:
-    from aotc.backends.base import BACKENDS
-
-    profile = options.profile
-    ort_names = {name: BACKENDS.load(name)().ort_name for name in profile.providers}
-    by_ort = {ort: name for name, ort in ort_names.items()}
-    for provider in placement.share:
-        if provider not in by_ort and not (
-            profile.fallback.policy == "cpu" and provider == "CPUExecutionProvider"
-        ):
-            node = next(n for n in placement.nodes if n.provider == provider)
-            raise AotcError(
-                "AOTC-P001",
-                f"node {node.name} ({node.op}) landed on {provider}",
-                where=where,
-                expected=", ".join(by_ort),
-            )
-    cpu = placement.share.get("CPUExecutionProvider", 0.0)
-    if "cpu" not in profile.providers and cpu > profile.fallback.max_node_share:
-        raise AotcError(
-            "AOTC-P002",
-            "too many nodes fell back to the CPU",
-            where=where,
-            expected=f"share <= {profile.fallback.max_node_share:g}",
-            found=f"{cpu:g}",
-        )
-    for name, budget in profile.budgets.providers.items():
-        share = placement.share.get(ort_names.get(name, name), 0.0)
-        if not budget.min_node_share <= share <= budget.max_node_share:
-            raise AotcError(
-                "AOTC-P002",
-                f"share of nodes on {name} is outside of its budget",
-                where=where,
-                expected=f"{budget.min_node_share:g}..{budget.max_node_share:g}",
-                found=f"{share:g}",
-            )
+def _check_placement(placement: Placement, lowered: LoweredModel, options: BuildOptions) -> None:
+    """Raise the breaches of policy and budgets, the first with the others in `also`."""
+    plan = lowered.partitioned.optimized.specialized.plan
+    report = lowered.report
+    found = breaches(
+        options.profile,
+        {name: backend_of(name, options.profile.plugins).ort_name for name in plan.providers},
+        placement,
+        report=report,
+        transfers=transfers(report.crossings) if report is not None else Transfers(),
+        where=f"variant {plan.name}",
+    )
+    if found:
+        found[0].also = tuple(found[1:])
+        raise found[0]
 
 
 def _check_budgets(evidence: VariantEvidence, options: BuildOptions, where: str) -> None:

@@ -26,8 +26,8 @@ from aotc.contract.manifest import (
     ValueShapes,
 )
 from aotc.contract.padding import Padding
-from aotc.contract.partitions import PartitionReport, RefusedNode
 from aotc.contract.parsing import Json
+from aotc.contract.partitions import PartitionReport, RefusedNode
 from aotc.contract.profile import Precision, Profile
 from aotc.contract.report import VariantEvidence
 from aotc.contract.shapes import Domain
@@ -188,6 +188,7 @@ class LoweredModel:
     compatibility: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Needs, ...] = ()
     device: str = "cpu"
+    providers: tuple[str, ...] = ()
     report: PartitionReport | None = None
     placed: tuple[NodePlacement, ...] = ()
     why_not_run: str = ""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aotc.backends.base import Claims, Refusal
 from aotc.backends.kernels.signature import bind, pair, signature_of, signature_of_kernel
 from aotc.backends.kernels.table import KernelTable
 from aotc.backends.kernels.value_types import (
@@ -29,6 +28,15 @@ _CONSTANT = "Constant"
 _NAMED = 5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a provider would run: names of nodes; why not the others; what is uncertain."""
+
+    nodes: frozenset[str]
+    refusals: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class _Claiming:
     """One run over a model, and what it found so far."""
@@ -38,7 +46,7 @@ class _Claiming:
     rule: Rule
     functions: Mapping[tuple[str, str], onnx.FunctionProto]
     claimed: set[str] = field(default_factory=set)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[tuple[str, str]] = field(default_factory=list)
     untyped: list[str] = field(default_factory=list)
 
     def graph(
@@ -48,7 +56,7 @@ class _Claiming:
         for node in graph.node:
             reason = self.reason(node, opsets, types)
             if reason:
-                self.refusals.append(Refusal(node=node.name, reason=reason))
+                self.refusals.append((node.name, reason))
             else:
                 self.claimed.add(node.name)
             for _, body in bodies(node):
@@ -156,19 +164,17 @@ def _definition(
     return function
 
 
-def claim_by_kernels(
-    model: onnx.ModelProto, ep: str, table: KernelTable, rule: Rule, notes: tuple[str, ...] = ()
-) -> Claims:
+def claim_by_kernels(model: onnx.ModelProto, ep: str, table: KernelTable, rule: Rule) -> Prediction:
     """What `ep` would run of `model`: nodes of the main graph and of bodies, by `table` and `rule`.
 
     `rule` gives the provider's own reason against a node that has a kernel, or nothing.  A node is
-    refused only where the table refuses it whatever the types that are unknown; `Claims.notes`
-    names such nodes.  External data is not read.
+    refused only where the table refuses it whatever the types that are unknown; a note names such
+    nodes.  External data is not read.
     """
-    said = list(notes)
+    notes = []
     if lacks_types(model.graph, {}):
         model, trouble = _inferred(model)
-        said += [trouble] if trouble else []
+        notes += [trouble] if trouble else []
     functions = {(each.domain, each.name): each for each in model.functions}
     opsets = {
         "" if entry.domain in _STANDARD else entry.domain: entry.version
@@ -177,12 +183,9 @@ def claim_by_kernels(
     claiming = _Claiming(table, ep, rule, functions)
     claiming.graph(model.graph, opsets, {})
     if claiming.untyped:
-        said.append(f"types are unknown at {_some(claiming.untyped)}: assumed to have a kernel")
-    return Claims(
-        nodes=frozenset(claiming.claimed),
-        refusals=tuple(claiming.refusals),
-        how="predicted",
-        notes=tuple(said),
+        notes.append(f"types are unknown at {_some(claiming.untyped)}: assumed to have a kernel")
+    return Prediction(
+        nodes=frozenset(claiming.claimed), refusals=tuple(claiming.refusals), notes=tuple(notes)
     )
 
 

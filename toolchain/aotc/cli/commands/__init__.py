@@ -14,6 +14,7 @@ _ROWS: Final = (
     ("bench", "bench", "Time an artifact, against the plain model if one is given."),
     ("profile", "profile", "List, show and check build profiles."),
     ("target", "target", "List and show targets; describe this host."),
+    ("cache", "cache", "List, prune and clear what earlier builds left for later ones."),
     ("keygen", "keygen", "Make a signing key."),
     ("explain", "explain", "Explain a reason code."),
     ("doctor", "doctor", "Check this installation and this host."),

@@ -1,0 +1,131 @@
+"""`aotc cache`: what earlier builds left for later ones, and room for more."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from aotc.cli.commands.base import Command, Group, Parser, add_json
+from aotc.contract.cache import CacheListAnswer, PruneReport
+from aotc.errors import EXIT_YES
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def list_entries(*, json: bool) -> int:
+    """List the entries of the build cache, the one used last first; nothing is verified.
+
+    The cache is in $AOTC_CACHE, or aotc/build in $XDG_CACHE_HOME or ~/.cache.
+    It may hold $AOTC_CACHE_BYTES bytes, or 10 GiB.
+    """
+    from aotc.caching.cache import BuildCache
+
+    cache = BuildCache()
+    entries = tuple(cache.entries())
+    answer = CacheListAnswer(
+        folder=str(cache.folder),
+        limit_bytes=cache.limit_bytes,
+        bytes=sum(each.bytes for each in entries),
+        entries=entries,
+    )
+    if json:
+        from aotc.cli.document import write_document
+
+        write_document(answer)
+    else:
+        from aotc.cli.render import show
+
+        show(list_view(answer))
+    return EXIT_YES
+
+
+def _prune_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--limit",
+        metavar="BYTES",
+        type=_bytes,
+        help="what may be left; else $AOTC_CACHE_BYTES, else 10 GiB",
+    )
+    add_json(parser)
+
+
+def prune(*, limit: int | None, json: bool) -> int:
+    """Remove what was used longest ago, until the rest is within the limit.
+
+    What builds that died left half-written goes too.
+    """
+    from aotc.caching.cache import BuildCache
+
+    return _report(BuildCache().prune(limit), json)
+
+
+def clear(*, json: bool) -> int:
+    """Remove every entry of the build cache; the next builds compile everything again."""
+    from aotc.caching.cache import BuildCache
+
+    return _report(BuildCache().clear(), json)
+
+
+def list_view(answer: CacheListAnswer) -> list[RenderableType]:
+    """How much of the cache is taken, and by what."""
+    from aotc.cli.render import count, heading, section, short, size
+
+    number = len(answer.entries)
+    entries = "1 entry" if number == 1 else f"{number} entries"
+    status = f"{entries}, {size(answer.bytes)} of {size(answer.limit_bytes)}"
+    parts = [heading(answer.folder, status)]
+    if answer.entries:
+        rows = [
+            (
+                short(each.key),
+                each.kind,
+                size(each.bytes),
+                count(each.files, "file"),
+                each.created,
+                each.used,
+            )
+            for each in answer.entries
+        ]
+        parts.append(section("entries", ("kind", "size", "", "created", "last used"), rows))
+    return parts
+
+
+def prune_view(report: PruneReport) -> list[RenderableType]:
+    """What was removed, and what is left."""
+    from aotc.cli.render import facts, heading, size
+
+    rows = [
+        ("removed", f"{report.removed}, {size(report.removed_bytes)}"),
+        ("kept", f"{report.kept}, {size(report.kept_bytes)}"),
+        ("leftovers removed", str(report.leftovers or "")),
+    ]
+    return [heading(report.folder), facts(rows)]
+
+
+def _report(report: PruneReport, json: bool) -> int:
+    if json:
+        from aotc.cli.document import write_document
+
+        write_document(report)
+    else:
+        from aotc.cli.render import show
+
+        show(prune_view(report))
+    return EXIT_YES
+
+
+def _bytes(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes")
+    return int(text)
+
+
+command = Group(
+    "List, prune and clear the build cache.",
+    {
+        "list": ("List the entries.", Command(list_entries, add_json)),
+        "prune": ("Remove what was used longest ago.", Command(prune, _prune_arguments)),
+        "clear": ("Remove every entry.", Command(clear, add_json)),
+    },
+)

@@ -1,0 +1,107 @@
+"""What is known of a model's values without its weights."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+    from google.protobuf.message import Message
+
+_SMALL = 1024  # elements of a constant that the copy keeps
+_UNREAD = "weights-are-not-read"
+
+
+class Values:
+    """Small constants and inferred types of a model's values, found when first asked for.
+
+    A name that bodies give to several values is left out.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = without_weights(model)
+
+    @cached_property
+    def constants(self) -> dict[str, onnx.TensorProto]:
+        found: dict[str, list[onnx.TensorProto]] = {}
+        for graph in _graphs(self._model.graph):
+            for tensor in graph.initializer:
+                found.setdefault(tensor.name, []).append(tensor)
+            for node in graph.node:
+                if node.op_type == "Constant" and node.attribute[0].HasField("t"):
+                    tensor = copy.deepcopy(node.attribute[0].t)
+                    tensor.name = node.output[0]
+                    found.setdefault(tensor.name, []).append(tensor)
+        return {
+            name: tensors[0]
+            for name, tensors in found.items()
+            if len(tensors) == 1 and not tensors[0].external_data
+        }
+
+    @cached_property
+    def infos(self) -> dict[str, onnx.ValueInfoProto]:
+        found: dict[str, list[onnx.ValueInfoProto]] = {}
+        for graph in _graphs(_inferred(self._model).graph):
+            for info in (*graph.input, *graph.output, *graph.value_info):
+                found.setdefault(info.name, []).append(info)
+            for tensor in graph.initializer:
+                found.setdefault(tensor.name, []).append(_info(tensor))
+        return {
+            name: infos[0]
+            for name, infos in found.items()
+            if all(info.type == infos[0].type for info in infos)
+        }
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _graphs(body)
+
+
+def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    import onnx
+
+    try:
+        return onnx.shape_inference.infer_shapes(model)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return model
+
+
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which large initializers of the main graph are declared external, and not there."""
+    light = type(model)()
+    _copy_fields(model, light, but="graph")
+    _copy_fields(model.graph, light.graph, but="initializer")
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) <= _SMALL:
+            light.graph.initializer.add().CopyFrom(tensor)
+            continue
+        stub = light.graph.initializer.add(
+            name=tensor.name, data_type=tensor.data_type, dims=tensor.dims
+        )
+        stub.data_location = stub.EXTERNAL
+        stub.external_data.add(key="location", value=_UNREAD)
+    return light
+
+
+def _copy_fields(source: Message, target: Message, but: str) -> None:
+    for field, value in source.ListFields():
+        if field.name == but:
+            continue
+        if hasattr(value, "MergeFrom"):
+            getattr(target, field.name).MergeFrom(value)
+        else:
+            setattr(target, field.name, value)
+
+
+def _info(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
+    import onnx
+
+    return onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))

@@ -1,0 +1,94 @@
+"""What a session is held to before its first call: the provider's verdict, and the placement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aotc.contract.manifest import Finding, Manifest, Variant
+from aotc.contract.parsing import decode
+from aotc.contract.profile import Profile
+from aotc.engine import placement
+from aotc.engine.compatibility import verdicts
+from aotc.engine.providers import backend_of
+from aotc.errors import AotcError
+from aotc.partitioning.policy import breaches, with_flops
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+OPTIMAL: Final = "EP_SUPPORTED_OPTIMAL"
+
+
+def check_compatibility_strings(manifest: Manifest, variant: Variant) -> tuple[Finding, ...]:
+    """Ask each provider whether its compiled parts fit this host, which ORT's Python does not.
+
+    Raises AOTC-C013 on any verdict but `optimal`, unless the artifact has a waiver: a finding then.
+    """
+    found = []
+    for provider, (verdict, text) in verdicts(variant.requirements.compatibility).items():
+        if verdict == OPTIMAL:
+            continue
+        error = AotcError(
+            "AOTC-C013",
+            f"{provider} calls the compiled model {verdict}",
+            where=f"variant {variant.name}",
+            expected=text,
+            found=verdict,
+        )
+        found.append(_waived(error, manifest, variant))
+    return tuple(found)
+
+
+def check_placement(
+    opened: ort.InferenceSession, manifest: Manifest, variant: Variant
+) -> tuple[Finding, ...]:
+    """Hold the session to its promise: equal where observed, within policy where predicted.
+
+    Raises AOTC-P003 (unless the artifact has a waiver: a finding then), P001 and P002.
+    """
+    observed = placement.observe(opened)
+    promised = variant.placement
+    if promised.how == "predicted":
+        _check_policy(manifest, variant, opened)
+        return ()
+    lines = placement.differences(promised, observed)
+    if not lines:
+        return ()
+    error = AotcError(
+        "AOTC-P003",
+        f"{len(lines)} nodes are placed otherwise than promised",
+        where=f"variant {variant.name}",
+        expected="the placement observed at build",
+        found=placement.summary(lines),
+    )
+    return (_waived(error, manifest, variant),)
+
+
+def _check_policy(manifest: Manifest, variant: Variant, opened: ort.InferenceSession) -> None:
+    profile = decode(Profile, manifest.profile)
+    spec = next((each for each in profile.variants if each.name == variant.spec), None)
+    names = (spec.providers if spec is not None else None) or profile.providers
+    flops = {node.name: node.flops for node in variant.placement.nodes}
+    found = breaches(
+        profile,
+        {name: backend_of(name, profile.plugins).ort_name for name in names},
+        with_flops(placement.observe(opened), flops),
+        report=variant.partitioning,
+        transfers=variant.transfers,
+        where=f"variant {variant.name}",
+    )
+    if found:
+        found[0].also = tuple(found[1:])
+        raise found[0]
+
+
+def _waived(error: AotcError, manifest: Manifest, variant: Variant) -> Finding:
+    """The finding that a waiver makes of `error`; raises it where there is none."""
+    for waiver in manifest.waivers:
+        if waiver.code == error.code and waiver.variant in ("", variant.spec, variant.name):
+            return Finding(
+                code="AOTC-P008",
+                what=f"{error.code} {error.what}: {error.found}; waived: {waiver.reason}",
+                where=error.where,
+            )
+    raise error
