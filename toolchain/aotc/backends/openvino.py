@@ -26,8 +26,9 @@ from aotc.backends.base import (
     ort_errors,
 )
 from aotc.backends.openvino_container import join_containers
-from aotc.backends.plugin import PluginBackend, devices, library_digest
+from aotc.backends.plugin import PluginBackend, devices
 from aotc.contract.manifest import SessionSpec
+from aotc.contract.plugin_library import libraries_digest, libraries_in
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
 
@@ -79,6 +80,11 @@ class OpenVinoBackend(PluginBackend):
         """The plugin's library in the installed distribution."""
         return _library()
 
+    def digest(self) -> str:
+        """Of the plugin with the libraries of OpenVINO beside it."""
+        library = self.library()
+        return libraries_digest(libraries_in(library.parent)) if library is not None else ""
+
     def devices(self, library: Path) -> list[Any]:
         """Its CPU device: the name covers GPU and NPU devices, too."""
         return cpu_devices(devices(self.ort_name, library))
@@ -90,11 +96,10 @@ class OpenVinoBackend(PluginBackend):
 
     def needs(self, target: Target, precision: Precision = "keep") -> Needs:
         """The plugin by version and digest, and CPU features that the precision is computed by."""
-        library = self.library()
         plugin = Plugin(
             name=_DISTRIBUTION,
             version=self.version(),
-            sha256=library_digest(library) if library is not None else None,
+            sha256=self.digest() or None,
             provider=self.ort_name,
         )
         return Needs(plugins=(plugin,), isa=_ISA.get(precision, ()))

@@ -6,10 +6,8 @@ record of which provider took which node, and compiles through `ModelCompiler`.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +28,7 @@ from aotc.backends.base import (
     ort_errors,
 )
 from aotc.contract.manifest import SessionSpec
+from aotc.contract.plugin_library import libraries_digest
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
 
@@ -81,13 +80,6 @@ def devices(ort_name: str, library: Path) -> list[Any]:
     return found
 
 
-@cache
-def library_digest(path: Path) -> str:
-    """SHA-256 of a library file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 class PluginBackend(Backend):
     """A plugin by its library's path and its provider's name."""
 
@@ -137,6 +129,11 @@ class PluginBackend(Backend):
     def library(self) -> Path | None:
         """The plugin's library."""
         return self._library
+
+    def digest(self) -> str:
+        """Of the library, as `contract.plugin_library` defines it."""
+        library = self.library()
+        return libraries_digest([library]) if library is not None else ""
 
     def claim(self, request: ClaimRequest) -> Claims:
         """Ask ONNX Runtime, by a session of the whole graph; see `_guess` where that fails."""
@@ -255,15 +252,14 @@ class PluginBackend(Backend):
         plugin = Plugin(
             name=library.name,
             version=self.version(),
-            sha256=library_digest(library),
+            sha256=self.digest(),
             provider=self.ort_name,
         )
         return Needs(plugins=(plugin,))
 
     def fingerprint(self) -> str:
         """Version and digest of the library, and version of ONNX Runtime."""
-        library = self.library()
-        digest = library_digest(library) if library is not None else ""
+        digest = self.digest()
         return (
             f"{self.name} {self.version()} {digest}; onnxruntime {import_onnxruntime().__version__}"
         )

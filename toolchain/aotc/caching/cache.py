@@ -78,11 +78,10 @@ class BuildCache:
         cannot be used; then `into` is as it was.  No file of `into` is ever replaced.  A document
         comes back as canonical JSON holds it: what was 1.0 is 1.
         """
+        shard = _shard(key)
         try:
             root = self._root()
-            if root is None:
-                return None
-            return self._take(root, _entry(root, key), Path(into))
+            return self._take(root, root / shard / key, Path(into)) if root is not None else None
         except AotcError as error:
             self._cannot(error)
             return None
@@ -98,8 +97,9 @@ class BuildCache:
         """Keep copies of `files`, paths relative to `folder`, and a document (not None).
 
         `digests` are sha256 (hex) by path, of files that need not be hashed again.  Where the key
-        has an entry, that one stays.  Where the cache cannot be used, `problem` says why, and
-        nothing is raised but ValueError, for a path or a document that no entry can hold.
+        has an entry, that one stays.  Its kind is what this object's `key` was told.
+        Where the cache cannot be used, `problem` says why, and nothing is raised but ValueError,
+        for a path or a document that no entry can hold.
         """
         try:
             sizes = {path: os.lstat(folder / path).st_size for path in files}
@@ -109,7 +109,7 @@ class BuildCache:
         index = plan(key, self._kinds.get(key, _OTHER), document, sizes)
         try:
             root = self._made_root()
-            entry = _entry(root, key)
+            entry = root / _shard(key) / key
             if entry.is_dir():
                 touch(entry)
                 return
@@ -220,10 +220,10 @@ class BuildCache:
             self.problem = self.problem or error
 
 
-def _entry(root: Path, key: str) -> Path:
+def _shard(key: str) -> str:
     if not _KEY.fullmatch(key):
         raise ValueError(f"{key!r} is no key")
-    return root / key[:2] / key
+    return key[:2]
 
 
 def _publish(draft: Path, entry: Path) -> None:

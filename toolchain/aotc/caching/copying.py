@@ -140,18 +140,26 @@ def _copy_span(span: _Span) -> str:
         return known
     source, _ = open_plain(copy.target if span.shared else copy.source)
     try:
-        target = None if span.shared else os.open(copy.target, os.O_WRONLY | os.O_CLOEXEC)
+        if span.shared:
+            return _stream(source, None, span)
+        target = _reopened(copy.target)
         try:
-            digest = _stream(source, target, span, hashed=not known)
+            return _stream(source, target, span, known)
         finally:
-            if target is not None:
-                os.close(target)
+            os.close(target)
     finally:
         os.close(source)
-    return known or digest
 
 
-def _stream(source: int, target: int | None, span: _Span, *, hashed: bool) -> str:
+def _reopened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise unusable(error, path) from None
+
+
+def _stream(source: int, target: int | None, span: _Span, known: str = "") -> str:
+    """Read a span, and write it where there is a target; its digest, hashed where not known."""
     hasher = hashlib.sha256()
     buffer = memoryview(bytearray(min(_BUFFER, span.length)))
     place, end = span.offset, span.offset + span.length
@@ -159,12 +167,12 @@ def _stream(source: int, target: int | None, span: _Span, *, hashed: bool) -> st
         count = os.preadv(source, [buffer[: end - place]], place)
         if not count:
             raise OSError(errno.EINVAL, "cut while it was read", str(span.copy.source))
-        if hashed:
+        if not known:
             hasher.update(buffer[:count])
         if target is not None:
             _write(target, buffer[:count], place, span.copy.target)
         place += count
-    return hasher.hexdigest()
+    return known or hasher.hexdigest()
 
 
 def _write(target: int, data: memoryview, place: int, path: Path) -> None:

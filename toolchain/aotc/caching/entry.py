@@ -1,8 +1,10 @@
 """One entry of the build cache: a folder whose files are as its index says, or it is damaged.
 
-<entry>/index.json      what it holds (`CacheIndex`), as canonical JSON; its time: creation
-<entry>/index.sha256    digest of index.json; its time: the last use
-<entry>/files/          the files, and nothing else
+    <entry>/index.json      what it holds (`CacheIndex`), as canonical JSON; its time: creation
+    <entry>/index.sha256    digest of index.json; its time: the last use
+    <entry>/files/          the files, and nothing else
+
+The digest of the index finds damage alone: that nobody else wrote it is the folder's matter.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def read_index(entry: Path, key: str) -> CacheIndex:
     except ParseError as error:
         raise Damaged(f"the index: {error}") from None
     except OSError as error:
-        raise _blame(error) from None
+        raise _blame(error, entry) from None
     if index.key != key:
         raise Damaged(f"the index is of {index.key}")
     return index
@@ -79,7 +81,7 @@ def take(entry: Path, index: CacheIndex, into: Path) -> None:
                 raise Damaged(f"{file.path} has another digest")
     except OSError as error:
         _undo(made)
-        raise _blame(error) from None
+        raise _blame(error, entry) from None
     except BaseException:
         _undo(made)
         raise
@@ -125,8 +127,9 @@ def fill(entry: Path, index: CacheIndex, folder: Path, digests: Mapping[str, str
         data = canonical_json(encode(replace(index, files=stored), full=True))
         (entry / INDEX).write_bytes(data)
         (entry / SEAL).write_bytes(hashlib.sha256(data).hexdigest().encode())
+        touch(entry)  # More exactly than the file system's own clock.
     except OSError as error:
-        raise unusable(error, Path(error.filename or entry)) from None
+        raise unusable(error, entry) from None
 
 
 def _listed(folder: Path, above: str = "") -> Iterator[tuple[str, int]]:
@@ -148,10 +151,10 @@ def _read(path: Path) -> bytes:
         return file.read(min(size, MAX_JSON_BYTES) + 1)
 
 
-def _blame(error: OSError) -> Exception:
+def _blame(error: OSError, entry: Path) -> Exception:
     """Whether a failed read says that the entry is damaged, or that it may not be read."""
     if error.errno in _NO_DAMAGE:
-        return unusable(error, Path(error.filename or ""))
+        return unusable(error, entry)
     name = Path(error.filename).name if error.filename else "a file"
     return Damaged(f"{name}: {error.strerror}")
 

@@ -57,10 +57,10 @@ def default_limit() -> int:
 
 
 def unusable(error: OSError, place: Path) -> AotcError:
-    """R014 for a failed call of the operating system."""
+    """R014 for a failed call of the operating system, on `place` where it names no file."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     what = "the disk is full" if full else f"the cache: {error.strerror}"
-    return AotcError("AOTC-R014", what, where=str(place))
+    return AotcError("AOTC-R014", what, where=str(error.filename or place))
 
 
 def is_usable(folder: Path) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from aotc.backends.base import import_onnxruntime
 from aotc.engine.providers import library_of, plugin_devices
 
 
-def verdicts(compatibility: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def verdicts(
+    compatibility: Mapping[str, str], libraries: Mapping[str, Path]
+) -> dict[str, tuple[str, str]]:
     """Verdict and compatibility string by ORT's name of the provider.
 
     The verdict is the name of ORT's `OrtCompiledModelCompatibility`: `EP_SUPPORTED_OPTIMAL`,
@@ -22,7 +25,7 @@ def verdicts(compatibility: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 
     found = {}
     for provider, text in compatibility.items():
-        library = library_of(provider)
+        library = libraries.get(provider) or library_of(provider)
         if library is None:
             continue
         verdict = native.get_model_compatibility_for_ep_devices(

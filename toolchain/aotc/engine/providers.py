@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,11 +9,9 @@ from typing import Any
 
 from aotc.backends.base import BACKENDS, ORT_NAMES, Backend
 from aotc.contract.parsing import nearest
+from aotc.contract.plugin_library import stated_libraries
 from aotc.contract.profile import PluginSpec, Profile
 from aotc.errors import AotcError
-
-# `NAME=PATH` pairs, separated as in PATH: libraries of plugins that are no package of ours.
-PLUGINS_VARIABLE = "AOTC_PLUGINS"
 
 
 def backend_of(name: str, plugins: Mapping[str, PluginSpec]) -> Backend:
@@ -60,16 +57,6 @@ def _built_in(ort_name: str) -> Backend | None:
         return None
     backend: Backend = BACKENDS.load(name)()
     return backend
-
-
-def stated_libraries() -> dict[str, Path]:
-    """Libraries by ORT's name of the provider, as the environment states them."""
-    stated = {}
-    for pair in os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep):
-        name, equals, path = pair.partition("=")
-        if equals:
-            stated[name] = Path(path)
-    return stated
 
 
 def library_of(ort_name: str) -> Path | None:

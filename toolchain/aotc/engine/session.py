@@ -140,11 +140,13 @@ def create_session(
     threads: int | None = None,
     record_placement: bool = False,
     refusal: str = "AOTC-R008",
+    libraries: Mapping[str, Path] | None = None,
 ) -> ort.InferenceSession:
     """A session of exactly `providers` (ONNX Runtime's names, first choice first).
 
     A model given as bytes finds its external data in `weights_folder`, which is mapped, and its
     compiled parts beside `context_path`.  `${weights}` in provider options is that folder.
+    `libraries` are those of the user's own plugins, by ORT's name of the provider.
     Raises AOTC-P004 where a provider is missing, `refusal` where ONNX Runtime refuses the
     model, AOTC-I019 and AOTC-I020, and `ValueError` on an unknown config key.
     """
@@ -157,7 +159,7 @@ def create_session(
         options.add_session_config_entry(_FOLDER, str(weights_folder.resolve()))
     if context_path is not None:
         options.add_session_config_entry(_CONTEXT, str(context_path.resolve()))
-    _add_providers(options, providers, spec, weights_folder)
+    _add_providers(options, providers, spec, weights_folder, libraries or {})
     try:
         session: ort.InferenceSession = runtime.InferenceSession(
             model if isinstance(model, bytes) else str(model), options, enable_fallback=0
@@ -178,22 +180,23 @@ def _add_providers(
     providers: Sequence[str],
     spec: SessionSpec,
     weights_folder: Path | None,
+    stated: Mapping[str, Path],
 ) -> None:
     """Add what ORT's wheel is built with by name, and plugins by their devices."""
-    libraries = {name: library_of(name) for name in providers}
+    libraries = {name: stated.get(name) or library_of(name) for name in providers}
     built_in = import_onnxruntime().get_available_providers()
     _require([name for name in providers if libraries[name] is None], built_in)
     for name in providers:
-        stated = {
+        settings = {
             key: _filled(value, weights_folder)
             for key, value in spec.provider_options.get(name, {}).items()
         }
         library = libraries[name]
         if library is not None:
-            options.add_provider_for_devices(plugin_devices(name, library), stated)
+            options.add_provider_for_devices(plugin_devices(name, library), settings)
         # ONNX Runtime adds the CPU itself, and refuses a second one beside a plugin.
         elif name != "CPUExecutionProvider":
-            options.add_provider(name, stated)
+            options.add_provider(name, settings)
 
 
 def _filled(value: str, weights_folder: Path | None) -> str:

@@ -272,6 +272,7 @@ def load(
     warm_up: bool | Sequence[str] = True,
     record: str | Path | None = None,
     record_bytes: int = 16 << 20,
+    plugins: Mapping[str, str | Path] | None = None,
 ) -> ReadyModel:
     """Load a signed artifact; what was verified is what is loaded.
 
@@ -286,27 +287,32 @@ def load(
     `warm_up` may name the variants for step 5; `ready` is true once all are warm.
     `record` is a file to which the shapes of requests are appended, up to `record_bytes`; else
     $AOTC_RECORD_SHAPES.
+    `plugins` are libraries of execution providers of your own, by the name that ONNX Runtime gives
+    the provider; else $AOTC_PLUGINS (`NAME=PATH`, separated as in PATH).
     Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008,
-    P003, P004 and N003.
+    C013, P001 to P004 and N003.
     """
+    libraries = {name: Path(path) for name, path in (plugins or {}).items()}
     # The import is no part of the load times.
     session.import_onnxruntime()
     # 1.
     stored = Store(store).install(
         Path(path),
         resolve_trust(trust, key),
-        reads=lambda promised: _files_read(promised, variant),
+        reads=lambda promised: _files_read(promised, variant, libraries),
     )
     manifest = stored.authentic.manifest
     # 2.
-    compatible = check_compatibility(stored.authentic, _host(manifest))
+    compatible = check_compatibility(stored.authentic, _host(manifest, libraries))
     chosen = choose(manifest, compatible.variants, variant)
     noticed = [
-        finding for each in chosen for finding in check_compatibility_strings(manifest, each)
+        finding
+        for each in chosen
+        for finding in check_compatibility_strings(manifest, each, libraries)
     ]
     # 3.
     started = time.perf_counter()
-    opened, seconds = _open_all(stored.folder, chosen, threads)
+    opened, seconds = _open_all(stored.folder, chosen, threads, libraries)
     created = time.perf_counter()
     # 4.
     placed = []
@@ -343,13 +349,16 @@ def load(
 
 
 def _open_all(
-    payload: Path, variants: Sequence[Variant], threads: int | None
+    payload: Path,
+    variants: Sequence[Variant],
+    threads: int | None,
+    libraries: Mapping[str, Path],
 ) -> tuple[list[ort.InferenceSession], list[float]]:
     """Sessions of all variants, and the seconds that each took."""
 
     def timed(variant: Variant) -> tuple[ort.InferenceSession, float]:
         started = time.perf_counter()
-        opened = open_variant(payload, variant, threads=threads)
+        opened = open_variant(payload, variant, threads=threads, libraries=libraries)
         return opened, time.perf_counter() - started
 
     if len(variants) == 1:
@@ -370,14 +379,20 @@ def _no_variant(name: str, loaded: Sequence[str]) -> AotcError:
     )
 
 
-def _host(manifest: Manifest) -> Target:
-    return probe(gpus=any(each.device != "cpu" for each in manifest.variants))
+def _host(manifest: Manifest, plugins: Mapping[str, Path]) -> Target:
+    return probe(
+        gpus=any(each.device != "cpu" for each in manifest.variants),
+        digests=any(each.requirements.plugins for each in manifest.variants),
+        libraries=tuple(sorted(plugins.items())),
+    )
 
 
-def _files_read(manifest: Manifest, wanted: str | Sequence[str] | None) -> frozenset[str]:
+def _files_read(
+    manifest: Manifest, wanted: str | Sequence[str] | None, plugins: Mapping[str, Path]
+) -> frozenset[str]:
     """Payload files that loading on this host reads; none where no variant runs."""
     try:
-        chosen = choose(manifest, judge(manifest, _host(manifest)).variants, wanted)
+        chosen = choose(manifest, judge(manifest, _host(manifest, plugins)).variants, wanted)
     except AotcError:
         return frozenset()
     tensors = (each for f in manifest.fixtures for each in (*f.inputs, *f.outputs))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.manifest import Finding, Manifest, Variant
@@ -19,13 +21,17 @@ if TYPE_CHECKING:
 OPTIMAL: Final = "EP_SUPPORTED_OPTIMAL"
 
 
-def check_compatibility_strings(manifest: Manifest, variant: Variant) -> tuple[Finding, ...]:
+def check_compatibility_strings(
+    manifest: Manifest, variant: Variant, libraries: Mapping[str, Path]
+) -> tuple[Finding, ...]:
     """Ask each provider whether its compiled parts fit this host, which ORT's Python does not.
 
     Raises AOTC-C013 on any verdict but `optimal`, unless the artifact has a waiver: a finding then.
     """
     found = []
-    for provider, (verdict, text) in verdicts(variant.requirements.compatibility).items():
+    for provider, (verdict, text) in verdicts(
+        variant.requirements.compatibility, libraries
+    ).items():
         if verdict == OPTIMAL:
             continue
         error = AotcError(

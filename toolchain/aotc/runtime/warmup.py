@@ -28,7 +28,11 @@ _MOST_ELEMENTS = 1 << 27
 
 
 def open_variant(
-    payload: Path, variant: Variant, *, threads: int | None = None
+    payload: Path,
+    variant: Variant,
+    *,
+    threads: int | None = None,
+    libraries: Mapping[str, Path] | None = None,
 ) -> ort.InferenceSession:
     """The session of one variant, its model and weights in the folder `payload`.
 
@@ -50,6 +54,7 @@ def open_variant(
         providers=variant.providers,
         weights_folder=payload / variant.weights if variant.weights else None,
         context_path=payload / variant.model,
+        libraries=libraries,
         threads=threads,
         record_placement=True,
     )

@@ -67,6 +67,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
             "weights": str(lowered.weights),
             "session": encode(lowered.session),
             "providers": list(lowered.providers),
+            "libraries": {spec.provider: spec.library for spec in options.profile.plugins.values()},
             "tolerance": encode(tolerance),
             "inputs": [encode(value) for value in analyzed.source.inputs],
             "padding": encode(analyzed.padding),
@@ -271,6 +272,7 @@ def prove_job(request: Json) -> Json:
         providers=request["providers"],
         weights_folder=Path(request["weights"]),
         context_path=Path(request["model"]),
+        libraries={name: Path(path) for name, path in request["libraries"].items()},
         record_placement=True,
     )
     load_seconds = time.perf_counter() - started

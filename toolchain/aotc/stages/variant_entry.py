@@ -15,6 +15,7 @@ from aotc.stages.types import BuildOptions, LoweredModel, ProvenModel
 
 
 def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions) -> Variant:
+    """The entry of one variant; `asset` is the folder of the shared weights in the payload."""
     lowered = proven.lowered
     optimized = lowered.partitioned.optimized
     specialized = optimized.specialized

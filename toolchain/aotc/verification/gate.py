@@ -273,7 +273,8 @@ def _probe(manifest: Manifest) -> Target:
         or variant.requirements.compute_capabilities
         for variant in manifest.variants
     )
-    return probe(gpus=needs_gpu)
+    digests = any(variant.requirements.plugins for variant in manifest.variants)
+    return probe(gpus=needs_gpu, digests=digests)
 
 
 def _load_target(target: str | Path) -> Target:

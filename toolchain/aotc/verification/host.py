@@ -32,20 +32,28 @@ _WHEELS = {
         "CPUExecutionProvider",
     ),
 }
+# Provider of a plugin's distribution, and the package that holds its libraries.
 _PLUGINS = {
-    "onnxruntime-ep-openvino": "OpenVINOExecutionProvider",
-    "onnxruntime-ep-nv-tensorrt-rtx": "NvTensorRTRTXExecutionProvider",
+    "onnxruntime-ep-openvino": ("OpenVINOExecutionProvider", "onnxruntime_ep_openvino"),
+    "onnxruntime-ep-nv-tensorrt-rtx-cu13": (
+        "NvTensorRTRTXExecutionProvider",
+        "onnxruntime_ep_nv_tensorrt_rtx",
+    ),
 }
 
 
 @cache
-def probe(*, gpus: bool = True) -> Target:
+def probe(
+    *, gpus: bool = True, digests: bool = False, libraries: tuple[tuple[str, Path], ...] = ()
+) -> Target:
     """Describe this machine; what is absent is None or empty, and `probed` says so.
 
-    With `gpus=False` the GPUs and their driver are not asked for, which may take seconds.
+    With `gpus=False` the GPUs and their driver are not asked for, which may take seconds; with
+    `digests` plugins have those of their libraries.  `libraries` are the user's own plugins: the
+    provider, as ORT names it, and its library.
     The answer is kept for the life of the process.
     """
-    version, providers, plugins = _onnxruntime()
+    version, providers, plugins = _onnxruntime(digests, libraries)
     machine = platform.machine().lower()
     architecture = _ARCHITECTURE.get(machine, machine)
     return Target(
@@ -110,7 +118,9 @@ def _isa(architecture: str) -> tuple[str, ...] | None:
     return None if text is None else parse_isa(text, architecture)
 
 
-def _onnxruntime() -> tuple[str | None, tuple[str, ...], tuple[Plugin, ...]]:
+def _onnxruntime(
+    digests: bool, libraries: tuple[tuple[str, Path], ...]
+) -> tuple[str | None, tuple[str, ...], tuple[Plugin, ...]]:
     found = installed_versions((*_WHEELS, *_PLUGINS))
     version: str | None = None
     providers: tuple[str, ...] = ()
@@ -119,8 +129,46 @@ def _onnxruntime() -> tuple[str | None, tuple[str, ...], tuple[Plugin, ...]]:
             version, providers = found[wheel], built_in
     if version is None:
         return None, (), ()
-    plugins = tuple(Plugin(name=name, version=found[name]) for name in _PLUGINS if name in found)
-    return version, (*(_PLUGINS[plugin.name] for plugin in plugins), *providers), plugins
+    plugins = [
+        Plugin(
+            name=name,
+            version=found[name],
+            provider=provider,
+            sha256=_package_digest(package) if digests else None,
+        )
+        for name, (provider, package) in _PLUGINS.items()
+        if name in found
+    ]
+    plugins += _stated(digests, libraries)
+    return version, (*(plugin.provider for plugin in plugins), *providers), tuple(plugins)
+
+
+def _stated(digests: bool, libraries: tuple[tuple[str, Path], ...]) -> list[Plugin]:
+    """Plugins that are no package, by the environment or by the caller."""
+    if not libraries and "AOTC_PLUGINS" not in os.environ:
+        return []
+    from aotc.contract.plugin_library import libraries_digest, stated_libraries
+
+    return [
+        Plugin(
+            name=library.name,
+            provider=provider,
+            sha256=libraries_digest([library]) if digests else None,
+        )
+        for provider, library in {**stated_libraries(), **dict(libraries)}.items()
+        if library.is_file()
+    ]
+
+
+def _package_digest(package: str) -> str | None:
+    """Digest of the libraries of an installed package; None where it is not found."""
+    from aotc.contract.plugin_library import libraries_digest, libraries_in
+
+    for folder in sys.path:
+        place = Path(folder) / package
+        if place.is_dir():
+            return libraries_digest(libraries_in(place))
+    return None
 
 
 def installed_versions(names: Iterable[str]) -> dict[str, str]:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, MutableSequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from aotc.passes.convert_opset.values import Values, without_weights
 if TYPE_CHECKING:
     import onnx
 
+    # As protobuf gives them, to change in place.
     Nodes = MutableSequence[onnx.NodeProto]
 
 LOWEST = 13
@@ -97,11 +97,13 @@ def _convert(model: onnx.ModelProto, to: int) -> tuple[str, ...]:
         if opset <= to:
             continue
         converted: list[onnx.NodeProto] = []
+        replaced = False
         for node in nodes:
             made, trouble = _convert_node(node, opset, to, values)
+            replaced |= made is not None
             converted += [node] if made is None else _named(made, node, taken)
             troubles += [f"{node.name}: {trouble}"] if trouble else []
-        if len(converted) != len(nodes) or any(map(operator.is_not, converted, nodes)):
+        if replaced:
             kept = [copy.deepcopy(node) for node in converted]
             del nodes[:]
             nodes.extend(kept)
@@ -129,7 +131,7 @@ def _with_bodies(nodes: Nodes, opset: int) -> Iterator[tuple[Nodes, int]]:
 
 def _convert_node(
     node: onnx.NodeProto, opset: int, to: int, values: Values
-) -> tuple[Nodes | None, str]:
+) -> tuple[list[onnx.NodeProto] | None, str]:
     """What replaces `node` at opset `to` (None: it stays), and what stands against it."""
     import onnx
 
@@ -157,7 +159,9 @@ def _convert_node(
     return None, ""
 
 
-def _named(made: Nodes, node: onnx.NodeProto, taken: set[str]) -> Nodes:
+def _named(
+    made: list[onnx.NodeProto], node: onnx.NodeProto, taken: set[str]
+) -> list[onnx.NodeProto]:
     """Unique names: the node that makes the first output keeps the name of what it replaces."""
     for index, one in enumerate(made):
         if node.output[0] in one.output:

@@ -1,6 +1,7 @@
 """One node through the version converter of the onnx package, which knows how operators changed.
 
-A whole model is not given to it: it drops functions, and stops at the first node without an adapter.
+A whole model is not given to it: it drops functions, and stops at
+the first node without an adapter.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ def adapted(node: onnx.NodeProto, opset: int, to: int, values: Values) -> Nodes 
 
     if any(each.HasField("g") or each.graphs for each in node.attribute):
         return None
-    inputs, constants = [], []
+    inputs: list[onnx.ValueInfoProto] = []
+    constants: list[onnx.TensorProto] = []
     for name in dict.fromkeys(name for name in node.input if name):
         tensor, info = values.constants.get(name), values.infos.get(name)
         if tensor is not None:
@@ -45,15 +47,32 @@ def adapted(node: onnx.NodeProto, opset: int, to: int, values: Values) -> Nodes 
         return None
     if [each.name for each in graph.output] != [each.name for each in outputs]:
         return None
-    return _spliced(graph, node, {each.name for each in (*inputs, *constants)}, to)
+    outer = {*node.input, *node.output}
+    made = _spliced(graph, node, outer | {""}, to)
+    read = {name for one in made for name in one.input}
+    whole = all(each.name in read for each in inputs)
+    return made if whole and all(_valid(one, to) for one in made) else None
+
+
+def _valid(node: onnx.NodeProto, opset: int) -> bool:
+    """Whether the operator has what the node says: some adapters change the version alone."""
+    import onnx
+
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    given = {attribute.name for attribute in node.attribute}
+    needed = {name for name, attribute in schema.attributes.items() if attribute.required}
+    return (
+        needed <= given <= schema.attributes.keys()
+        and schema.min_input <= len(node.input) <= schema.max_input
+        and len(node.output) <= schema.max_output
+    )
 
 
 def _spliced(graph: onnx.GraphProto, node: onnx.NodeProto, outer: set[str], to: int) -> Nodes:
     """Nodes of a converted graph, with inner values named after `node` and made by nodes alone."""
     import onnx
 
-    outer = outer | set(node.output) | {""}
-    made: Nodes = [
+    made = [
         onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
         for tensor in graph.initializer
         if tensor.name not in outer

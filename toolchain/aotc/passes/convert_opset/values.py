@@ -19,7 +19,7 @@ _UNREAD = "weights-are-not-read"
 class Values:
     """Small constants and inferred types of a model's values, found when first asked for.
 
-    A name that bodies give to several values is left out.
+    A name that bodies give to different values is left out.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -29,8 +29,10 @@ class Values:
     def constants(self) -> dict[str, onnx.TensorProto]:
         found: dict[str, list[onnx.TensorProto]] = {}
         for graph in _graphs(self._model.graph):
+            given = {info.name for info in graph.input}
             for tensor in graph.initializer:
-                found.setdefault(tensor.name, []).append(tensor)
+                if tensor.name not in given:
+                    found.setdefault(tensor.name, []).append(tensor)
             for node in graph.node:
                 if node.op_type == "Constant" and node.attribute[0].HasField("t"):
                     tensor = copy.deepcopy(node.attribute[0].t)
@@ -39,7 +41,7 @@ class Values:
         return {
             name: tensors[0]
             for name, tensors in found.items()
-            if len(tensors) == 1 and not tensors[0].external_data
+            if not tensors[0].external_data and all(each == tensors[0] for each in tensors)
         }
 
     @cached_property

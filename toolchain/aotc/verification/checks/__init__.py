@@ -17,5 +17,6 @@ CHECKS: Final = Registry(
         ("AOTC-C006", "aotc.verification.checks.providers:ExecutionProviders"),
         ("AOTC-C007", "aotc.verification.checks.driver:NvidiaDriver"),
         ("AOTC-C008", "aotc.verification.checks.compute_capability:ComputeCapability"),
+        ("AOTC-C012", "aotc.verification.checks.plugin_library:PluginLibrary"),
     ),
 )

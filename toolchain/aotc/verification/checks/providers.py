@@ -44,6 +44,8 @@ class ExecutionProviders(Check):
                     "an execution provider plugin is missing or of another version",
                     expected=f"{plugin.name} {plugin.version}",
                     found=f"{plugin.name} {version}" if version else "none",
-                    mend=f'pip install "{plugin.name}=={plugin.version}"',
+                    mend=f'pip install "{plugin.name}=={plugin.version}"'
+                    if plugin.version
+                    else f"Set AOTC_PLUGINS={plugin.provider}=PATH to the plugin's library.",
                 )
         return tuple(results)

@@ -1,0 +1,114 @@
+"""What processes of their own do with a build cache."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from aotc.caching.cache import BuildCache
+
+
+def content(number: int) -> dict[str, bytes]:
+    """The files of the entry of that number."""
+    return {"a.bin": bytes([number]) * 200_000, "sub/b.bin": bytes([number, 1]) * 30_000}
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    return folder
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def build(cache: BuildCache, work: Path, rounds: int) -> dict[str, int]:
+    """Take what is there, and put what is not; what was taken must be right."""
+    hits = wrong = 0
+    for turn in range(rounds):
+        number = turn % 4
+        key = cache.key("partition", {"number": number})
+        into = work / f"into-{turn}"
+        into.mkdir()
+        document = cache.get(key, into)
+        if document is None:
+            wrong += read(into) != {}
+            source = write(work / f"source-{turn}", content(number))
+            cache.put(key, source, tuple(content(number)), {"number": number})
+        else:
+            hits += 1
+            wrong += document != {"number": number} or read(into) != content(number)
+        shutil.rmtree(into)
+    return {"hits": hits, "wrong": wrong, "dropped": cache.dropped}
+
+
+def prune(cache: BuildCache, work: Path) -> dict[str, int]:
+    """Make room again and again, for two entries, then for none, until the work is done."""
+    removed = turn = 0
+    while not (work / "done").exists() or turn == 0:
+        removed += (cache.prune(600_000) if turn % 3 else cache.clear()).removed
+        cache.entries()
+        time.sleep(0.002)
+        turn += 1
+    return {"removed": removed, "dropped": cache.dropped}
+
+
+def put_for_ever(cache: BuildCache, work: Path) -> None:
+    """Put one entry after another until the process is killed."""
+    source = write(work, {"big.bin": bytes(24 << 20)})
+    turn = 0
+    while True:
+        cache.put(cache.key("partition", {"turn": turn}), source, ["big.bin"], {})
+        turn += 1
+
+
+def limited(cache: BuildCache, work: Path) -> dict[str, object]:
+    """Put and take under a limit on the size of a file that the operating system enforces."""
+    source = write(work / "source", {"small.bin": b"x", "big.bin": bytes(1 << 20)})
+    (work / "into").mkdir()
+    first, second = (cache.key("artifact", {"number": number}) for number in (1, 2))
+    cache.put(first, source, ["small.bin", "big.bin"], {"number": 1})
+    assert cache.problem is None
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, 1 << 19))
+    taken = cache.get(first, work / "into")
+    after_get = [each.line() for each in (cache.problem,) if each is not None]
+    again = BuildCache(cache.folder)
+    again.put(second, source, ["small.bin", "big.bin"], {"number": 2})
+    return {
+        "taken": taken,
+        "into": sorted(path.name for path in (work / "into").iterdir()),
+        "get": after_get,
+        "put": again.problem.line() if again.problem is not None else "",
+        "entries": [each.key for each in again.entries()] == [first],
+        "dropped": cache.dropped,
+    }
+
+
+def main(job: str, folder: str, work: str) -> None:
+    cache, place = BuildCache(Path(folder)), Path(work)
+    place.mkdir(exist_ok=True)
+    answer: dict[str, object] = {}
+    if job == "build":
+        answer |= build(cache, place, 80)
+    elif job == "prune":
+        answer |= prune(cache, place)
+    elif job == "limited":
+        answer |= limited(cache, place)
+    else:
+        put_for_ever(cache, place)
+    answer["findings"] = [each.what for each in cache.findings()]
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

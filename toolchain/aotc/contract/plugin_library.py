@@ -1,0 +1,104 @@
+"""Plugin libraries on a machine: where the user says they are, and the digest that names them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+# `NAME=PATH` pairs, separated as in PATH: provider, as ORT names it, and its library.
+PLUGINS_VARIABLE = "AOTC_PLUGINS"
+_KNOWN = "library-digests.json"
+
+
+def stated_libraries() -> dict[str, Path]:
+    """Libraries by ORT's name of the provider, as the environment states them."""
+    stated = {}
+    for pair in os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep):
+        name, equals, path = pair.partition("=")
+        if equals:
+            stated[name] = Path(path)
+    return stated
+
+
+def libraries_in(folder: Path) -> tuple[Path, ...]:
+    """The shared libraries of a plugin's folder: it computes with those beside it as well."""
+    return tuple(
+        sorted(path for path in folder.iterdir() if ".so" in path.suffixes or path.suffix == ".dll")
+    )
+
+
+def libraries_digest(files: Iterable[Path]) -> str:
+    """The digest of a plugin: of one file its SHA-256.
+
+    Of several, the SHA-256 over the lines `digest, two spaces, name` in order of names.  Digests of
+    files are kept in the user's cache and taken from there while inode, size and times of a file
+    are the same, as hashing all libraries of a plugin takes longer than loading a small model.
+    Raises `OSError` where a file cannot be read.
+    """
+    return _digest(tuple(sorted(files)))
+
+
+@cache
+def _digest(files: tuple[Path, ...]) -> str:
+    place = _cache_file()
+    known = _read(place)
+    states = {str(path): _state(path) for path in files}
+    missing = [path for path in files if known.get(str(path), [None])[:-1] != states[str(path)]]
+    if missing:
+        with ThreadPoolExecutor(2) as pool:
+            for path, digest in zip(missing, pool.map(_sha256, missing), strict=True):
+                known[str(path)] = [*states[str(path)], digest]
+        _write(place, known)
+    digests = [(path.name, known[str(path)][-1]) for path in files]
+    if len(digests) == 1:
+        return str(digests[0][1])
+    lines = "".join(f"{digest}  {name}\n" for name, digest in digests)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _state(path: Path) -> list[int]:
+    # The time of change cannot be set, unlike that of modification.
+    found = path.stat()
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _cache_file() -> Path | None:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return Path(home) / "aotc" / _KNOWN if home.startswith("/") else None
+
+
+def _read(place: Path | None) -> dict[str, list[int | str]]:
+    try:
+        if place is None or place.stat().st_uid != os.getuid():
+            return {}
+        found = json.loads(place.read_text())
+    except (OSError, ValueError, AttributeError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {k: v for k, v in found.items() if isinstance(v, list) and len(v) == 6}
+
+
+def _write(place: Path | None, known: dict[str, list[int | str]]) -> None:
+    """Keep digests for the next time; a cache that cannot be written is none."""
+    if place is None:
+        return
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=f".{_KNOWN}.")
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(known, file)
+        Path(name).replace(place)
+    except OSError:
+        return

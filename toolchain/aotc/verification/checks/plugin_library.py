@@ -1,0 +1,36 @@
+"""AOTC-C012."""
+
+from __future__ import annotations
+
+from aotc.contract.manifest import Finding, Requirements
+from aotc.contract.report import Refusal
+from aotc.contract.target import Target
+from aotc.verification.checks.base import Check
+
+
+class PluginLibrary(Check):
+    """The plugin libraries of the host are those that the variant was compiled and proven with.
+
+    A library of the same version may have been replaced: it is native code that computes the
+    answers, so its digest counts and not its name.
+    """
+
+    code = "AOTC-C012"
+
+    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+        """Compare digests of plugins that the host has in the right version."""
+        have = {(plugin.name, plugin.version): plugin for plugin in host.plugins}
+        results: list[Refusal | Finding] = []
+        for plugin in requirements.plugins:
+            found = have.get((plugin.name, plugin.version))
+            if plugin.sha256 is None or found is None:
+                continue  # AOTC-C006 says it.
+            if found.sha256 is None:
+                results += self.unchecked(f"the digest of plugin {plugin.name}", host)
+            elif found.sha256 != plugin.sha256:
+                results += self.refuse(
+                    "the libraries of an execution provider plugin are not those of the build",
+                    expected=f"{plugin.name} {plugin.sha256[:16]}",
+                    found=found.sha256[:16],
+                )
+        return tuple(results)
