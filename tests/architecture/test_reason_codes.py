@@ -10,7 +10,9 @@ from pathlib import Path
 from aotc.reasons import REASONS
 
 PACKAGE = Path(__file__).resolve().parents[2] / "toolchain" / "aotc"
-SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if (PACKAGE / "reasons") not in path.parents]
+SOURCES = [
+    path for path in sorted(PACKAGE.rglob("*.py")) if (PACKAGE / "reasons") not in path.parents
+]
 CODE = re.compile(r"AOTC-[A-Z]\d{3}")
 # In the catalogue, and not yet given by any code: each with the reason why it stays.
 RESERVED: dict[str, str] = {}

@@ -23,7 +23,8 @@ from aotc.contract.profile import ParitySpec
 from aotc.engine import session, values
 from aotc.engine.parity import compare
 from aotc.errors import AotcError
-from aotc.runtime.model import ReadyModel, load
+from aotc.runtime.loading import load
+from aotc.runtime.model import ReadyModel
 from aotc.signing import keys, oms
 
 CPU = ("CPUExecutionProvider",)

@@ -13,7 +13,7 @@ from aotc.contract.versions import VERSION as __version__
 if TYPE_CHECKING:
     from aotc.inspection.summary import inspect
     from aotc.pipeline import build
-    from aotc.runtime.model import load
+    from aotc.runtime.loading import load
     from aotc.verification.gate import verify
 
 __all__ = ["__version__", "build", "inspect", "load", "verify"]
@@ -22,7 +22,7 @@ _PUBLIC = {
     "build": "aotc.pipeline",
     "verify": "aotc.verification.gate",
     "inspect": "aotc.inspection.summary",
-    "load": "aotc.runtime.model",
+    "load": "aotc.runtime.loading",
 }
 
 

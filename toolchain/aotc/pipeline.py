@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +17,7 @@ from pathlib import Path
 from aotc.contract.documents import load_profile, load_target
 from aotc.contract.manifest import Finding
 from aotc.contract.parsing import ParseError, encode
+from aotc.contract.partitions import DroppedVariant
 from aotc.contract.profile import Profile
 from aotc.contract.report import BuildReport, Evidence
 from aotc.contract.shapes import DimRange
@@ -26,6 +27,7 @@ from aotc.engine.worker import Workers
 from aotc.errors import AotcError, cannot_write
 from aotc.signing import attest, keys, oms
 from aotc.stages.analyze import analyze
+from aotc.stages.fallback import drop, finding_of
 from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
 from aotc.stages.optimize import optimize_ahead, optimize_all
@@ -33,7 +35,7 @@ from aotc.stages.package import digest_weights, package, publish, refuse_output
 from aotc.stages.partition import partition
 from aotc.stages.prove import prove
 from aotc.stages.specialize import specialize
-from aotc.stages.types import Artifact, BuildOptions, SignedArtifact
+from aotc.stages.types import Artifact, BuildOptions, ProvenModel, SignedArtifact
 from aotc.stages.variants import wanted_variants
 from aotc.verification.host import probe
 
@@ -145,17 +147,27 @@ def _line(
         partitioned = partition(optimized, options)
     findings += [finding for item in partitioned for finding in item.findings]
     with clock.stage("lower"):
-        lowered = lower(partitioned, options)
+        lowered, left_out = lower(partitioned, options)
     findings += [finding for item in lowered for finding in item.findings]
-    proven = []
+    proven: list[ProvenModel] = []
+    dropped = list(left_out)
+    refusals: list[AotcError] = []
     # The weights are final: their digests are taken while the variants are proven.
     with ThreadPoolExecutor(1) as pool:
-        weights = pool.submit(digest_weights, lowered[0].weights)
+        weights = pool.submit(digest_weights, partitioned[0].weights)
         for item in lowered:
-            with clock.stage("prove", item.partitioned.optimized.specialized.plan.name):
-                proven.append(prove(item, options))
+            plan = item.partitioned.optimized.specialized.plan
+            try:
+                with clock.stage("prove", plan.name):
+                    proven.append(prove(item, options))
+            except AotcError as error:
+                dropped.append(drop(error, plan, options))
+                refusals.append(error)
+        if not proven:
+            raise _nothing_left(dropped, refusals)
+        findings += [finding_of(each) for each in dropped]
         with clock.stage("package"):
-            artifact = package(proven, findings, weights.result(), folder, options)
+            artifact = package(proven, dropped, findings, weights.result(), folder, options)
     evidence = Evidence(
         built_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         stages=clock.seconds,
@@ -168,6 +180,18 @@ def _line(
         },
     )
     return artifact, evidence
+
+
+def _nothing_left(dropped: Sequence[DroppedVariant], refusals: Sequence[AotcError]) -> AotcError:
+    """The refusal of a build all of whose variants the fallback policy left out."""
+    if refusals:
+        refusals[0].also = (*refusals[0].also, *refusals[1:])
+        return refusals[0]
+    return AotcError(
+        "AOTC-P002",
+        "every variant breaches the placement policy",
+        found="; ".join(f"{each.name}: {each.reason}" for each in dropped)[:2000],
+    )
 
 
 def _sign(

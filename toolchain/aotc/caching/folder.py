@@ -107,17 +107,33 @@ def make(folder: Path) -> None:
 
 @contextmanager
 def draft(root: Path) -> Iterator[Path]:
-    """A new folder in `root` to fill and rename; locked, and removed where it was not renamed."""
-    folder = root / f"{NEW}{secrets.token_hex(8)}"
-    folder.mkdir(mode=0o700)
-    descriptor = None
+    """A new folder in `root` to fill and rename; locked, and removed where it was not renamed.
+
+    Raises OSError where it cannot be made or locked.
+    """
+    folder, descriptor = _locked_folder(root)
     try:
-        descriptor = _lock(folder)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if descriptor is not None:
-            os.close(descriptor)
+        os.close(descriptor)
+
+
+def _locked_folder(root: Path) -> tuple[Path, int]:
+    """A new folder and its lock; one that was cleared away before it was locked is made anew."""
+    for _ in range(8):
+        folder = root / f"{NEW}{secrets.token_hex(8)}"
+        folder.mkdir(mode=0o700)
+        try:
+            descriptor = _lock(folder)
+        except FileNotFoundError:
+            continue
+        if descriptor is None:
+            continue
+        if folder.is_dir():
+            return folder, descriptor
+        os.close(descriptor)
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(root))
 
 
 def _lock(path: Path) -> int | None:
@@ -127,9 +143,12 @@ def _lock(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         os.close(descriptor)
         return None
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

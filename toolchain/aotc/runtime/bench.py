@@ -15,7 +15,8 @@ from aotc.engine.file_digest import file_sha256
 from aotc.engine.ortvalue import needs_ortvalues
 from aotc.errors import AotcError
 from aotc.runtime import arrays
-from aotc.runtime.model import ReadyModel, load
+from aotc.runtime.loading import load
+from aotc.runtime.model import ReadyModel
 from aotc.runtime.telemetry import percentile
 
 if TYPE_CHECKING:

@@ -1,13 +1,11 @@
-"""From a verified artifact to a model that answers: `load` and `ReadyModel`."""
+"""A model that is loaded and answers: guarded, routed, padded, counted."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -16,28 +14,21 @@ from aotc.contract.answers import CallRoute
 from aotc.contract.manifest import Finding, Manifest, Value, Variant
 from aotc.contract.parsing import nearest
 from aotc.contract.report import LoadReport, VariantLoad
-from aotc.contract.target import Target
 from aotc.engine import session, values
 from aotc.engine.ortvalue import needs_ortvalues
 from aotc.engine.padding import Padder
 from aotc.errors import AotcError
 from aotc.runtime.guards import Guard
-from aotc.runtime.promises import check_compatibility_strings, check_placement
 from aotc.runtime.recorder import ShapeRecorder
-from aotc.runtime.routing import Router, choose, spec_of
-from aotc.runtime.store import Store
+from aotc.runtime.routing import Router
 from aotc.runtime.telemetry import Telemetry
-from aotc.runtime.warmup import open_variant, warm
-from aotc.signing.keys import resolve_trust
-from aotc.verification.compatibility import judge
-from aotc.verification.gate import check_compatibility
-from aotc.verification.host import probe
+from aotc.runtime.warmup import warm
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
 # Refusals that speak of sizes: such calls are what coverage is about.
-_OF_SIZES = frozenset({"AOTC-R004", "AOTC-R010", "AOTC-S010"})
+_OF_SIZES = frozenset({"AOTC-R004", "AOTC-R010", "AOTC-R013", "AOTC-S010"})
 
 
 class ReadyModel:
@@ -261,114 +252,6 @@ class ReadyModel:
         self.close()
 
 
-def load(
-    path: str | Path,
-    *,
-    trust: str | Path | None = None,
-    key: str | Path | None = None,
-    variant: str | Sequence[str] | None = None,
-    threads: int | None = None,
-    store: str | Path | None = None,
-    warm_up: bool | Sequence[str] = True,
-    record: str | Path | None = None,
-    record_bytes: int = 16 << 20,
-    plugins: Mapping[str, str | Path] | None = None,
-) -> ReadyModel:
-    """Load a signed artifact; what was verified is what is loaded.
-
-    1. Verify the artifact while it is copied into the store, or verify the store's copy again.
-    2. Check the requirements of its variants against this host, and choose those to load.
-    3. Create their sessions from the store's files, side by side.
-    4. Compare the observed placements with the promised ones.
-    5. Run the fixtures: they warm the sessions up, and must match the golden outputs.
-
-    `variant` names one of the profile's variants, for all of its buckets, or some buckets.
-    `threads` of one operator (None: one for each core); `store` is the store's folder.
-    `warm_up` may name the variants for step 5; `ready` is true once all are warm.
-    `record` is a file to which the shapes of requests are appended, up to `record_bytes`; else
-    $AOTC_RECORD_SHAPES.
-    `plugins` are libraries of execution providers of your own, by the name that ONNX Runtime gives
-    the provider; else $AOTC_PLUGINS (`NAME=PATH`, separated as in PATH).
-    Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008,
-    C013, P001 to P004 and N003.
-    """
-    libraries = {name: Path(path) for name, path in (plugins or {}).items()}
-    # The import is no part of the load times.
-    session.import_onnxruntime()
-    # 1.
-    stored = Store(store).install(
-        Path(path),
-        resolve_trust(trust, key),
-        reads=lambda promised: _files_read(promised, variant, libraries),
-    )
-    manifest = stored.authentic.manifest
-    # 2.
-    compatible = check_compatibility(stored.authentic, _host(manifest, libraries))
-    chosen = choose(manifest, compatible.variants, variant)
-    noticed = [
-        finding
-        for each in chosen
-        for finding in check_compatibility_strings(manifest, each, libraries)
-    ]
-    # 3.
-    started = time.perf_counter()
-    opened, seconds = _open_all(stored.folder, chosen, threads, libraries)
-    created = time.perf_counter()
-    # 4.
-    placed = []
-    for each, session_of in zip(chosen, opened, strict=True):
-        placing = time.perf_counter()
-        noticed += check_placement(session_of, manifest, each)
-        placed.append(time.perf_counter() - placing)
-    stated = record or os.environ.get("AOTC_RECORD_SHAPES")
-    ready = ReadyModel(
-        manifest,
-        chosen,
-        opened,
-        LoadReport(
-            artifact_id=stored.authentic.id,
-            variant=spec_of(chosen[0]) if len(chosen) > 1 else chosen[0].name,
-            verdict=compatible.verdict,
-            from_store=stored.from_store,
-            verify_seconds=stored.seconds,
-            session_seconds=created - started,
-            warmup_seconds=sum(placed),
-            variants=tuple(
-                VariantLoad(name=each.name, session_seconds=one, warmup_seconds=other)
-                for each, one, other in zip(chosen, seconds, placed, strict=True)
-            ),
-            findings=(*compatible.findings, *noticed),
-        ),
-        payload=stored.folder,
-        recorder=ShapeRecorder(stated, limit=record_bytes) if stated else None,
-    )
-    # 5.
-    if warm_up:
-        ready.warm(None if warm_up is True else warm_up)
-    return ready
-
-
-def _open_all(
-    payload: Path,
-    variants: Sequence[Variant],
-    threads: int | None,
-    libraries: Mapping[str, Path],
-) -> tuple[list[ort.InferenceSession], list[float]]:
-    """Sessions of all variants, and the seconds that each took."""
-
-    def timed(variant: Variant) -> tuple[ort.InferenceSession, float]:
-        started = time.perf_counter()
-        opened = open_variant(payload, variant, threads=threads, libraries=libraries)
-        return opened, time.perf_counter() - started
-
-    if len(variants) == 1:
-        done = [timed(variants[0])]
-    else:
-        with ThreadPoolExecutor(min(len(variants), os.cpu_count() or 1)) as pool:
-            done = list(pool.map(timed, variants))
-    return [opened for opened, _ in done], [seconds for _, seconds in done]
-
-
 def _no_variant(name: str, loaded: Sequence[str]) -> AotcError:
     close = nearest(name, tuple(loaded))
     return AotcError(
@@ -377,24 +260,3 @@ def _no_variant(name: str, loaded: Sequence[str]) -> AotcError:
         expected=" or ".join(loaded),
         found=name,
     )
-
-
-def _host(manifest: Manifest, plugins: Mapping[str, Path]) -> Target:
-    return probe(
-        gpus=any(each.device != "cpu" for each in manifest.variants),
-        digests=any(each.requirements.plugins for each in manifest.variants),
-        libraries=tuple(sorted(plugins.items())),
-    )
-
-
-def _files_read(
-    manifest: Manifest, wanted: str | Sequence[str] | None, plugins: Mapping[str, Path]
-) -> frozenset[str]:
-    """Payload files that loading on this host reads; none where no variant runs."""
-    try:
-        chosen = choose(manifest, judge(manifest, _host(manifest, plugins)).variants, wanted)
-    except AotcError:
-        return frozenset()
-    tensors = (each for f in manifest.fixtures for each in (*f.inputs, *f.outputs))
-    files = (path for each in chosen for path in each.files)
-    return frozenset((*files, *(tensor.path for tensor in tensors)))

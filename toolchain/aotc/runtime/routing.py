@@ -16,6 +16,8 @@ from aotc.verification.compatibility import error_of, preference
 Cause = Literal["exact", "padded", "routed", "outside"]
 # Routes of this many combinations of sizes are kept.
 _KEPT: Final = 4096
+# In place of a variant's: its calls are refused.
+_REJECTED: Final = -1
 
 
 def choose(
@@ -109,7 +111,18 @@ class Router:
         order = sorted(
             range(len(variants)), key=lambda at: math.prod(variants[at].buckets.values())
         )
-        self._static = tuple((at, variants[at].buckets) for at in order if variants[at].buckets)
+        specs = {spec_of(each) for each in variants}
+        rejected = [
+            (_REJECTED, each.buckets)
+            for each in manifest.dropped
+            if each.rejects and each.spec in specs
+        ]
+        self._static = tuple(
+            sorted(
+                [*((at, variants[at].buckets) for at in order if variants[at].buckets), *rejected],
+                key=lambda each: math.prod(each[1].values()),
+            )
+        )
         self._dynamic = next((at for at in order if not variants[at].buckets), None)
         self._bucketed = {name: dim for name, dim in self._domain.dims.items() if dim.buckets}
         self._kept: dict[tuple[tuple[str, int], ...], Route] = {}
@@ -117,7 +130,8 @@ class Router:
     def route(self, sizes: Mapping[str, int], outside: tuple[str, ...] = ()) -> Route:
         """The route of a call of `sizes`; `outside` are dims that left what was proven.
 
-        Raises AOTC-S010 where no loaded variant takes the call.
+        Raises AOTC-S010 where no loaded variant takes the call, and R013 where its variant was
+        left out by the fallback policy.
         """
         key = tuple(sizes.items())
         found = self._kept.get(key)
@@ -161,6 +175,14 @@ class Router:
     def _on_static(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]] | None:
         for at, buckets in self._static:
             if all(self._fits(name, sizes.get(name), full) for name, full in buckets.items()):
+                if at == _REJECTED:
+                    raise AotcError(
+                        "AOTC-R013",
+                        "the variant for these sizes was left out at build",
+                        where=f"dim {', '.join(buckets)}",
+                        expected="sizes of another variant: " + ", ".join(self._names),
+                        found=", ".join(f"{name}={size}" for name, size in sizes.items()),
+                    )
                 return at, buckets
         return None
 

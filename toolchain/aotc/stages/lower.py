@@ -13,17 +13,19 @@ import onnx
 from aotc.backends.base import Backend, Optimization, Payload, Precision
 from aotc.contract.manifest import MemoryPlan, NodePlacement, SessionSpec
 from aotc.contract.parsing import Json
-from aotc.contract.partitions import PartitionReport
+from aotc.contract.partitions import DroppedVariant, PartitionReport
 from aotc.engine import weights
 from aotc.engine.capture import tensors
 from aotc.engine.compaction import compact
 from aotc.engine.fixtures import shape_of
 from aotc.engine.providers import backends_of
+from aotc.errors import AotcError
 from aotc.partitioning import report as reports
 from aotc.partitioning.compute import Sizes
 from aotc.partitioning.extraction import hybrid
 from aotc.passes.base import walk_nodes
 from aotc.stages.compiling import Compiled, compile_all
+from aotc.stages.fallback import drop
 from aotc.stages.types import BuildOptions, LoweredModel, PartitionedModel, VariantPlan
 
 _NO_PREPACKING = "session.disable_prepacking"
@@ -33,25 +35,30 @@ _LOAD_LEVELS: Final[Mapping[str, Optimization]] = {"baseline": "all", "host": "d
 
 def lower(
     partitions: Sequence[PartitionedModel], options: BuildOptions
-) -> tuple[LoweredModel, ...]:
+) -> tuple[tuple[LoweredModel, ...], tuple[DroppedVariant, ...]]:
     """Compile what is to be compiled, and write each variant's final graph.
 
     Constants that only compiled parts read, which hold them, are dropped from the weights.
-    Raises what `compile_all` does.
+    The second are variants that the fallback policy leaves out.  Raises what `compile_all` does.
     """
-    lowered = []
+    lowered: list[LoweredModel] = []
+    dropped: list[DroppedVariant] = []
     shared = False
     for item in partitions:
         if item.sizes is None:
             lowered.append(_plain(item, options))
             continue
-        compiled = compile_all(item, _by_ort_name(item, options), options)
+        try:
+            compiled = compile_all(item, _by_ort_name(item, options), options)
+        except AotcError as error:
+            dropped.append(drop(error, item.optimized.specialized.plan, options))
+            continue
         lowered.append(_lowered(item, compiled, options))
         shared = shared or any(payload.options for payload in compiled.payloads.values())
     if any(item.contexts for item in lowered) and not shared:
         compact([item.model for item in lowered], partitions[0].weights)
         lowered = [replace(item, files=_files(item.model)) for item in lowered]
-    return tuple(lowered)
+    return tuple(lowered), tuple(dropped)
 
 
 def _by_ort_name(item: PartitionedModel, options: BuildOptions) -> dict[str, Backend]:

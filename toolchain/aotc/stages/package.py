@@ -27,7 +27,7 @@ from aotc.contract.manifest import (
 )
 from aotc.contract.ort_package import session_options
 from aotc.contract.parsing import Json, encode
-from aotc.contract.partitions import AcceptedWaiver
+from aotc.contract.partitions import AcceptedWaiver, DroppedVariant
 from aotc.contract.target import Plugin, Target
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
 from aotc.errors import AotcError
@@ -44,6 +44,7 @@ from aotc.stages.variant_entry import ort_version, variant_entry
 
 def package(
     proven: Sequence[ProvenModel],
+    dropped: Sequence[DroppedVariant],
     findings: Sequence[Finding],
     weights: Sequence[FileEntry],
     folder: Path,
@@ -79,7 +80,7 @@ def package(
     (payload / "manifest.json").write_bytes(canonical_json(_ort_manifest(analyzed, variants)))
     entries.append(file_entry(payload / "manifest.json", payload, "package"))
     entries.sort(key=lambda entry: entry.path)
-    document = encode(_manifest(analyzed, variants, fixtures, entries, findings, options))
+    document = encode(_manifest(analyzed, variants, dropped, fixtures, entries, findings, options))
     text = canonical_json(document)
     (payload / "aotc.json").write_bytes(text)
     digests = {entry.path: entry.sha256 for entry in entries}
@@ -192,6 +193,7 @@ def _ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
 def _manifest(
     analyzed: AnalyzedModel,
     variants: Sequence[Variant],
+    dropped: Sequence[DroppedVariant],
     fixtures: Sequence[Fixture],
     entries: Sequence[FileEntry],
     findings: Sequence[Finding],
@@ -203,6 +205,7 @@ def _manifest(
         schema=MANIFEST_SCHEMA,
         required_features=(
             *(("ep-context",) if any(e.role == "ep-context" for e in entries) else ()),
+            *(("rejected-routes",) if any(each.rejects for each in dropped) else ()),
             "shape-domain",
             *(("shape-routing",) if routed else ()),
             "shared-weights",
@@ -230,6 +233,7 @@ def _manifest(
         strict=options.profile.strict,
         findings=tuple(findings),
         variants=tuple(variants),
+        dropped=tuple(dropped),
         waivers=tuple(
             AcceptedWaiver(code=each.code, variant=each.variant, reason=each.reason)
             for each in options.profile.waivers

@@ -25,8 +25,15 @@ class Judgement:
 
 
 def preference(variants: Iterable[Variant]) -> list[Variant]:
-    """Variants for one exact ISA first, being the faster ones; else as the manifest has them."""
-    return sorted(variants, key=lambda variant: not variant.requirements.isa_exact)
+    """As the manifest has them; of equal providers those for one exact ISA, the faster, first."""
+    groups: dict[tuple[str, ...], list[Variant]] = {}
+    for variant in variants:
+        groups.setdefault(variant.providers, []).append(variant)
+    return [
+        variant
+        for group in groups.values()
+        for variant in sorted(group, key=lambda each: not each.requirements.isa_exact)
+    ]
 
 
 def judge(manifest: Manifest, host: Target) -> Judgement:

@@ -52,10 +52,11 @@ def _of_graph(graph: onnx.GraphProto, claimed: Collection[str], outer: frozenset
     for node in graph.node:
         for _, body in bodies(node):
             found += _of_graph(body, claimed, outer | set(_small_constants(graph)))
-        if node.name not in claimed or node.op_type in _OUTPUTS_ON_CPU:
-            # A node that is refused runs on the CPU, and leaves what it makes there.
+        # What is refused runs on the CPU: what it makes of such values stays there.
+        refused = node.name not in claimed and not on_cpu.isdisjoint(node.input)
+        if refused or (node.name in claimed and node.op_type in _OUTPUTS_ON_CPU):
             on_cpu.update(name for name in node.output if name)
-        elif _reads_cpu_alone(node, on_cpu, anywhere, types):
+        elif node.name in claimed and _reads_cpu_alone(node, on_cpu, anywhere, types):
             found.append(node.name)
             on_cpu.update(name for name in node.output if name)
     return found

@@ -75,7 +75,7 @@ def run(
     with needs("run", "cpu"):
         from aotc.runtime import arrays
         from aotc.runtime.bench import payload_of
-        from aotc.runtime.model import load
+        from aotc.runtime.loading import load
     _check_files(record, metrics)
     loaded = load(artifact, trust=trust, key=key, variant=split_names(variant), record=record)
     with loaded as model, _metrics_of(model, artifact, metrics):

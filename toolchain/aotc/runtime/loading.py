@@ -1,0 +1,215 @@
+"""From an untrusted artifact to a model that answers: verify, check, open, place, warm up."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aotc.contract.manifest import Finding, Manifest, Variant
+from aotc.contract.report import LoadReport, VariantLoad
+from aotc.contract.target import Target
+from aotc.engine import session
+from aotc.errors import AotcError
+from aotc.runtime.model import ReadyModel
+from aotc.runtime.promises import check_compatibility_strings, check_placement
+from aotc.runtime.recorder import ShapeRecorder
+from aotc.runtime.routing import choose, spec_of
+from aotc.runtime.store import Store, StoredArtifact
+from aotc.runtime.warmup import open_variant
+from aotc.signing.keys import resolve_trust
+from aotc.verification.compatibility import judge
+from aotc.verification.gate import CompatibleArtifact, check_compatibility
+from aotc.verification.host import probe
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+# Refusals of a variant on this host that another variant may do without.
+_OF_PLACEMENT: Final = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P003", "AOTC-C013"})
+
+
+def load(
+    path: str | Path,
+    *,
+    trust: str | Path | None = None,
+    key: str | Path | None = None,
+    variant: str | Sequence[str] | None = None,
+    threads: int | None = None,
+    store: str | Path | None = None,
+    warm_up: bool | Sequence[str] = True,
+    record: str | Path | None = None,
+    record_bytes: int = 16 << 20,
+    plugins: Mapping[str, str | Path] | None = None,
+) -> ReadyModel:
+    """Load a signed artifact; what was verified is what is loaded.
+
+    1. Verify the artifact while it is copied into the store, or verify the store's copy again.
+    2. Check the requirements of its variants against this host, and choose those to load.
+    3. Create their sessions from the store's files, side by side.
+    4. Compare the observed placements with the promised ones.
+    5. Run the fixtures: they warm the sessions up, and must match the golden outputs.
+
+    `variant` names one of the profile's variants, for all of its buckets, or some buckets.
+    `threads` of one operator (None: one for each core); `store` is the store's folder.
+    `warm_up` may name the variants for step 5; `ready` is true once all are warm.
+    `record` is a file to which the shapes of requests are appended, up to `record_bytes`; else
+    $AOTC_RECORD_SHAPES.
+    `plugins` are libraries of execution providers of your own, by the name that ONNX Runtime gives
+    the provider; else $AOTC_PLUGINS (`NAME=PATH`, separated as in PATH).
+    Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008,
+    C013, P001 to P004 and N003.
+    """
+    libraries = {name: Path(path) for name, path in (plugins or {}).items()}
+    # The import is no part of the load times.
+    session.import_onnxruntime()
+    # 1.
+    stored = Store(store).install(
+        Path(path),
+        resolve_trust(trust, key),
+        reads=lambda promised: _files_read(promised, variant, libraries),
+    )
+    manifest = stored.authentic.manifest
+    # 2.
+    compatible = check_compatibility(stored.authentic, _host(manifest, libraries))
+    chosen = choose(manifest, compatible.variants, variant)
+    passed: list[Finding] = []
+    while True:
+        try:
+            ready = _ready(
+                stored, compatible, chosen, threads, libraries, passed, record, record_bytes
+            )
+            break
+        except AotcError as error:
+            other = None if variant is not None else _alternate(manifest, compatible, chosen)
+            if error.code not in _OF_PLACEMENT or other is None:
+                raise
+            names = ", ".join(each.name for each in chosen)
+            passed.append(Finding(code="AOTC-P009", what=error.line(), where=f"variant {names}"))
+            compatible = other
+            chosen = choose(manifest, compatible.variants, None)
+    # 5.
+    if warm_up:
+        ready.warm(None if warm_up is True else warm_up)
+    return ready
+
+
+def _alternate(
+    manifest: Manifest, compatible: CompatibleArtifact, chosen: Sequence[Variant]
+) -> CompatibleArtifact | None:
+    """What is left without the kind of `chosen`, where the fallback policy is alternate-variant."""
+    if not _alternates(manifest):
+        return None
+    kinds = {spec_of(each) for each in chosen}
+    names = {each.name for each in manifest.variants if spec_of(each) not in kinds}
+    left = tuple(each for each in compatible.variants if each.name in names)
+    if not any(each.runs for each in left):
+        return None
+    return replace(compatible, variants=left, verdict="degraded")
+
+
+def _alternates(manifest: Manifest) -> bool:
+    policy = manifest.profile.get("fallback", {}).get("policy")
+    return bool(policy == "alternate-variant")
+
+
+def _ready(
+    stored: StoredArtifact,
+    compatible: CompatibleArtifact,
+    chosen: Sequence[Variant],
+    threads: int | None,
+    libraries: Mapping[str, Path],
+    passed: Sequence[Finding],
+    record: str | Path | None,
+    record_bytes: int,
+) -> ReadyModel:
+    """Steps 3 and 4 for one kind of variants."""
+    manifest = stored.authentic.manifest
+    noticed = list(passed)
+    noticed += [
+        finding
+        for each in chosen
+        for finding in check_compatibility_strings(manifest, each, libraries)
+    ]
+    # 3.
+    started = time.perf_counter()
+    opened, seconds = _open_all(stored.folder, chosen, threads, libraries)
+    created = time.perf_counter()
+    # 4.
+    placed = []
+    for each, session_of in zip(chosen, opened, strict=True):
+        placing = time.perf_counter()
+        noticed += check_placement(session_of, manifest, each)
+        placed.append(time.perf_counter() - placing)
+    stated = record or os.environ.get("AOTC_RECORD_SHAPES")
+    return ReadyModel(
+        manifest,
+        chosen,
+        opened,
+        LoadReport(
+            artifact_id=stored.authentic.id,
+            variant=spec_of(chosen[0]) if len(chosen) > 1 else chosen[0].name,
+            verdict=compatible.verdict,
+            from_store=stored.from_store,
+            verify_seconds=stored.seconds,
+            session_seconds=created - started,
+            warmup_seconds=sum(placed),
+            variants=tuple(
+                VariantLoad(name=each.name, session_seconds=one, warmup_seconds=other)
+                for each, one, other in zip(chosen, seconds, placed, strict=True)
+            ),
+            findings=(*compatible.findings, *noticed),
+        ),
+        payload=stored.folder,
+        recorder=ShapeRecorder(stated, limit=record_bytes) if stated else None,
+    )
+
+
+def _open_all(
+    payload: Path,
+    variants: Sequence[Variant],
+    threads: int | None,
+    libraries: Mapping[str, Path],
+) -> tuple[list[ort.InferenceSession], list[float]]:
+    """Sessions of all variants, and the seconds that each took."""
+
+    def timed(variant: Variant) -> tuple[ort.InferenceSession, float]:
+        started = time.perf_counter()
+        opened = open_variant(payload, variant, threads=threads, libraries=libraries)
+        return opened, time.perf_counter() - started
+
+    if len(variants) == 1:
+        done = [timed(variants[0])]
+    else:
+        with ThreadPoolExecutor(min(len(variants), os.cpu_count() or 1)) as pool:
+            done = list(pool.map(timed, variants))
+    return [opened for opened, _ in done], [seconds for _, seconds in done]
+
+
+def _host(manifest: Manifest, plugins: Mapping[str, Path]) -> Target:
+    return probe(
+        gpus=any(each.device != "cpu" for each in manifest.variants),
+        digests=any(each.requirements.plugins for each in manifest.variants),
+        libraries=tuple(sorted(plugins.items())),
+    )
+
+
+def _files_read(
+    manifest: Manifest, wanted: str | Sequence[str] | None, plugins: Mapping[str, Path]
+) -> frozenset[str]:
+    """Payload files that loading on this host reads; none where no variant runs."""
+    try:
+        verdicts = judge(manifest, _host(manifest, plugins)).variants
+        chosen = choose(manifest, verdicts, wanted)
+    except AotcError:
+        return frozenset()
+    if _alternates(manifest) and wanted is None:
+        runs = {verdict.name for verdict in verdicts if verdict.runs}
+        chosen = tuple(each for each in manifest.variants if each.name in runs)
+    tensors = (each for f in manifest.fixtures for each in (*f.inputs, *f.outputs))
+    files = (path for each in chosen for path in each.files)
+    return frozenset((*files, *(tensor.path for tensor in tensors)))

@@ -1,0 +1,38 @@
+"""What the fallback policy makes of a variant that breaches it: left out, or the build's end."""
+
+from __future__ import annotations
+
+from aotc.contract.manifest import Finding
+from aotc.contract.partitions import DroppedVariant
+from aotc.errors import AotcError
+from aotc.stages.types import BuildOptions, VariantPlan
+
+# Of placement: a variant that computes wrongly is never merely left out.
+_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005"})
+
+
+def drop(error: AotcError, plan: VariantPlan, options: BuildOptions) -> DroppedVariant:
+    """The record of leaving a variant out; raises `error` where the policy does not allow it.
+
+    `alternate-variant` needs another of the profile's variants, `reject-route` a bucket.
+    """
+    policy = options.profile.fallback.policy
+    others = any(variant.name != plan.spec for variant in options.profile.variants)
+    rejects = policy == "reject-route" and bool(plan.buckets)
+    if error.code not in _CODES or not (rejects or (policy == "alternate-variant" and others)):
+        raise error
+    return DroppedVariant(
+        name=plan.name,
+        spec=plan.spec,
+        buckets=plan.buckets,
+        rejects=rejects,
+        reason=error.line()[:500],
+    )
+
+
+def finding_of(dropped: DroppedVariant) -> Finding:
+    """AOTC-P009: what was left out, and what becomes of its calls."""
+    fate = "calls of its sizes are refused" if dropped.rejects else "another variant serves"
+    return Finding(
+        code="AOTC-P009", what=f"{dropped.reason}; {fate}", where=f"variant {dropped.name}"
+    )
