@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.backends.cuda import claim_of
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.convert_opset import ConvertOpset, choose_opset, obstacles, opset_of
+from aotc.passes.name_nodes import NameNodes
 
 FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 Nodes = list[onnx.NodeProto]
+MODELS = Path(os.environ.get("AOTC_MODELS") or "/nonexistent")
 
 
 def value(name: str, dims: list[int] | None, kind: int = FLOAT) -> onnx.ValueInfoProto:
@@ -82,6 +85,8 @@ def run(model: onnx.ModelProto | Path, feeds: dict[str, Any]) -> list[Any]:
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    # Fusions differ by opset, and round otherwise.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     return list(session.run(None, feeds))
 
@@ -250,6 +255,24 @@ def test_what_would_change_is_refused(case: str) -> None:
 @pytest.mark.parametrize("to", (12, 24))
 def test_only_down_and_not_too_far(to: int) -> None:
     assert obstacles(residual_network(), to) == (f"opset {to} is not within 13..23",)
+
+
+@pytest.mark.skipif(not MODELS.is_dir(), reason="AOTC_MODELS is not set")
+@pytest.mark.parametrize(("name", "to"), [("basic_pitch_nmp", 13), ("magika_v3_3", 13)])
+def test_real_models_compute_the_same(name: str, to: int) -> None:
+    model = onnx.load(MODELS / f"{name}.onnx")
+    run_passes(model, [NameNodes()])
+    (given,) = model.graph.input
+    kind = helper.tensor_dtype_to_np_dtype(given.type.tensor_type.elem_type)
+    dims = [dim.dim_value or 1 for dim in given.type.tensor_type.shape.dim]
+    feeds = {given.name: np.random.default_rng(6).integers(0, 256, dims).astype(kind)}
+    before = run(model, feeds)
+    names = {node.name for node in walk_nodes(model)}
+    run_passes(model, [ConvertOpset(to=to)])
+    assert opset_of(model) == to
+    assert {node.name for node in walk_nodes(model)} == names
+    for one, other in zip(run(model, feeds), before, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 UNARY = (

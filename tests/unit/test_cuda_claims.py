@@ -268,7 +268,7 @@ def test_probe_and_fingerprint_say_what_is_missing() -> None:
         assert found.why_not == "onnxruntime-gpu is not installed"
         assert backend.fingerprint() == "kernels 1.30.0"
     else:
-        assert backend.fingerprint() == f"onnxruntime-gpu {installed}"
+        assert backend.fingerprint() == f"onnxruntime-gpu {installed}; kernels 1.30.0"
 
 
 def test_needs_cuda_and_its_driver() -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from aotc.caching.cache import BuildCache
 from aotc.contract.documents import load_profile, load_target
 from aotc.contract.manifest import Finding
 from aotc.contract.parsing import ParseError, encode
@@ -27,9 +28,11 @@ from aotc.engine.worker import Workers
 from aotc.errors import AotcError, cannot_write
 from aotc.signing import attest, keys, oms
 from aotc.stages.analyze import analyze
+from aotc.stages.cached import keep, place_of, take
 from aotc.stages.fallback import drop, finding_of
 from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
+from aotc.stages.opset import convert_opset
 from aotc.stages.optimize import optimize_ahead, optimize_all
 from aotc.stages.package import digest_weights, package, publish, refuse_output
 from aotc.stages.partition import partition
@@ -69,13 +72,15 @@ def build(
     dims: Mapping[str, str | int] | None = None,
     fixtures: str | Path | None = None,
     embed_fixtures: bool = False,
+    cache: bool = True,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Build a signed artifact from an ONNX model, and prove it against the model.
 
     `model` is a path, or the bytes of a self-contained model.  `dims` bounds or fixes dims by
-    name (`8`, `"1..8"`), over the profile's.  `output` defaults to `NAME.aotc` in the working
-    directory.  Without `key` the user's development key signs.  Raises `AotcError`: exit status 3
+    name (`8`, `"1..8"`), over the profile's.  With `cache` a build that was made before is taken
+    from the user's cache, and a new one is kept there.  `output` defaults to `NAME.aotc` in the
+    working directory.  Without `key` the user's development key signs.  Raises `AotcError`: exit status 3
     where the input must be mended, 1 where a gate of the profile failed; nothing is left at
     `output` then.
     """
@@ -99,6 +104,7 @@ def build(
     _check_output(place, force)
     signer = keys.load_private(Path(key)) if key is not None else keys.development_key()
     host = probe()
+    store = BuildCache() if cache and os.environ.get("AOTC_CACHE") != "off" else None
     with _work_folder(place) as work, Workers(resolved.limits) as workers:
         described = _target(resolved, host)
         # A path would differ from folder to folder.
@@ -109,11 +115,17 @@ def build(
             host=host,
             work=work / "build",
             workers=workers,
+            cache=store,
             fixtures=Path(fixtures) if fixtures is not None else None,
             embed_fixtures=embed_fixtures,
         )
         options.work.mkdir()
-        artifact, evidence = _line(model, options, work / "artifact", clock)
+        built = place_of(model, name, options)
+        taken = take(built, work / "artifact") if built is not None else None
+        artifact, evidence = taken or _line(model, options, work / "artifact", clock)
+        if built is not None and taken is None:
+            with clock.stage("cache"):
+                keep(built, artifact, evidence)
         with clock.stage("sign"):
             signed = _sign(artifact, evidence, signer, place, force)
     return BuildReport(
@@ -123,7 +135,8 @@ def build(
         key_id=signed.key_id,
         development_key=signed.development_key,
         variants=evidence.variants,
-        findings=artifact.findings,
+        findings=(*artifact.findings, *(store.findings() if store is not None else ())),
+        cached=taken is not None,
         stages=clock.seconds,
         seconds=time.monotonic() - started,
     )
@@ -140,7 +153,11 @@ def _line(
         analyzed = analyze(source, options)
     findings: list[Finding] = [*source.capture.findings, *analyzed.findings, *skipped]
     with clock.stage("optimize", ", ".join(plan.name for plan in plans)):
-        specialized = [specialize(analyzed, plan, options) for plan in plans]
+        specialized = []
+        for plan in plans:
+            converted, noticed = convert_opset(specialize(analyzed, plan, options), options)
+            specialized.append(converted)
+            findings += noticed
         optimized = optimize_all(specialized, options, ahead)
     findings += [finding for item in optimized for finding in item.findings]
     with clock.stage("partition"):

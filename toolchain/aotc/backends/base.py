@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
 from aotc.registry import Registry
+
+if TYPE_CHECKING:
+    import onnx
 
 BACKENDS = Registry(
     "backend",
@@ -179,6 +182,13 @@ class Backend(ABC):
 
         Runs in a sandboxed process.
         """
+
+    def predict(self, model: onnx.ModelProto) -> Claims | None:
+        """Claims by what is known of the provider, nothing asked or run; None: nothing is known.
+
+        Constants of `model` need not be there.
+        """
+        return None
 
     def compile(self, request: CompileRequest) -> Payload:
         """Compile one partition into files of the working directory.

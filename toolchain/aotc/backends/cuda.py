@@ -56,7 +56,7 @@ _PEEPHOLES = 7
 
 
 class CudaBackend(Backend):
-    """CUDA on any NVIDIA GPU that the wheel has code for."""
+    """CUDA on any NVIDIA GPU; nothing is compiled ahead of time for it."""
 
     name = "cuda"
     ort_name = "CUDAExecutionProvider"
@@ -85,6 +85,10 @@ class CudaBackend(Backend):
 
         return claim_of(onnx.load(request.model, load_external_data=False))
 
+    def predict(self, model: onnx.ModelProto) -> Claims | None:
+        """By the kernel table."""
+        return claim_of(model)
+
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
         """Float32 in full unless `precision` is tf32, which is ONNX Runtime's default.
 
@@ -95,13 +99,14 @@ class CudaBackend(Backend):
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
 
     def needs(self, target: Target, precision: Precision = "keep") -> Needs:
-        """CUDA and its driver; the wheel has code for every GPU that they support."""
+        """CUDA and its driver; compute capabilities are not limited, as nothing is compiled."""
         return Needs(cuda_major=CUDA_MAJOR, nvidia_driver_min=DRIVER_MIN)
 
     def fingerprint(self) -> str:
-        """The version of onnxruntime-gpu, or that of the table where it is not installed."""
+        """The version of onnxruntime-gpu, where it is installed, and that of the kernel table."""
+        table = f"kernels {KernelTable.load().version}"
         installed = _installed_version()
-        return f"{_WHEEL} {installed}" if installed else f"kernels {KernelTable.load().version}"
+        return f"{_WHEEL} {installed}; {table}" if installed else table
 
 
 def claim_of(model: onnx.ModelProto) -> Claims:

@@ -56,6 +56,10 @@ class VariantEvidence:
 
     name: str
     comparisons: tuple[Comparison, ...] = ()
+    undivided: Annotated[
+        tuple[Comparison, ...],
+        "of the graph on the CPU before it was divided, where this host cannot run the variant",
+    ] = ()
     load_seconds: float | None = None
     first_run_seconds: float | None = None
     run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
@@ -135,6 +139,7 @@ class BuildReport:
     key_id: str
     development_key: bool
     variants: tuple[VariantEvidence, ...]
+    cached: Annotated[bool, "taken from the build cache: nothing was compiled"] = False
     findings: tuple[Finding, ...] = ()
     stages: Annotated[Mapping[str, float], "seconds by stage"]
     seconds: float

@@ -66,6 +66,10 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-P010", "unknown compute capability", INPUT,
      "The profile or target names a compute capability that the compiler does not know.",
      "Use one of those that are named."),
+    ("AOTC-P012", "note of an execution provider", FINDING,
+     "An execution provider has something to say of the graph that refuses no node, such as that nodes it "
+     "has kernels for will run on the CPU all the same.",
+     "None is needed where the budgets hold."),
     ("AOTC-P011", "control flow stays outside of the provider", FINDING,
      "A compiled part cannot stand inside of a body of control flow, so the nodes there go to the next "
      "provider of the profile.",

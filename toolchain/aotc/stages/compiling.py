@@ -13,6 +13,7 @@ from typing import Final
 import onnx
 
 from aotc.backends.base import Backend, CompileRequest, Payload, mentioned
+from aotc.caching.cache import PARTITION
 from aotc.contract.manifest import Finding
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.partitions import RefusedNode
@@ -20,11 +21,11 @@ from aotc.contract.profile import PluginSpec
 from aotc.contract.shapes import Domain
 from aotc.contract.target import Target
 from aotc.engine.providers import backend_of
-from aotc.engine.worker import JobResult
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Assignment, Part, Rules, assign
 from aotc.partitioning.extraction import borders, extract
 from aotc.partitioning.graph import PartitionGraph, read_graph
+from aotc.stages.build_key import constants_digest, source_digest
 from aotc.stages.types import BuildOptions, PartitionedModel
 
 # Each round leaves fewer nodes to the provider that failed; then whole partitions are left.
@@ -70,7 +71,7 @@ def compile_all(
         failed: list[tuple[Part, AotcError]] = []
         for part, (job, folder) in jobs.items():
             try:
-                done[part.provider, part.nodes] = _payload(job.result().value), folder
+                done[part.provider, part.nodes] = _payload(job.result()), folder
             except AotcError as error:
                 if error.code not in _FAILURES:
                     raise
@@ -79,12 +80,41 @@ def compile_all(
             break
         for part, failure in failed:
             _leave(part, failure, graph, refused, refusals, findings, partitioned, round_number)
+    findings += _outside(partitioned, graph, assignment, backends)
     names = _names(assignment, backends)
     result = Compiled(model, graph, assignment, names, refusals=refusals, findings=findings)
     for index, part in enumerate(assignment.parts):
         if (part.provider, part.nodes) in done:
             result.payloads[index], result.folders[index] = done[part.provider, part.nodes]
     return result
+
+
+def _outside(
+    partitioned: PartitionedModel,
+    graph: PartitionGraph,
+    assignment: Assignment,
+    backends: Mapping[str, Backend],
+) -> list[Finding]:
+    """AOTC-P011 for nodes of bodies that a compiling provider claims, and cannot have there."""
+    claims = dict(partitioned.claims)
+    findings = []
+    for name, backend in backends.items():
+        stays = [
+            each.name
+            for each in graph.body_nodes
+            if each.name in claims[name] and assignment.providers[each.name] != name
+        ]
+        if backend.compiles and stays:
+            plan = partitioned.optimized.specialized.plan
+            findings.append(
+                Finding(
+                    code="AOTC-P011",
+                    what=f"{len(stays)} nodes of bodies of control flow go to the next provider, "
+                    f"as {backend.name} did not take the control flow itself",
+                    where=f"variant {plan.name}",
+                )
+            )
+    return findings
 
 
 def _names(assignment: Assignment, backends: Mapping[str, Backend]) -> tuple[str, ...]:
@@ -182,37 +212,72 @@ def _submit(
     backends: Mapping[str, Backend],
     options: BuildOptions,
     round_number: int,
-) -> tuple[Future[JobResult], Path]:
+) -> tuple[Future[Json], Path]:
     plan = partitioned.optimized.specialized.plan
     backend = backends[part.provider]
     # Of the part alone, and not of what else was divided how: equal parts give equal bytes.
-    key = hashlib.sha256("\n".join(graph.nodes[i].name for i in part.nodes).encode()).hexdigest()
-    stem = f"{backend.name}-{key[:12]}"
+    names = "\n".join(graph.nodes[index].name for index in part.nodes)
+    stem = f"{backend.name}-{hashlib.sha256(names.encode()).hexdigest()[:12]}"
     folder = options.work / f"compile-{plan.name}-{stem}-{round_number}"
     folder.mkdir()
     try:
         extracted = extract(model, graph, part.nodes, stem)
     except ValueError as error:
-        failed: Future[JobResult] = Future()
+        failed: Future[Json] = Future()
         failed.set_exception(AotcError("AOTC-P005", str(error), where=stem))
         return failed, folder
-    (folder / f"{stem}.onnx").write_bytes(extracted.SerializeToString(deterministic=True))
+    text = extracted.SerializeToString(deterministic=True)
+    (folder / f"{stem}.onnx").write_bytes(text)
+    request = {
+        "backend": backend.name,
+        "plugins": encode(dict(options.profile.plugins)),
+        "stem": stem,
+        "target": encode(options.target, full=True),
+        "precision": plan.precision if plan.precision in backend.precisions else "keep",
+        "shapes": _shapes(partitioned, graph, part),
+    }
+    key = ""
+    if options.cache is not None:
+        parts = {
+            **request,
+            "graph": hashlib.sha256(text).hexdigest(),
+            "constants": constants_digest(extracted, partitioned.weights),
+            "fingerprint": backend.fingerprint(),
+            "aotc": source_digest(),
+            "host": sorted(options.host.isa or ()),
+        }
+        key = options.cache.key(PARTITION, parts)
     job = options.workers.submit(
-        options.workers.run,
-        "aotc.stages.compiling:compile_job",
-        {
-            "backend": backend.name,
-            "plugins": encode(dict(options.profile.plugins)),
-            "stem": stem,
-            "weights": str(partitioned.weights),
-            "target": encode(options.target, full=True),
-            "precision": plan.precision if plan.precision in backend.precisions else "keep",
-            "shapes": _shapes(partitioned, graph, part),
-        },
-        folder=folder,
-        where=f"variant {plan.name}, provider {backend.name}",
+        _compile,
+        request,
+        key,
+        partitioned.weights,
+        folder,
+        f"variant {plan.name}, provider {backend.name}",
+        options,
     )
     return job, folder
+
+
+def _compile(
+    request: Json, key: str, weights: Path, folder: Path, where: str, options: BuildOptions
+) -> Json:
+    """Take a compiled partition from the cache into `folder`, or compile it and keep it there.
+
+    What is kept survives a failure of another partition or variant.
+    """
+    cache = options.cache
+    if cache is not None and (found := cache.get(key, folder)) is not None:
+        return found
+    value = options.workers.run(
+        "aotc.stages.compiling:compile_job",
+        {**request, "weights": str(weights)},
+        folder=folder,
+        where=where,
+    ).value
+    if cache is not None:
+        cache.put(key, folder, value["files"], value)
+    return value
 
 
 def _shapes(

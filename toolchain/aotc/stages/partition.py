@@ -67,7 +67,7 @@ def _partition(
             for each in found.refusals
         ]
         findings += [
-            Finding(code="AOTC-P006", what=note, where=f"variant {plan.name}")
+            Finding(code="AOTC-P012", what=note, where=f"variant {plan.name}")
             for note in found.notes
         ]
         predicted = predicted or found.how == "predicted"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from aotc.contract.shapes import raised_to
 from aotc.engine.fixture_plan import lower_edge
 from aotc.engine.placement import placement_of
 from aotc.engine.providers import backend_of
+from aotc.engine.worker import JobResult
 from aotc.errors import AotcError
-from aotc.partitioning.policy import breaches
+from aotc.partitioning.policy import CPU, breaches
 from aotc.partitioning.report import transfers
 from aotc.stages.types import (
     AnalyzedModel,
@@ -59,32 +60,8 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     if foreign and options.profile.unproven == "refuse":
         raise AotcError("AOTC-N002", foreign, where=where)
     if lowered.why_not_run:
-        return _unproven(lowered, foreign, arithmetic, tolerance, options)
-    result = options.workers.run(
-        "aotc.stages.prove:prove_job",
-        {
-            "model": str(lowered.model),
-            "weights": str(lowered.weights),
-            "session": encode(lowered.session),
-            "providers": list(lowered.providers),
-            "libraries": {spec.provider: spec.library for spec in options.profile.plugins.values()},
-            "tolerance": encode(tolerance),
-            "inputs": [encode(value) for value in analyzed.source.inputs],
-            "padding": encode(analyzed.padding),
-            "references": [
-                {
-                    "name": reference.name,
-                    "sizes": reference.sizes,
-                    "wanted": wanted,
-                    "inputs": {name: str(path) for name, path in reference.inputs.items()},
-                    "outputs": {name: str(path) for name, path in reference.outputs.items()},
-                }
-                for reference, wanted in taken
-            ],
-        },
-        folder=options.work / f"prove-{plan.name}",
-        where=where,
-    )
+        return _unproven(lowered, foreign, arithmetic, taken, options)
+    result = _run(lowered, taken, tolerance, options)
     value = result.value
     comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
     evidence = VariantEvidence(
@@ -114,16 +91,63 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     )
 
 
+def _run(
+    lowered: LoweredModel,
+    taken: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+    tolerance: Tolerance,
+    options: BuildOptions,
+    *,
+    divided: bool = True,
+) -> JobResult:
+    """Run the variant in a worker, or with `divided=False` its graph before that, on the CPU."""
+    analyzed = lowered.partitioned.optimized.specialized.analyzed
+    plan = lowered.partitioned.optimized.specialized.plan
+    session = lowered.session if divided else SessionSpec(optimization="disable")
+    return options.workers.run(
+        "aotc.stages.prove:prove_job",
+        {
+            "model": str(lowered.model if divided else lowered.partitioned.graph),
+            "weights": str(lowered.weights),
+            "session": encode(session),
+            "providers": list(lowered.providers) if divided else [CPU],
+            "libraries": {spec.provider: spec.library for spec in options.profile.plugins.values()},
+            "tolerance": encode(tolerance),
+            "inputs": [encode(value) for value in analyzed.source.inputs],
+            "padding": encode(analyzed.padding),
+            "references": [
+                {
+                    "name": reference.name,
+                    "sizes": reference.sizes,
+                    "wanted": wanted,
+                    "inputs": {name: str(path) for name, path in reference.inputs.items()},
+                    "outputs": {name: str(path) for name, path in reference.outputs.items()},
+                }
+                for reference, wanted in taken
+            ],
+        },
+        folder=options.work / f"prove-{plan.name}",
+        where=f"variant {plan.name}",
+    )
+
+
 def _unproven(
     lowered: LoweredModel,
     reason: str,
     arithmetic: str,
-    tolerance: Tolerance,
+    taken: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
     options: BuildOptions,
 ) -> ProvenModel:
-    """A variant that no session of this machine can run: its placement is as it was divided."""
+    """A variant that no session of this machine can run: its placement is as it was divided.
+
+    The graph from which it was divided is compared on the CPU, which holds all passes to account.
+    """
+    plan = lowered.partitioned.optimized.specialized.plan
     placement = placement_of(lowered.placed, observed=False)
     _check_placement(placement, lowered, options)
+    tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
+    result = _run(lowered, taken, tolerance, options, divided=False)
+    comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
+    _refuse_breaches(comparisons, f"variant {plan.name}, undivided on the CPU", tolerance)
     return ProvenModel(
         lowered=lowered,
         placement=placement,
@@ -133,7 +157,7 @@ def _unproven(
             arithmetic=arithmetic,  # type: ignore[arg-type]
             tolerance=tolerance,
         ),
-        evidence=VariantEvidence(name=lowered.partitioned.optimized.specialized.plan.name),
+        evidence=VariantEvidence(name=plan.name, undivided=comparisons),
     )
 
 

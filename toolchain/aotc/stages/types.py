@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from aotc.backends.base import Needs
+from aotc.caching.cache import BuildCache
 from aotc.contract.manifest import (
     Capture,
     Finding,
@@ -46,6 +47,7 @@ class BuildOptions:
     host: Target
     work: Path
     workers: Workers
+    cache: BuildCache | None = None
     fixtures: Path | None = None
     embed_fixtures: bool = False
 

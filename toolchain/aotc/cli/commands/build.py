@@ -49,6 +49,12 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--embed-fixtures", action="store_true", help="put your fixtures into the artifact"
     )
+    parser.add_argument(
+        "--no-cache",
+        dest="cache",
+        action="store_false",
+        help="build anew what was built before, and keep nothing",
+    )
     add_json(parser)
 
 
@@ -63,6 +69,7 @@ def build(
     dims: list[str],
     fixtures: Path | None,
     embed_fixtures: bool,
+    cache: bool,
     json: bool,
 ) -> int:
     """Build a signed artifact from an ONNX model, and prove it against the model.
@@ -88,6 +95,7 @@ def build(
             dims=ranges,
             fixtures=fixtures,
             embed_fixtures=embed_fixtures,
+            cache=cache,
             progress=progress,
         )
     if json:

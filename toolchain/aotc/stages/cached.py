@@ -1,0 +1,70 @@
+"""A whole payload from the build cache, and into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotc.caching.cache import ARTIFACT, BuildCache
+from aotc.contract.manifest import Finding
+from aotc.contract.parsing import Json, ParseError, decode, encode
+from aotc.contract.report import Evidence
+from aotc.stages.build_key import artifact_key_parts
+from aotc.stages.types import Artifact, BuildOptions
+
+
+@dataclass(frozen=True, slots=True)
+class CachedBuild:
+    """Where one build is or will be in the cache."""
+
+    cache: BuildCache
+    key: str
+
+
+def place_of(model: str | Path | bytes, name: str, options: BuildOptions) -> CachedBuild | None:
+    """The place of a build; None where there is no cache, or the model cannot be read."""
+    if options.cache is None:
+        return None
+    parts = artifact_key_parts(model, name, options)
+    return None if parts is None else CachedBuild(options.cache, options.cache.key(ARTIFACT, parts))
+
+
+def take(place: CachedBuild, folder: Path) -> tuple[Artifact, Evidence] | None:
+    """The artifact, its payload in `folder/payload` and digests checked; None: it is not there."""
+    payload = folder / "payload"
+    payload.mkdir(parents=True)
+    document = place.cache.get(place.key, payload)
+    if document is None:
+        payload.rmdir()
+        folder.rmdir()
+        return None
+    try:
+        evidence = decode(Evidence, document["evidence"])
+        findings = tuple(decode(Finding, each) for each in document["findings"])
+    except (ParseError, KeyError, TypeError) as error:
+        raise RuntimeError(f"a cached build cannot be read: {error}") from error
+    digests: Mapping[str, str] = document["digests"]
+    artifact = Artifact(
+        folder=folder,
+        artifact_id=digests["aotc.json"],
+        digests=digests,
+        payload_bytes=document["payload_bytes"],
+        proven=(),
+        findings=findings,
+    )
+    return artifact, evidence
+
+
+def keep(place: CachedBuild, artifact: Artifact, evidence: Evidence) -> None:
+    """Put a finished build into the cache."""
+    document: Json = {
+        "evidence": encode(evidence),
+        "findings": [encode(each) for each in artifact.findings],
+        "digests": dict(artifact.digests),
+        "payload_bytes": artifact.payload_bytes,
+    }
+    payload = artifact.folder / "payload"
+    place.cache.put(
+        place.key, payload, sorted(artifact.digests), document, digests=artifact.digests
+    )
