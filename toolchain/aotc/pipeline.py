@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import errno
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,9 +20,10 @@ from aotc.contract.profile import Profile
 from aotc.contract.report import BuildReport, Evidence
 from aotc.contract.shapes import DimRange
 from aotc.contract.target import Target
+from aotc.contract.tuning import Tried
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.engine.worker import Workers
-from aotc.errors import AotcError, cannot_write
+from aotc.errors import AotcError
 from aotc.signing import attest, keys, oms
 from aotc.stages.analyze import analyze
 from aotc.stages.cached import keep, place_of, take
@@ -34,12 +32,22 @@ from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
 from aotc.stages.opset import convert_opset
 from aotc.stages.optimize import optimize_ahead, optimize_all
-from aotc.stages.package import digest_weights, package, publish, refuse_output
+from aotc.stages.package import digest_weights, package, publish
 from aotc.stages.partition import partition
 from aotc.stages.prove import prove
 from aotc.stages.specialize import specialize
-from aotc.stages.types import Artifact, BuildOptions, ProvenModel, SignedArtifact
-from aotc.stages.variants import wanted_variants
+from aotc.stages.tune import candidates, choose, measure, resolved
+from aotc.stages.tuned_evidence import tuning_of
+from aotc.stages.types import (
+    AnalyzedModel,
+    Artifact,
+    BuildOptions,
+    ProvenModel,
+    ReferenceRun,
+    SignedArtifact,
+)
+from aotc.stages.variants import takes, wanted_variants
+from aotc.stages.work_folder import check_output, work_folder
 from aotc.verification.host import probe
 
 Progress = Callable[[str], None]
@@ -73,6 +81,8 @@ def build(
     fixtures: str | Path | None = None,
     embed_fixtures: bool = False,
     cache: bool = True,
+    tune: bool = False,
+    tuned_from: str | Path | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Build a signed artifact from an ONNX model, and prove it against the model.
@@ -80,9 +90,11 @@ def build(
     `model` is a path, or the bytes of a self-contained model.  `dims` bounds or fixes dims by
     name (`8`, `"1..8"`), over the profile's.  With `cache` a build that was made before is taken
     from the user's cache, and a new one is kept there.  `output` defaults to `NAME.aotc` in the
-    working directory.  Without `key` the user's development key signs.  Raises `AotcError`: exit status 3
-    where the input must be mended, 1 where a gate of the profile failed; nothing is left at
-    `output` then.
+    working directory.  `tune` measures the profile's candidates and takes the quickest;
+    `tuned_from`, an artifact or its evidence, takes what was quickest then.  Without `key` the
+    user's development key signs.
+    Raises `AotcError`: exit status 3 where the input must be mended, 1 where a gate of the profile
+    failed; nothing is left at `output` then.
     """
     # Unlike Path.is_file, this takes a name that is too long for one that is not there.
     manifest = "" if isinstance(model, bytes) else os.path.join(model, "payload", "aotc.json")  # noqa: PTH118
@@ -95,22 +107,22 @@ def build(
         )
     started = time.monotonic()
     clock = _Clock(progress)
-    resolved = profile if isinstance(profile, Profile) else load_profile(profile)
-    resolved = _with_dims(resolved, dims or {})
+    resolved_profile = profile if isinstance(profile, Profile) else load_profile(profile)
+    resolved_profile = _with_dims(resolved_profile, dims or {})
     if target is not None:
-        resolved = replace(resolved, target=str(target))
+        resolved_profile = replace(resolved_profile, target=str(target))
     name = "model" if isinstance(model, bytes) else Path(model).stem
     place = Path(output) if output is not None else Path(f"{name}.aotc")
-    _check_output(place, force)
+    check_output(place, force)
     signer = keys.load_private(Path(key)) if key is not None else keys.development_key()
     host = probe()
     store = BuildCache() if cache and os.environ.get("AOTC_CACHE") != "off" else None
-    with _work_folder(place) as work, Workers(resolved.limits) as workers:
-        described = _target(resolved, host)
+    with work_folder(place) as work, Workers(resolved_profile.limits) as workers:
+        described = _target(resolved_profile, host)
         # A path would differ from folder to folder.
-        resolved = replace(resolved, target=described.name)
+        resolved_profile = replace(resolved_profile, target=described.name)
         options = BuildOptions(
-            profile=resolved,
+            profile=resolved_profile,
             target=described,
             host=host,
             work=work / "build",
@@ -120,9 +132,18 @@ def build(
             embed_fixtures=embed_fixtures,
         )
         options.work.mkdir()
+        front: AnalyzedModel | None = None
+        table: tuple[Tried, ...] = ()
+        if tune:
+            front, table = _tuned(model, options, clock)
+        elif tuned_from is not None:
+            table = choose(tuning_of(Path(tuned_from)))
+        if table:
+            options = replace(options, profile=resolved(resolved_profile, table))
         built = place_of(model, name, options)
         taken = take(built, work / "artifact") if built is not None else None
-        artifact, evidence = taken or _line(model, options, work / "artifact", clock)
+        artifact, evidence = taken or _line(model, options, work / "artifact", clock, front)
+        evidence = replace(evidence, tuning=table)
         if built is not None and taken is None:
             with clock.stage("cache"):
                 keep(built, artifact, evidence)
@@ -136,6 +157,7 @@ def build(
         development_key=signed.development_key,
         variants=evidence.variants,
         findings=(*artifact.findings, *(store.findings() if store is not None else ())),
+        tuning=table,
         cached=taken is not None,
         stages=clock.seconds,
         seconds=time.monotonic() - started,
@@ -143,14 +165,25 @@ def build(
 
 
 def _line(
-    model: str | Path | bytes, options: BuildOptions, folder: Path, clock: _Clock
+    model: str | Path | bytes,
+    options: BuildOptions,
+    folder: Path,
+    clock: _Clock,
+    front: AnalyzedModel | None = None,
 ) -> tuple[Artifact, Evidence]:
-    with clock.stage("import"):
-        source = import_model(model, options)
+    """The whole line; `front` is the model where it was imported and analyzed before."""
+    if front is None:
+        with clock.stage("import"):
+            source = import_model(model, options)
+    else:
+        source = front.source
     plans, skipped = wanted_variants(source, options)
     ahead = optimize_ahead(source, plans, options)
-    with clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
-        analyzed = analyze(source, options)
+    if front is None:
+        with clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
+            analyzed = analyze(source, options)
+    else:
+        analyzed = front
     findings: list[Finding] = [*source.capture.findings, *analyzed.findings, *skipped]
     with clock.stage("optimize", ", ".join(plan.name for plan in plans)):
         specialized = []
@@ -197,6 +230,73 @@ def _line(
         },
     )
     return artifact, evidence
+
+
+def _tuned(
+    model: str | Path | bytes, options: BuildOptions, clock: _Clock
+) -> tuple[AnalyzedModel, tuple[Tried, ...]]:
+    """Prove and time every candidate; one that fails is out, whatever it fails on."""
+    with clock.stage("import"):
+        source = import_model(model, options)
+    with clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
+        analyzed = analyze(source, options)
+    reference = next(
+        (each for each in analyzed.references if each.name == "opt"), analyzed.references[0]
+    )
+    table: list[Tried] = []
+    proven: dict[str, dict[Tried, ProvenModel]] = {}
+    for index, tried in enumerate(candidates(options.profile)):
+        words = f"{tried.variant} on {' '.join(tried.providers)}"
+        with clock.stage("tune", words):
+            try:
+                model_of = _candidate(analyzed, tried, index, reference, options)
+                proven.setdefault(tried.variant, {})[tried] = model_of
+            except AotcError as error:
+                table.append(replace(tried, reason=error.line()[:500]))
+    for each in proven.values():
+        with clock.stage("tune", "timing"):
+            table += measure(each, reference, options)
+    order = {_key(each): index for index, each in enumerate(candidates(options.profile))}
+    table.sort(key=lambda each: order[_key(each)])
+    return analyzed, choose(table)
+
+
+def _key(tried: Tried) -> tuple[object, ...]:
+    return tried.variant, tried.providers, tried.isa, tried.precision, tried.threads
+
+
+def _candidate(
+    analyzed: AnalyzedModel,
+    tried: Tried,
+    index: int,
+    reference: ReferenceRun,
+    options: BuildOptions,
+) -> ProvenModel:
+    """One candidate through the line, in a folder of its own, at the sizes that are timed."""
+    spec = next(each for each in options.profile.variants if each.name == tried.variant)
+    spec = replace(
+        spec,
+        providers=tried.providers,
+        isa=tried.isa,
+        precision=tried.precision,
+        threads=tried.threads,
+        prepack=spec.prepack if tried.isa == spec.isa else "at-load",
+    )
+    work = options.work / f"tune-{index}"
+    work.mkdir()
+    # What cannot be run here cannot be timed here.
+    profile = replace(options.profile, variants=(spec,), unproven="refuse")
+    apart = replace(options, work=work, profile=profile)
+    plans, _ = wanted_variants(analyzed.source, apart)
+    if not plans:
+        raise AotcError("AOTC-N002", "this host is not the target")
+    plan = next((each for each in plans if takes(analyzed, each, reference)), plans[0])
+    converted, _ = convert_opset(specialize(analyzed, plan, apart), apart)
+    partitioned = partition(optimize_all([converted], apart, {}), apart)
+    lowered, _ = lower(partitioned, apart)
+    if not lowered:
+        raise AotcError("AOTC-P002", "the fallback policy leaves this candidate out")
+    return prove(lowered[0], apart)
 
 
 def _nothing_left(dropped: Sequence[DroppedVariant], refusals: Sequence[AotcError]) -> AotcError:
@@ -260,45 +360,3 @@ def _target(profile: Profile, host: Target) -> Target:
     if profile.compute_capabilities:
         found = replace(found, compute_capabilities=profile.compute_capabilities)
     return found
-
-
-def _check_output(place: Path, force: bool) -> None:
-    try:
-        refuse_output(place, force)
-        found = place.absolute().parent.is_dir()
-    except OSError as error:
-        raise AotcError(
-            "AOTC-I026", f"cannot write the output: {error.strerror}", where=str(place)
-        ) from None
-    if not found:
-        raise AotcError("AOTC-I026", "the output's folder does not exist", where=str(place.parent))
-
-
-@contextmanager
-def _work_folder(place: Path) -> Iterator[Path]:
-    """A folder beside the output, so that the last step is a rename; gone whatever happens."""
-    try:
-        work = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.absolute().parent))
-    except OSError as error:
-        raise cannot_write(error, "cannot write beside the output", str(place)) from None
-    try:
-        yield work
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise AotcError("AOTC-I018", "no space left", where=str(place)) from None
-        raise
-    finally:
-        _remove(work)
-
-
-def _remove(folder: Path) -> None:
-    """Remove `folder`, however often that is interrupted."""
-    interrupt: KeyboardInterrupt | None = None
-    while True:
-        try:
-            shutil.rmtree(folder, ignore_errors=True)
-            break
-        except KeyboardInterrupt as error:
-            interrupt = error
-    if interrupt is not None:
-        raise interrupt

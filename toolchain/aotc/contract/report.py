@@ -20,6 +20,7 @@ from aotc.contract.manifest import (
 from aotc.contract.parsing import record
 from aotc.contract.profile import Traffic
 from aotc.contract.shapes import Domain
+from aotc.contract.tuning import Tried
 
 Verdict = Literal["optimal", "degraded", "incompatible"]
 
@@ -75,6 +76,7 @@ class Evidence:
     variants: tuple[VariantEvidence, ...]
     host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
     notes: tuple[str, ...] = ()
+    tuning: Annotated[tuple[Tried, ...], "what --tune tried"] = ()
 
 
 @record
@@ -139,6 +141,7 @@ class BuildReport:
     key_id: str
     development_key: bool
     variants: tuple[VariantEvidence, ...]
+    tuning: Annotated[tuple[Tried, ...], "what --tune tried"] = ()
     cached: Annotated[bool, "taken from the build cache: nothing was compiled"] = False
     findings: tuple[Finding, ...] = ()
     stages: Annotated[Mapping[str, float], "seconds by stage"]

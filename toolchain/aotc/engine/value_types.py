@@ -102,4 +102,5 @@ def _value_info(value: Any) -> onnx.ValueInfoProto | None:
         dim if isinstance(dim, int) and dim >= 0 else (dim if isinstance(dim, str) else None)
         for dim in value.shape
     ]
-    return onnx.helper.make_tensor_value_info(value.name, kind, shape)
+    # No sizes stand for a scalar and for an unknown rank alike.
+    return onnx.helper.make_tensor_value_info(value.name, kind, shape or None)

@@ -49,7 +49,8 @@ def optimize_ahead(
     if fixed or _is_large(source):
         return {}
     submit = options.workers.submit
-    dynamic = [plan for plan in plans if not plan.buckets]
+    # Another opset may be chosen for other providers first.
+    dynamic = [plan for plan in plans if not plan.buckets and plan.on_cpu_alone]
     return {plan.name: submit(_run, source.graph, source, plan, options) for plan in dynamic}
 
 

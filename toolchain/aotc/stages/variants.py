@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from aotc.contract.manifest import Finding
 from aotc.errors import AotcError
 from aotc.stages.stated import stated_ranges
-from aotc.stages.types import BuildOptions, SourceModel, VariantPlan
+from aotc.stages.types import (
+    AnalyzedModel,
+    BuildOptions,
+    ReferenceRun,
+    SourceModel,
+    VariantPlan,
+)
 
 
 def wanted_variants(
@@ -80,3 +86,8 @@ def suffix(buckets: Mapping[str, int]) -> str:
         f"{word}_{size}" if word[-1].isdigit() else f"{word}{size}"
         for word, size in zip(words, buckets.values(), strict=True)
     )
+
+
+def takes(analyzed: AnalyzedModel, plan: VariantPlan, reference: ReferenceRun) -> bool:
+    """Whether a variant takes the sizes of a reference run, padded where it has to be."""
+    return analyzed.domain.fitted(plan.buckets, reference.sizes) is not None

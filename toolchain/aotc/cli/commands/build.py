@@ -49,6 +49,18 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--embed-fixtures", action="store_true", help="put your fixtures into the artifact"
     )
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--tune",
+        action="store_true",
+        help="measure the profile's candidates (providers, threads, precision) and take the best",
+    )
+    chosen.add_argument(
+        "--tuned-from",
+        metavar="EVIDENCE",
+        type=Path,
+        help="take what was best in an earlier build: its artifact, or its evidence file",
+    )
     parser.add_argument(
         "--no-cache",
         dest="cache",
@@ -70,6 +82,8 @@ def build(
     fixtures: Path | None,
     embed_fixtures: bool,
     cache: bool,
+    tune: bool,
+    tuned_from: Path | None,
     json: bool,
 ) -> int:
     """Build a signed artifact from an ONNX model, and prove it against the model.
@@ -96,6 +110,8 @@ def build(
             fixtures=fixtures,
             embed_fixtures=embed_fixtures,
             cache=cache,
+            tune=tune,
+            tuned_from=tuned_from,
             progress=progress,
         )
     if json:

@@ -1,0 +1,155 @@
+"""Sides of a comparison, each in a process of its own, called by turns.
+
+OpenVINO comes twice, in its own package and in ONNX Runtime's plugin: one process would mix the two
+copies.  And no side finds threads or memory that another left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from benchmarks.fresh import ROOT, environment
+
+# Threads may spin for a while after a run, and would disturb the next one.
+PAUSE_SECONDS = 0.03
+
+Arrays = Mapping[str, Any]
+Call = Callable[[Any], Arrays]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """`module:function` of this package; it takes `request` and returns what is called."""
+
+    function: str
+    request: Any
+
+
+class Side:
+    """A process that has prepared `spec` and waits for calls.  A context manager."""
+
+    def __init__(self, spec: Spec, store: Path | None) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.sides", spec.function, json.dumps(spec.request)],
+            cwd=ROOT,
+            env=environment(store),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._spec = spec
+        self._answer()
+
+    def seconds(self, argument: Any) -> float:
+        """One call with `argument`, which is JSON-like."""
+        return float(self._ask({"argument": argument}))
+
+    def save(self, argument: Any, path: Path) -> None:
+        """Call, and write the arrays that come back to `path` (.npz)."""
+        self._ask({"argument": argument, "path": str(path)})
+
+    def _ask(self, question: Any) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._spec.function} ended with {self._process.wait()}")
+        return json.loads(line)
+
+    def __enter__(self) -> Side:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def by_turns(
+    specs: Mapping[str, Spec],
+    arguments: Sequence[Any],
+    *,
+    rounds: int,
+    warm_up: int,
+    store: Path | None = None,
+    answers: Path | None = None,
+) -> dict[str, list[float]]:
+    """Seconds of each round, all `arguments` together; sides in a drawn order at each.
+
+    `answers` is a folder for what each side answers to the first argument, as SIDE.npz.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in specs}
+    drawn = random.Random(0)
+    with ExitStack() as stack:
+        sides = {name: stack.enter_context(Side(spec, store)) for name, spec in specs.items()}
+        for name, side in sides.items():
+            if answers is not None:
+                answers.mkdir(parents=True, exist_ok=True)
+                side.save(arguments[0], answers / f"{name}.npz")
+        order = list(sides)
+        for turn in range(warm_up + rounds):
+            spent = dict.fromkeys(sides, 0.0)
+            for argument in arguments:
+                drawn.shuffle(order)
+                for name in order:
+                    time.sleep(PAUSE_SECONDS)
+                    spent[name] += sides[name].seconds(argument)
+            if turn >= warm_up:
+                for name, each in spent.items():
+                    seconds[name].append(each)
+    return seconds
+
+
+def apart(folder: Path, one: str, other: str) -> float:
+    """The largest |difference| of two sides' answers, as a share of the other's largest value."""
+    ours, theirs = (np.load(folder / f"{name}.npz") for name in (one, other))
+    assert sorted(ours.files) == sorted(theirs.files), (ours.files, theirs.files)
+    return max(
+        float(np.abs(ours[name] - theirs[name]).max() / np.abs(theirs[name]).max())
+        for name in ours.files
+    )
+
+
+def main() -> None:
+    """Prepare what the command line names, then answer one line a call."""
+    # Libraries print: only answers may go to the pipe.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    module, _, name = sys.argv[1].partition(":")
+    call: Call = getattr(import_module(f"benchmarks.{module}"), name)(json.loads(sys.argv[2]))
+    print(json.dumps("ready"), file=answers, flush=True)
+    for line in sys.stdin:
+        question = json.loads(line)
+        started = time.perf_counter()
+        found = call(question["argument"])
+        seconds = time.perf_counter() - started
+        if "path" in question:
+            np.savez(question["path"], **found)
+        print(json.dumps(seconds), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Choosing by measurement: candidates of each variant, proven, run in turn, the quickest taken."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal
+
+from aotc.contract.manifest import SessionSpec
+from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.profile import Profile, VariantSpec
+from aotc.contract.tuning import Tried
+from aotc.errors import AotcError
+from aotc.stages.types import BuildOptions, ProvenModel, ReferenceRun
+
+_WARM_UP: Final = 3
+# A round of a slow model is one run; of a quick one as many as fill this.
+_ROUND_SECONDS: Final = 0.02
+_MOST_RUNS: Final = 50
+
+
+def candidates(profile: Profile) -> tuple[Tried, ...]:
+    """All that is tried, variant by variant, the profile's own choice first.
+
+    Without `tune.providers` these are the variant's order of providers and its ends, such as
+    `[openvino, cpu]` and `[cpu]`.  Combinations that the profile's rules forbid are left out.
+    """
+    found: dict[Tried, None] = {}
+    tune = profile.tune
+    for spec in profile.variants:
+        own = spec.providers or profile.providers
+        orders = tune.providers or tuple(own[start:] for start in range(len(own)))
+        precision = spec.precision or profile.precision
+        choices = itertools.product(
+            dict.fromkeys((own, *orders)),
+            dict.fromkeys((precision, *tune.precision)),
+            dict.fromkeys((spec.isa, *tune.isa)),
+            dict.fromkeys((spec.threads, *tune.threads)),
+        )
+        for providers, each, isa, threads in choices:
+            # The CPU provider alone computes in the model's own types.
+            if providers == ("cpu",) and each != "keep":
+                each = "keep"
+            # Layout is baked in for the CPU provider alone.
+            level: Literal["baseline", "host"] = isa if providers == ("cpu",) else "baseline"
+            found[
+                Tried(
+                    variant=spec.name,
+                    providers=providers,
+                    isa=level,
+                    precision=each,
+                    threads=threads,
+                )
+            ] = None
+    return tuple(found)
+
+
+def choose(table: Sequence[Tried]) -> tuple[Tried, ...]:
+    """`table` with the quickest of each variant marked; equal ones: the first.
+
+    Raises AOTC-O006 where none of a variant's candidates passed.
+    """
+    marked: list[Tried] = []
+    for name in dict.fromkeys(each.variant for each in table):
+        rows = [each for each in table if each.variant == name]
+        timed = [each for each in rows if each.passed and each.median_seconds is not None]
+        if not timed:
+            raise AotcError(
+                "AOTC-O006",
+                f"no candidate of variant {name} passed",
+                found="; ".join(each.reason for each in rows if each.reason)[:2000],
+                mend="See what each of them failed on; build without --tune to see it in full.",
+            )
+        best = min(timed, key=lambda each: each.median_seconds or 0.0)
+        marked += [replace(each, chosen=each is best) for each in rows]
+    return tuple(marked)
+
+
+def resolved(profile: Profile, table: Sequence[Tried]) -> Profile:
+    """`profile` with each variant as chosen in `table`.
+
+    A portable variant stays beside one that was chosen for this CPU alone.
+    Raises AOTC-O006 where the table is not of this profile's candidates.
+    """
+    bare = set(candidates(profile))
+    chosen = {each.variant: each for each in table if each.chosen}
+    strange = [each for each in table if _bare(each) not in bare]
+    missing = [spec.name for spec in profile.variants if spec.name not in chosen]
+    if strange or missing:
+        raise AotcError(
+            "AOTC-O006",
+            "the measurements are not of this profile's candidates",
+            expected=", ".join(spec.name for spec in profile.variants),
+            found=", ".join(dict.fromkeys(each.variant for each in strange))
+            or f"no choice for {', '.join(missing)}",
+        )
+    variants: list[VariantSpec] = []
+    for spec in profile.variants:
+        best = chosen[spec.name]
+        variants.append(
+            replace(
+                spec,
+                providers=best.providers,
+                isa=best.isa,
+                precision=best.precision,
+                threads=best.threads,
+                prepack=spec.prepack if best.isa == spec.isa else "at-load",
+            )
+        )
+    if all(each.isa == "host" for each in variants):
+        portable = next(spec for spec in profile.variants if spec.isa == "baseline")
+        variants.append(replace(portable, name=f"{portable.name}-untuned"))
+    return replace(profile, variants=tuple(variants))
+
+
+def _bare(tried: Tried) -> Tried:
+    return Tried(
+        variant=tried.variant,
+        providers=tried.providers,
+        isa=tried.isa,
+        precision=tried.precision,
+        threads=tried.threads,
+    )
+
+
+def measure(
+    proven: Mapping[Tried, ProvenModel], reference: ReferenceRun, options: BuildOptions
+) -> tuple[Tried, ...]:
+    """Run the candidates of one variant in turn on one fixture, in one process: their medians."""
+    tried = list(proven)
+    value = options.workers.run(
+        "aotc.stages.tune:measure_job",
+        {
+            "rounds": options.profile.tune.rounds,
+            "libraries": {s.provider: s.library for s in options.profile.plugins.values()},
+            "inputs": {name: str(path) for name, path in reference.inputs.items()},
+            "candidates": [
+                {
+                    "model": str(item.lowered.model),
+                    "weights": str(item.lowered.weights),
+                    "session": encode(item.lowered.session),
+                    "providers": list(item.lowered.providers),
+                }
+                for item in proven.values()
+            ],
+        },
+        folder=options.work / f"measure-{tried[0].variant}",
+        where=f"variant {tried[0].variant}",
+    ).value
+    sizes = ", ".join(f"{name}={size}" for name, size in reference.sizes.items())
+    return tuple(
+        replace(
+            each,
+            passed=True,
+            median_seconds=median,
+            least_seconds=least,
+            rounds=options.profile.tune.rounds,
+            sizes=sizes,
+        )
+        for each, (median, least) in zip(tried, value, strict=True)
+    )
+
+
+def measure_job(request: Json) -> Json:
+    """In the worker: median and least seconds of a run of each candidate, rounds alternating."""
+    from aotc.engine import values
+    from aotc.engine.session import create_session, run
+
+    inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
+    libraries = {name: Path(path) for name, path in request["libraries"].items()}
+    sessions = [
+        create_session(
+            Path(each["model"]).read_bytes(),
+            decode(SessionSpec, each["session"]),
+            providers=each["providers"],
+            weights_folder=Path(each["weights"]),
+            context_path=Path(each["model"]),
+            libraries=libraries,
+        )
+        for each in request["candidates"]
+    ]
+    repeats = []
+    for session in sessions:
+        for _ in range(_WARM_UP):
+            started = time.perf_counter()
+            run(session, inputs)
+            seconds = time.perf_counter() - started
+        repeats.append(max(1, min(_MOST_RUNS, int(_ROUND_SECONDS / max(seconds, 1e-6)))))
+    times: list[list[float]] = [[] for _ in sessions]
+    for _ in range(request["rounds"]):
+        for session, count, found in zip(sessions, repeats, times, strict=True):
+            # What ran before has left its threads spinning and its data in the caches.
+            run(session, inputs)
+            started = time.perf_counter()
+            for _ in range(count):
+                run(session, inputs)
+            found.append((time.perf_counter() - started) / count)
+    return [[statistics.median(found), min(found)] for found in times]
