@@ -21,6 +21,12 @@ TITLES = {
     "latency": "Latency",
     "variants": "Many variants",
     "plans": "Plans for traffic",
+    "openvino_latency": "Latency with OpenVINO",
+    "openvino_load": "Loading with OpenVINO",
+    "openvino_lengths": "Lengths that vary, with OpenVINO",
+    "partitioning": "Partitioning",
+    "cached_build": "Builds from the cache",
+    "tuned": "Tuning",
     "calls": "Cost of a call",
     "startup": "Start of the command",
 }

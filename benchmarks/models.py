@@ -40,13 +40,24 @@ class Model:
 
     def inputs(self) -> dict[str, npt.NDArray[Any]]:
         """Inputs at `sizes`: images, or token ids with a full mask."""
-        graph = onnx.load(self.path, load_external_data=False).graph
+        described = input_shapes(self.path)
         shapes = {
-            value.name: [d.dim_value or self.sizes[d.dim_param] for d in _dims(value)]
-            for value in graph.input
+            name: [size if isinstance(size, int) else self.sizes[size] for size in shape]
+            for name, (shape, _) in described.items()
         }
-        types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
-        return inputs_of(shapes, {name: _numpy_name(kind) for name, kind in types.items()})
+        return inputs_of(shapes, {name: dtype for name, (_, dtype) in described.items()})
+
+
+def input_shapes(path: Path) -> dict[str, tuple[list[int | str], str]]:
+    """By input: sizes or names of dims, and numpy's name of the type."""
+    graph = onnx.load(path, load_external_data=False).graph
+    return {
+        value.name: (
+            [dim.dim_param or dim.dim_value for dim in _dims(value)],
+            _numpy_name(value.type.tensor_type.elem_type),
+        )
+        for value in graph.input
+    }
 
 
 def inputs_of(
@@ -185,6 +196,9 @@ FULL: Mapping[str, Model] = {
     "squeezenet": Model(
         title="SqueezeNet", folder="squeezenet", write=partial(write_light, "light_squeezenet")
     ),
+    "densenet": Model(
+        title="DenseNet-121", folder="densenet121", write=partial(write_light, "light_densenet121")
+    ),
 }
 
 SMOKE: Mapping[str, Model] = {
@@ -204,4 +218,7 @@ SMOKE: Mapping[str, Model] = {
         write=partial(write_dense, 1024, 10),
     ),
     "squeezenet": FULL["squeezenet"],
+    "densenet": replace(
+        FULL["squeezenet"], title="SqueezeNet for DenseNet-121", folder="smoke-squeezenet"
+    ),
 }

@@ -46,6 +46,9 @@ Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 Precision = Literal["keep", "tf32", "float16", "bfloat16"]
 Shape = tuple[int, ...]
 
+_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+# A place in ONNX Runtime's sources, with the function where there is one.
+_PLACE = re.compile(r"\S*/\S+\.(?:cc|h|cpp|hpp):\d+ (?:[^()'\"]*\([^()]*\)(?: const)? )?")
 _SILENT = 4  # ONNX Runtime's severity FATAL; errors still come as exceptions
 
 
@@ -280,3 +283,10 @@ def ort_errors() -> tuple[type[Exception], ...]:
     ]
     # pybind11 turns C++ exceptions into these.
     return (*own, RuntimeError, ValueError, TypeError, IndexError, UnicodeDecodeError)
+
+
+def ort_message(error: Exception) -> str:
+    """ONNX Runtime's message in one line, without its prefix and its source paths."""
+    text = _PLACE.sub("", _PREFIX.sub("", str(error)))
+    text = re.sub(r"Load model from \S+ failed:?", "", text)
+    return " ".join(text.split()) or type(error).__name__

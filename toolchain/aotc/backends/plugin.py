@@ -26,6 +26,7 @@ from aotc.backends.base import (
     import_onnxruntime,
     mentioned,
     ort_errors,
+    ort_message,
 )
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.plugin_library import libraries_digest
@@ -148,7 +149,7 @@ class PluginBackend(Backend):
         try:
             session = runtime.InferenceSession(str(request.model), options, enable_fallback=0)
         except ort_errors() as error:
-            return _guess(nodes, self.name, " ".join(str(error).split()))
+            return _guess(graph, nodes, self.name, ort_message(error))
         taken = {
             node.name
             for each in session.get_provider_graph_assignment_info()
@@ -184,7 +185,7 @@ class PluginBackend(Backend):
         if left or len(context.graph.node) != 1:
             raise AotcError(
                 "AOTC-P005",
-                f"{self.name} compiled a partition into {len(context.graph.node) - len(left)} parts",
+                f"{self.name} made {len(context.graph.node) - len(left)} parts of a partition",
                 where=request.stem,
                 found="left out: " + ", ".join(repr(node.name) for node in left),
             )
@@ -218,7 +219,7 @@ class PluginBackend(Backend):
                 "AOTC-P005",
                 f"{self.name} could not compile a partition",
                 where=request.stem,
-                found=" ".join(str(error).split())[:2000],
+                found=ort_message(error)[:2000],
             ) from None
         return onnx.load(output, load_external_data=False)
 
@@ -276,13 +277,18 @@ def _walk(graph: onnx.GraphProto, owner: str = "") -> dict[str, tuple[str, str]]
     return found
 
 
-def _guess(nodes: Mapping[str, tuple[str, str]], provider: str, message: str) -> Claims:
+def _guess(
+    graph: onnx.GraphProto, nodes: Mapping[str, tuple[str, str]], provider: str, message: str
+) -> Claims:
     """Claims where the provider failed on the whole graph: all that its message does not name.
 
     Control flow is left out too, as providers fail on bodies whose nodes they cannot take.  What
     is claimed is compiled partition by partition, and shown there to be right or wrong.
     """
-    named = mentioned(message, nodes)
+    # A provider may name a node by what it makes.
+    made = {value: node.name for node in graph.node for value in node.output if value}
+    words = mentioned(message, {**nodes, **made})
+    named = {made.get(word, word) for word in words}
     refused = {name: f"{provider} failed on it: {message[:300]}" for name in nodes if name in named}
     for name, (owner, op) in nodes.items():
         if owner or op in _CONTROL_FLOW:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from aotc.contract.answers import ErrorAnswer
 
+_WIDEST = 120
 _LABELS = ("what", "where", "expected", "found", "mend")
 
 
@@ -54,8 +55,13 @@ def tables(error: AotcError) -> list[RenderableType]:
     for rows in found:
         if rows:
             first, *others = (name for name, _ in rows[0])
-            shown.append(section(first, others, [[text for _, text in row] for row in rows]))
+            shown.append(section(first, others, [[_cut(text) for _, text in row] for row in rows]))
     return shown
+
+
+def _cut(text: str) -> str:
+    """A cell for the terminal; `--json` has the whole text."""
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
 def error_answer(error: AotcError) -> ErrorAnswer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aotc.cli.partition_views import partitions_view, tuning_view
 from aotc.cli.render import (
     count,
     duration,
@@ -191,6 +192,7 @@ def _tables(report: InspectReport) -> list[RenderableType]:
         parts += shapes_view(report.domain, report.strict, shapes)
     if report.artifact is not None:
         parts += _variants(report.artifact)
+        parts += tuning_view(report.artifact.tuning)
     else:
         parts += _operators(report.source)
     parts += findings_view(report.findings)
@@ -221,6 +223,7 @@ def _variants(artifact: ArtifactSummary) -> list[RenderableType]:
                 for each in artifact.variants
             ],
         ),
+        *partitions_view(artifact.variants),
         section(
             "exactness",
             ("", "max abs", "max rel", "1 - cosine", "shapes"),
@@ -262,6 +265,12 @@ def _requirements(needs: Requirements) -> str:
 
 
 def _placement(variant: VariantSummary) -> str:
+    if variant.partitioning is not None:
+        divided = variant.partitioning.providers
+        nodes = sum(each.nodes for each in divided)
+        return f"{nodes}: " + ", ".join(
+            f"{provider(each.provider)} {each.node_share:.0%}" for each in divided
+        )
     shares = ", ".join(f"{provider(name)} {share:.0%}" for name, share in variant.share.items())
     return f"{variant.nodes}: {shares}" if shares else str(variant.nodes)
 

@@ -14,10 +14,12 @@ from aotc.contract.manifest import (
     PassRecord,
     Requirements,
     Toolchain,
+    Transfers,
     Value,
     ValueShapes,
 )
 from aotc.contract.parsing import record
+from aotc.contract.partitions import PartitionReport
 from aotc.contract.profile import Traffic
 from aotc.contract.shapes import Domain
 from aotc.contract.tuning import Tried
@@ -208,6 +210,8 @@ class VariantSummary:
     nodes: int
     partitions: int
     share: Annotated[Mapping[str, float], "of nodes, by provider"]
+    partitioning: Annotated[PartitionReport | None, "None where one provider takes all"] = None
+    transfers: Transfers = Transfers()
     parity: Parity
     worst: Annotated[tuple[OutputError, ...], "largest error of each output, all shapes"] = ()
     memory: MemoryPlan
@@ -275,6 +279,7 @@ class ArtifactSummary:
     fixtures: int
     shapes: ShapeReport | None = None
     built_at: Annotated[str, "UTC, ISO 8601; empty where no evidence says"] = ""
+    tuning: Annotated[tuple[Tried, ...], "what --tune tried"] = ()
 
 
 @record

@@ -1,4 +1,4 @@
-"""The execution providers of a profile or an artifact: backends by name, libraries by ORT's name."""
+"""Execution providers of a profile or an artifact: backends by name, libraries by ORT's name."""
 
 from __future__ import annotations
 

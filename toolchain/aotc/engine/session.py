@@ -7,12 +7,11 @@ the providers that were asked for are asserted, as it may leave one out.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aotc.backends.base import import_onnxruntime, ort_errors
+from aotc.backends.base import import_onnxruntime, ort_errors, ort_message
 from aotc.contract.manifest import SessionSpec
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
 from aotc.engine.providers import library_of, plugin_devices
@@ -91,9 +90,6 @@ _LEVELS: Final = {
     "all": "ORT_ENABLE_ALL",
 }
 _MOST_THREADS: Final = 1024
-_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
-# A place in ONNX Runtime's sources, with the function where there is one.
-_PLACE = re.compile(r"\S*/\S+\.(?:cc|h|cpp|hpp):\d+ (?:[^()'\"]*\([^()]*\)(?: const)? )?")
 
 
 def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.SessionOptions:
@@ -241,10 +237,3 @@ def run(
             refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)
         ) from None
     return result
-
-
-def ort_message(error: Exception) -> str:
-    """ONNX Runtime's message in one line, without its prefix and its source paths."""
-    text = _PLACE.sub("", _PREFIX.sub("", str(error)))
-    text = re.sub(r"Load model from \S+ failed:?", "", text)
-    return " ".join(text.split()) or type(error).__name__

@@ -67,11 +67,15 @@ def flops_of(op: str, inputs: Sequence[Shape | None], outputs: Sequence[Shape]) 
     """
     elements = sum(math.prod(shape) for shape in outputs)
     first = inputs[0] if inputs else None
-    second = inputs[1] if len(inputs) > 1 else None
+    weights = 3 if op == "QLinearConv" else 1
+    second = inputs[weights] if len(inputs) > weights else None
     if "ConvTranspose" in op and second and first:
         return 2 * math.prod(first) * math.prod(second[1:])
     if "Conv" in op and second:
         return 2 * elements * math.prod(second[1:])
+    if op == "Gemm" and first:
+        # The first matrix may be transposed: its elements over the rows of the product.
+        return 2 * elements * (math.prod(first) // max(outputs[0][0], 1)) if outputs else 0
     if ("MatMul" in op or "Gemm" in op or "Attention" in op) and first:
         return 2 * elements * max(first[-1], 1)
     if op in ("LSTM", "GRU", "RNN") and first and second and len(inputs) > 2 and inputs[2]:

@@ -62,14 +62,17 @@ def extract(
 
 
 def keep_constants(target: onnx.GraphProto, source: onnx.GraphProto) -> None:
-    """Give `target` those initializers of `source` that its nodes read, in `source`'s order."""
+    """Give `target` those initializers of `source` that it reads, in `source`'s order.
+
+    Its nodes, their bodies, and its outputs read.
+    """
+    # First, as what the target has is none of the values that it wants.
+    del target.initializer[:]
+    del target.sparse_initializer[:]
     read = outer_values(target)
-    read |= {value for node in target.node for value in node.input}
     given = {value.name for value in target.input}
     kept = [tensor for tensor in source.initializer if tensor.name in read - given]
     sparse = [tensor for tensor in source.sparse_initializer if tensor.values.name in read - given]
-    del target.initializer[:]
-    del target.sparse_initializer[:]
     target.initializer.extend(kept)
     target.sparse_initializer.extend(sparse)
 

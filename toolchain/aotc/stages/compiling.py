@@ -24,7 +24,7 @@ from aotc.engine.providers import backend_of
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Assignment, Part, Rules, assign
 from aotc.partitioning.extraction import borders, extract
-from aotc.partitioning.graph import PartitionGraph, read_graph
+from aotc.partitioning.graph import GraphNode, PartitionGraph, read_graph
 from aotc.stages.build_key import constants_digest, source_digest
 from aotc.stages.types import BuildOptions, PartitionedModel
 
@@ -180,8 +180,8 @@ def _leave(
     """Refuse those nodes of a part that its failure names; all of them where it names none."""
     nodes = {graph.nodes[index].name: graph.nodes[index] for index in part.nodes}
     text = f"{error.what}: {error.found}"
-    named = mentioned(text, nodes) if round_number < _ROUNDS else frozenset()
-    left = named or frozenset(nodes)
+    left = _named(text, nodes) if round_number < _ROUNDS else frozenset()
+    left = left or _own(nodes) or frozenset(nodes)
     refused[part.provider].update(left)
     for name in left:
         refused[part.provider].update(nodes[name].bodies)
@@ -190,7 +190,7 @@ def _leave(
                 node=name,
                 op=nodes[name].op,
                 provider=part.provider,
-                reason=f"could not be compiled: {text}"[:500],
+                reason=f"could not be compiled: {error.found or error.what}"[:300],
             )
         )
     plan = partitioned.optimized.specialized.plan
@@ -202,6 +202,19 @@ def _leave(
             where=f"variant {plan.name}",
         )
     )
+
+
+def _named(text: str, nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+    """Nodes that a message names, by their names or by what they make."""
+    made = {value: name for name, node in nodes.items() for value in node.outputs}
+    words = mentioned(text, {**nodes, **made})
+    return frozenset(made.get(word, word) for word in words)
+
+
+def _own(nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+    """Nodes of ONNX Runtime's own operators, which other providers misread most often."""
+    found = frozenset(name for name, node in nodes.items() if node.op.startswith("com.microsoft"))
+    return found if len(found) < len(nodes) else frozenset()
 
 
 def _submit(

@@ -15,13 +15,20 @@ from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.partitions import RefusedNode
 from aotc.contract.profile import PluginSpec
 from aotc.contract.target import Target
+from aotc.engine import values
 from aotc.engine.providers import backend_of, backends_of
 from aotc.engine.value_types import with_types
 from aotc.errors import AotcError
 from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
 from aotc.passes.base import walk_nodes
 from aotc.stages.placing import place_weights
-from aotc.stages.types import BuildOptions, OptimizedModel, PartitionedModel, VariantPlan
+from aotc.stages.types import (
+    BuildOptions,
+    OptimizedModel,
+    PartitionedModel,
+    SpecializedModel,
+    VariantPlan,
+)
 
 
 def partition(
@@ -110,6 +117,7 @@ def _describe(
             "graph": str(graph),
             "weights": str(weights),
             "shapes": [dict(domain.corner("opt")), dict(domain.corner("max"))],
+            "inputs": [_inputs(specialized, corner) for corner in ("opt", "max")],
         },
         folder=folder,
         where=f"variant {specialized.plan.name}",
@@ -125,13 +133,28 @@ def _describe(
     return folder / "typed.onnx", (opt, largest)
 
 
+def _inputs(specialized: SpecializedModel, corner: Literal["opt", "max"]) -> dict[str, str]:
+    """Files of inputs of the sizes of a corner; none where the reference was not run there."""
+    domain = specialized.domain or specialized.analyzed.domain
+    sizes = domain.corner(corner)
+    for reference in specialized.analyzed.references:
+        if all(reference.sizes.get(name) == size for name, size in sizes.items()):
+            return {name: str(path) for name, path in reference.inputs.items()}
+    return {}
+
+
 def describe_job(request: Json) -> Json:
     """In the worker: write the graph with the types of all values, and compute sizes."""
     model = onnx.load(request["graph"], load_external_data=False)
-    typed = with_types(model, Path(request["weights"]))
+    weights = Path(request["weights"])
+    inputs = [
+        {name: values.load(Path(path)) for name, path in files.items()} or None
+        for files in request["inputs"]
+    ]
+    typed = with_types(model, weights, inputs[0])
     Path("typed.onnx").write_bytes(typed.SerializeToString(deterministic=True))
     result = []
-    for dims in request["shapes"]:
+    for dims, given in zip(request["shapes"], inputs, strict=True):
         sizes = sizes_at(typed, dims)
         if any(not cost.known for cost in sizes.nodes.values()):
             fixed = onnx.ModelProto()
@@ -140,7 +163,7 @@ def describe_job(request: Json) -> Json:
                 for dim in value.type.tensor_type.shape.dim:
                     if dim.dim_param in dims:
                         dim.dim_value = dims[dim.dim_param]
-            sizes = sizes_at(with_types(fixed, Path(request["weights"])), {}, stated=True)
+            sizes = sizes_at(with_types(fixed, weights, given, sizes=True), {}, stated=True)
         result.append(
             {
                 "nodes": {k: [v.flops, v.bytes, v.known] for k, v in sizes.nodes.items()},

@@ -1,0 +1,131 @@
+"""What is compared: an artifact, a plain session of ONNX Runtime, and OpenVINO's own API.
+
+Each function takes a request in a process of its own, see `benchmarks.sides`, and returns what is
+called with the sizes of the model's dims.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.models import input_shapes, inputs_of
+from benchmarks.sides import Arrays, Call, Spec
+
+PROVIDER = "OpenVINOExecutionProvider"
+# OpenVINO's names of what profiles call keep and bfloat16.
+HINTS = {"keep": "f32", "bfloat16": "bf16"}
+
+
+def artifact_spec(artifact: Path, key: Path, model: Path, variant: str | None = None) -> Spec:
+    """An artifact, called through `aotc.load`."""
+    request = {"artifact": str(artifact), "key": str(key), "model": str(model), "variant": variant}
+    return Spec("contenders:artifact", request)
+
+
+def plain_spec(model: Path) -> Spec:
+    """ONNX Runtime's defaults on the CPU."""
+    return Spec("contenders:plain", {"model": str(model)})
+
+
+def own_spec(model: Path, precision: str, sizes: Mapping[str, int]) -> Spec:
+    """OpenVINO's own API, the dims in `sizes` written in."""
+    request = {"model": str(model), "hint": HINTS[precision], "sizes": dict(sizes)}
+    return Spec("contenders:own", request)
+
+
+def artifact(request: dict[str, Any]) -> Call:
+    """Load with everything that a load does."""
+    import aotc
+
+    ready = aotc.load(request["artifact"], key=request["key"], variant=request["variant"])
+    given = _inputs(request["model"])
+    return lambda sizes: ready.run(given(sizes))
+
+
+def plain(request: dict[str, Any]) -> Call:
+    """A session with ONNX Runtime's defaults."""
+    import onnxruntime as ort
+
+    session = ort.InferenceSession(request["model"], providers=["CPUExecutionProvider"])
+    return _session_call(session, request["model"])
+
+
+def plugin_session(model: str, hint: str, sizes: Mapping[str, int]) -> Any:
+    """A session with the plugin, which compiles the model in OpenVINO's precision `hint`.
+
+    The named dims are at `sizes`, which ONNX Runtime writes in.
+    """
+    import onnxruntime as ort
+    import onnxruntime_ep_openvino as plugin
+
+    ort.register_execution_provider_library(PROVIDER, plugin.get_library_path())
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    for name, size in sizes.items():
+        options.add_free_dimension_override_by_name(name, size)
+    devices = [
+        each
+        for each in ort.get_ep_devices()
+        if each.ep_name == PROVIDER and each.device.type.name == "CPU"
+    ]
+    config = json.dumps({"CPU": {"INFERENCE_PRECISION_HINT": hint}})
+    options.add_provider_for_devices(devices[:1], {"load_config": config})
+    return ort.InferenceSession(model, options, enable_fallback=0)
+
+
+def inputs_at(model: Path, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
+    """Drawn inputs of a model, its named dims at `sizes`."""
+    described = input_shapes(model)
+    shapes = {
+        name: [size if isinstance(size, int) else sizes[size] for size in shape]
+        for name, (shape, _) in described.items()
+    }
+    return inputs_of(shapes, {name: dtype for name, (_, dtype) in described.items()})
+
+
+def own(request: dict[str, Any]) -> Call:
+    """Compiled for one call at a time, on as many threads as there are cores.
+
+    Inputs and outputs are shared with the caller, which is the fastest way to call it.
+    """
+    openvino = import_module("openvino")
+    core = openvino.Core()
+    model = core.read_model(request["model"])
+    fixed = {
+        name: [size if isinstance(size, int) else request["sizes"][size] for size in shape]
+        for name, (shape, _) in input_shapes(Path(request["model"])).items()
+    }
+    model.reshape(fixed)
+    options = {"INFERENCE_PRECISION_HINT": request["hint"], "PERFORMANCE_HINT": "LATENCY"}
+    compiled = core.compile_model(model, "CPU", options)
+    names = [output.get_any_name() for output in compiled.outputs]
+    given = _inputs(request["model"])
+
+    def call(sizes: Mapping[str, int]) -> Arrays:
+        found = compiled(given(sizes))
+        return {name: found[index] for index, name in enumerate(names)}
+
+    return call
+
+
+def _session_call(session: Any, model: str) -> Call:
+    names = [output.name for output in session.get_outputs()]
+    given = _inputs(model)
+    return lambda sizes: dict(zip(names, session.run(names, given(sizes)), strict=True))
+
+
+def _inputs(model: str) -> Callable[[Mapping[str, int]], dict[str, np.ndarray[Any, Any]]]:
+    """Inputs by sizes, drawn when first asked for."""
+
+    @cache
+    def drawn(sizes: tuple[tuple[str, int], ...]) -> dict[str, np.ndarray[Any, Any]]:
+        return inputs_at(Path(model), dict(sizes))
+
+    return lambda sizes: drawn(tuple(sorted(sizes.items())))

@@ -1,0 +1,153 @@
+"""What inspect and build show of providers: shares, partitions, borders, refusals, measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import count, duration, provider, section, size
+from aotc.contract.partitions import Crossing, Partition, PartitionReport, ProviderShare
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from aotc.contract.report import VariantSummary
+    from aotc.contract.tuning import Tried
+
+# Of each variant; the whole lists stand in the manifest and in `--json`.
+_LISTED = 8
+
+
+def partitions_view(variants: Sequence[VariantSummary]) -> list[RenderableType]:
+    """Sections on variants that several providers share; none where no variant is."""
+    divided = [(each.name, each.partitioning) for each in variants if each.partitioning is not None]
+    if not divided:
+        return []
+    shares = [(name, share) for name, report in divided for share in report.providers]
+    parts = [
+        section(
+            "providers",
+            ("", "nodes", "compute", "partitions", "operations and bytes, optimal", "largest"),
+            [_share(name, share) for name, share in shares],
+        ),
+        section(
+            "partitions",
+            ("", "runs on", "nodes", "operators"),
+            [row for name, report in divided for row in _partitions(name, report)],
+        ),
+    ]
+    crossings = [row for name, report in divided for row in _crossings(name, report)]
+    if crossings:
+        parts.append(section("borders", ("value", "from", "to", "optimal", "largest"), crossings))
+    refusals = [row for name, report in divided for row in _refusals(name, report)]
+    if refusals:
+        parts.append(section("refusals", ("node", "operator", "refused by", "why"), refusals))
+    return parts
+
+
+def tuning_view(table: Sequence[Tried]) -> list[RenderableType]:
+    """What `--tune` tried, the quickest marked; nothing where nothing was."""
+    if not table:
+        return []
+    return [
+        section(
+            "tuning",
+            ("providers", "precision", "ISA", "threads", "median", ""),
+            [
+                (
+                    each.variant,
+                    ", ".join(each.providers),
+                    each.precision,
+                    each.isa,
+                    str(each.threads or "all"),
+                    duration(each.median_seconds) if each.median_seconds is not None else "-",
+                    "chosen" if each.chosen else each.reason[:80],
+                )
+                for each in table
+            ],
+        )
+    ]
+
+
+def _share(name: str, share: ProviderShare) -> tuple[str, ...]:
+    return (
+        name,
+        provider(share.provider),
+        f"{share.nodes}, {share.node_share:.0%}",
+        f"{share.flops_share:.1%}",
+        str(share.partitions),
+        f"{_operations(share.opt.flops)}, {size(share.opt.bytes)}",
+        f"{_operations(share.max.flops)}, {size(share.max.bytes)}",
+    )
+
+
+def _operations(number: int) -> str:
+    value = float(number)
+    for unit in ("", "k", "M", "G", "T"):
+        if value < 999.5 or unit == "T":
+            break
+        value /= 1000
+    return f"{value:.3g} {unit}FLOP"
+
+
+def _partitions(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        (
+            name,
+            each.name,
+            provider(each.provider) + (", compiled" if each.compiled else ""),
+            str(each.nodes),
+            _ops(each),
+        )
+        for each in report.partitions[:_LISTED]
+    ]
+    more = len(report.partitions) - _LISTED
+    if more > 0:
+        rows.append((name, f"and {more} more", "", "", ""))
+    return rows
+
+
+def _ops(partition: Partition) -> str:
+    ordered: Mapping[str, int] = partition.ops
+    named = sorted(ordered, key=lambda op: -ordered[op])
+    text = ", ".join(f"{ordered[op]} {op}" for op in named[:4])
+    inside = f" in {partition.body}" if partition.body else ""
+    return text + (f", {count(len(named) - 4, 'other')}" if len(named) > 4 else "") + inside
+
+
+def _crossings(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        (name, each.value, _side(each.source), _side(each.target), *_bytes(each))
+        for each in report.crossings[:_LISTED]
+    ]
+    total = len(report.crossings)
+    if total > 1:
+        known = [sum(getattr(each, at) or 0 for each in report.crossings) for at in _SIZES]
+        rows.append((name, f"all {total}", "", "", *(size(each) for each in known)))
+    return rows
+
+
+_SIZES = ("bytes", "bytes_max")
+
+
+def _side(name: str) -> str:
+    return provider(name) if name else "caller"
+
+
+def _bytes(crossing: Crossing) -> tuple[str, str]:
+    opt, largest = crossing.bytes, crossing.bytes_max
+    return (
+        size(opt) if opt is not None else "unknown",
+        size(largest) if largest is not None else "unknown",
+    )
+
+
+def _refusals(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        (name, each.node, each.op, provider(each.provider), each.reason[:160])
+        for each in report.refusals[:_LISTED]
+    ]
+    more = len(report.refusals) - _LISTED
+    if more > 0:
+        rows.append((name, f"and {more} more", "", "", ""))
+    return rows
