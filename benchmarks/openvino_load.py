@@ -19,7 +19,7 @@ from benchmarks.result import Result, Row, at_most, beside, milliseconds, ratio_
 from benchmarks.workshop import Workshop
 
 MODELS = ("resnet50", "densenet", "bert", "squeezenet")
-ROUNDS = 5
+ROUNDS = 9
 LIMIT = 0.45
 
 
@@ -54,10 +54,17 @@ def _means(found: Mapping[str, Mapping[str, list[float]]]) -> list[Row]:
             f"[openvino, cpu], f32: verified load to a session that compiles, {text}",
             mean("load", "plain"),
             LIMIT,
-            "with the warm-up, which the session has not had",
+            "neither has run yet",
         ),
         beside(
-            f"the same to the first answer, {text}", mean("load answered", "plain answered"), ""
+            f"the same with the load's warm-up, {text}",
+            mean("load, warm", "plain"),
+            "the session has not run yet",
+        ),
+        beside(
+            f"the same to the first answer, {text}",
+            mean("load answered", "plain answered"),
+            "the load has warmed up and accepted its fixtures before",
         ),
     ]
 
@@ -117,17 +124,20 @@ def signed(request: dict[str, Any]) -> dict[str, float]:
     import_onnxruntime()
     inputs = inputs_at(Path(request["model"]), request["sizes"])
     started = time.perf_counter()
-    model = aotc.load(request["artifact"], key=request["key"])
+    model = aotc.load(request["artifact"], key=request["key"], warm_up=False)
     loaded = time.perf_counter()
+    model.warm()
+    warm = time.perf_counter()
     model.run(inputs)
     ended = time.perf_counter()
     return {
         "load": loaded - started,
+        "load, warm": warm - started,
         "load answered": ended - started,
         "verify": model.report.verify_seconds,
         "session": model.report.session_seconds,
-        "warm-up": model.report.warmup_seconds,
-        "first run": ended - loaded,
+        "warm-up": warm - loaded,
+        "first run": ended - warm,
     }
 
 

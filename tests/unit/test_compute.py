@@ -157,7 +157,9 @@ def test_many_outputs_count_together() -> None:
 
 def test_a_quantized_convolution() -> None:
     """QLinearConv has its weights fourth, after the input's scale and zero point."""
-    made = helper.make_node("QLinearConv", ["x", "s", "z", "w", "s", "z", "s", "z"], ["y"], name="it")
+    made = helper.make_node(
+        "QLinearConv", ["x", "s", "z", "w", "s", "z", "s", "z"], ["y"], name="it"
+    )
     graph = helper.make_graph(
         [made],
         "made",
@@ -281,9 +283,7 @@ def test_types_that_only_onnx_runtime_knows() -> None:
         helper.make_node("Neg", ["g"], ["m"], name="neg"),
         helper.make_node("QuickGelu", ["m"], ["y"], name="end", domain="com.microsoft"),
     ]
-    graph = helper.make_graph(
-        nodes, "made", [info("x", ["n", 4])], [onnx.ValueInfoProto(name="y")]
-    )
+    graph = helper.make_graph(nodes, "made", [info("x", ["n", 4])], [onnx.ValueInfoProto(name="y")])
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     assert not sizes_at(model, {"n": 2}).nodes["it"].known

@@ -27,7 +27,13 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_built_ins() -> None:
-    assert builtin_profiles() == ("edge", "server-cpu")
+    assert builtin_profiles() == (
+        "edge",
+        "edge-openvino",
+        "edge-rtx",
+        "server-cpu",
+        "server-cuda",
+    )
     assert builtin_targets() == ("linux-arm64", "linux-x86-64", "linux-x86-64-avx512")
     for name in builtin_profiles():
         profile = load_profile(name)
@@ -85,7 +91,8 @@ def test_an_unknown_name(name: str, what: str) -> None:
     with pytest.raises(AotcError) as caught:
         load_profile(name)
     assert (caught.value.code, caught.value.what) == ("AOTC-I021", what)
-    assert caught.value.expected == "a YAML file, or one of: edge, server-cpu"
+    listed = "edge, edge-openvino, edge-rtx, server-cpu, server-cuda"
+    assert caught.value.expected == f"a YAML file, or one of: {listed}"
 
 
 def test_a_file_wins_over_nothing_but_a_built_in(

@@ -215,9 +215,7 @@ def test_many_outputs_and_absent_values() -> None:
         helper.make_node("Split", ["x"], ["s", "r", "t"], name="split", axis=1, num_outputs=3),
         helper.make_node("Clip", ["s", "", "most"], ["c"], name="clip"),
         helper.make_node("Unsqueeze", ["c", "axis"], ["u"], name="unsqueeze"),
-        helper.make_node(
-            "LSTM", ["u", "W", "R"], ["", "h"], name="lstm", hidden_size=2
-        ),
+        helper.make_node("LSTM", ["u", "W", "R"], ["", "h"], name="lstm", hidden_size=2),
         node("ReduceSum", ["h"], "k", keepdims=0),
         node("Add", ["k", "t"], "y"),
     ]
@@ -238,9 +236,7 @@ def test_many_outputs_and_absent_values() -> None:
 
 
 def test_a_value_read_twice_by_one_node() -> None:
-    model = model_of(
-        [node("Relu", ["x"], "a"), node("Mul", ["a", "a"], "y")], [info("x")], ["y"]
-    )
+    model = model_of([node("Relu", ["x"], "a"), node("Mul", ["a", "a"], "y")], [info("x")], ["y"])
     check(model, {"x": x_of()})
     assert borders(read_graph(model), (1,)) == (("a",), ("y",))
 
@@ -254,7 +250,10 @@ def condition() -> list[onnx.NodeProto]:
 
 def test_an_if_whose_bodies_read_values_and_constants_of_the_outer_graph() -> None:
     then = helper.make_graph(
-        [helper.make_node("Add", ["a", "only_then"], ["t"], name="then_add")], "then", [], [info("t")]
+        [helper.make_node("Add", ["a", "only_then"], ["t"], name="then_add")],
+        "then",
+        [],
+        [info("t")],
     )
     inner = helper.make_graph(
         [helper.make_node("Mul", ["x", "deep"], ["i"], name="inner_mul")], "inner", [], [info("i")]
@@ -452,9 +451,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
             read = [draw(st.sampled_from(values)), draw(st.sampled_from(values))]
             nodes.append(node(draw(st.sampled_from(BINARY)), read, name))
         else:
-            nodes.append(
-                node(draw(st.sampled_from(UNARY)), [draw(st.sampled_from(values))], name)
-            )
+            nodes.append(node(draw(st.sampled_from(UNARY)), [draw(st.sampled_from(values))], name))
         values.append(name)
     made = [name for name in values[4:]]
     outputs = draw(st.lists(st.sampled_from(made), min_size=1, max_size=3, unique=True))

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from aotc.backends import base
-from aotc.backends.base import BACKENDS, Capability
+from aotc.backends.base import BACKENDS, Capability, ClaimRequest
 from aotc.contract.manifest import NodePlacement, SessionSpec
 from aotc.contract.target import Target
 from aotc.engine import placement, session
@@ -220,12 +220,23 @@ def test_options_in_a_model_are_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "ORT_LOAD_CONFIG_FROM_MODEL" not in os.environ
 
 
-def test_the_cpu_backend_claims_everything() -> None:
+def test_the_cpu_backend_claims_everything(tmp_path: Path) -> None:
     backend = BACKENDS.load("cpu")()
-    claim, refusals = backend.claim(
-        (("a", "Add"), ("b", "com.microsoft::Gelu")), Target(schema="aotc.target/1", name="host")
+    body = helper.make_graph([helper.make_node("Neg", ["x"], ["y"], name="c")], "b", [], [])
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["a"], name="a"),
+        helper.make_node("If", ["z"], ["w"], name="b", then_branch=body, else_branch=body),
+    ]
+    graph = helper.make_graph(nodes, "g", [], [])
+    (tmp_path / "m.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    claims = backend.claim(
+        ClaimRequest(
+            model=tmp_path / "m.onnx",
+            weights=tmp_path,
+            target=Target(schema="aotc.target/1", name="host"),
+        )
     )
-    assert (claim.nodes, refusals) == (("a", "b"), ())
+    assert (claims.nodes, claims.refusals, claims.how) == ({"a", "b", "c"}, (), "observed")
     assert backend.session("layout") == SessionSpec(optimization="layout")
     version = session.import_onnxruntime().__version__
     assert backend.probe() == Capability(

@@ -130,6 +130,7 @@ def build(
             cache=store,
             fixtures=Path(fixtures) if fixtures is not None else None,
             embed_fixtures=embed_fixtures,
+            progress=progress,
         )
         options.work.mkdir()
         front: AnalyzedModel | None = None

@@ -208,6 +208,10 @@ class Backend(ABC):
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
         """How a session with this provider is created: what is replayed at load."""
 
+    def threaded(self, options: Mapping[str, str], threads: int) -> dict[str, str]:
+        """Its provider options for `threads` of one operator, beside those of ORT's own pool."""
+        return dict(options)
+
     def library(self) -> Path | None:
         """The plugin library that has to be registered; None for what the wheel is built with."""
         return None

@@ -94,6 +94,12 @@ class OpenVinoBackend(PluginBackend):
         options = {"load_config": _config(precision)}
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
 
+    def threaded(self, options: Mapping[str, str], threads: int) -> dict[str, str]:
+        """OpenVINO has threads of its own."""
+        config = json.loads(options["load_config"])
+        config["CPU"]["INFERENCE_NUM_THREADS"] = threads
+        return {**options, "load_config": _text(config)}
+
     def needs(self, target: Target, precision: Precision = "keep") -> Needs:
         """The plugin by version and digest, and CPU features that the precision is computed by."""
         plugin = Plugin(
@@ -188,7 +194,11 @@ def _config(precision: Precision, entries: Mapping[str, str] | None = None) -> s
             found=precision,
         )
     cpu = {"INFERENCE_PRECISION_HINT": _HINTS[precision], **(entries or {})}
-    return json.dumps({"CPU": cpu}, sort_keys=True, separators=(",", ":"))
+    return _text({"CPU": cpu})
+
+
+def _text(config: Mapping[str, Mapping[str, object]]) -> str:
+    return json.dumps(config, sort_keys=True, separators=(",", ":"))
 
 
 def _reads_shared(request: CompileRequest) -> bool:

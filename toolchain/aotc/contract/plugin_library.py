@@ -41,14 +41,16 @@ def libraries_digest(files: Iterable[Path]) -> str:
     are the same, as hashing all libraries of a plugin takes longer than loading a small model.
     Raises `OSError` where a file cannot be read.
     """
-    return _digest(tuple(sorted(files)))
+    ordered = sorted(files)
+    return _digest(tuple((path, _state(path)) for path in ordered))
 
 
 @cache
-def _digest(files: tuple[Path, ...]) -> str:
+def _digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
     place = _cache_file()
     known = _read(place)
-    states = {str(path): _state(path) for path in files}
+    files = [path for path, _ in found]
+    states = {str(path): list(state) for path, state in found}
     missing = [path for path in files if known.get(str(path), [None])[:-1] != states[str(path)]]
     if missing:
         with ThreadPoolExecutor(2) as pool:
@@ -62,10 +64,10 @@ def _digest(files: tuple[Path, ...]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def _state(path: Path) -> list[int]:
+def _state(path: Path) -> tuple[int, ...]:
     # The time of change cannot be set, unlike that of modification.
     found = path.stat()
-    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _sha256(path: Path) -> str:

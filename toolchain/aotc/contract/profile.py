@@ -191,7 +191,9 @@ class WorkerLimits:
 
     seconds: Seconds = 1800.0
     memory_bytes: Annotated[Bytes, "private memory"] = 16 << 30
-    processes: Annotated[int, Bounds(1, 1_000_000), "processes and threads of one step"] = 4096
+    processes: Annotated[
+        int, Bounds(1, 1_000_000), "of this user, beyond which a step may start none"
+    ] = 16384
     parallel: Annotated[
         int, Bounds(1, 64), "steps side by side; large models go one at a time all the same"
     ] = 4

@@ -23,6 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 from aotc.contract.parsing import Json
 from aotc.contract.profile import WorkerLimits
 from aotc.engine.forkserver import ForkServer
+from aotc.engine.kept_logs import kept_log
 from aotc.errors import AotcError
 
 P = ParamSpec("P")
@@ -79,12 +80,15 @@ class Workers:
         (folder / _RESULT).unlink(missing_ok=True)
         started = time.monotonic()
         limits = self._limits
-        status = self._server.run(folder, _LOG, [limits.memory_bytes], limits.seconds)
+        arguments = [limits.memory_bytes, limits.processes]
+        status = self._server.run(folder, _LOG, arguments, limits.seconds)
         if status is None:
+            last = _last_lines(folder / _LOG)
             raise AotcError(
                 "AOTC-I014",
                 f"{job.partition(':')[2]} ran longer than {limits.seconds:g} s",
                 where=where,
+                found=last + kept_log(folder / _LOG),
             )
         return _result(folder, job, status, time.monotonic() - started, where, limits)
 
@@ -122,7 +126,10 @@ def _result(
             raise AotcError("AOTC-I018", f"{name} could not write its result", where=where)
         cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         raise AotcError(
-            "AOTC-I013", f"{name} ended by {cause}", where=where, found=last or "an empty log"
+            "AOTC-I013",
+            f"{name} ended by {cause}",
+            where=where,
+            found=(last or "an empty log") + kept_log(folder / _LOG),
         )
     document = json.loads(path.read_text())
     if "error" in document:
@@ -183,11 +190,22 @@ def _limit_memory(limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def work(memory_limit: int) -> None:
+def _limit_processes(limit: int) -> None:
+    # Counts all processes and threads of the user; it stops what forks without end.
+    import resource
+
+    if hasattr(resource, "RLIMIT_NPROC"):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+        allowed = [each for each in (limit, soft, hard) if each != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_NPROC, (min(allowed), hard))
+
+
+def work(memory_limit: int, process_limit: int) -> None:
     """In the worker: run the job that the working directory holds, and end the process."""
     from importlib import import_module
 
     _limit_memory(memory_limit)
+    _limit_processes(process_limit)
     call = json.loads(Path(_REQUEST).read_text())
     module, _, name = call["job"].partition(":")
     document: dict[str, Any]

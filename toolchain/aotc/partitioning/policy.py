@@ -129,7 +129,11 @@ def _budgets(
                 float(transfers.bytes_max),
             )
         )
-    return [(what, expected, f"{amount:g}") for what, expected, amount in found]
+    # Counts and bytes in full, shares rounded.
+    return [
+        (what, expected, f"{amount:.0f}" if amount > 1 else f"{amount:g}")
+        for what, expected, amount in found
+    ]
 
 
 def _cpu_compute(placement: Placement, report: PartitionReport | None) -> float:

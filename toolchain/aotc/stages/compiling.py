@@ -68,6 +68,10 @@ def compile_all(
             for part in assignment.parts
             if backends[part.provider].compiles and (part.provider, part.nodes) not in done
         }
+        for name in dict.fromkeys(part.provider for part in jobs):
+            number = sum(part.provider == name for part in jobs)
+            plan = partitioned.optimized.specialized.plan
+            options.tell(f"compile {number} partitions with {backends[name].name}, {plan.name}")
         failed: list[tuple[Part, AotcError]] = []
         for part, (job, folder) in jobs.items():
             try:

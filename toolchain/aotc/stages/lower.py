@@ -13,7 +13,7 @@ import onnx
 from aotc.backends.base import Backend, Optimization, Payload, Precision
 from aotc.contract.manifest import MemoryPlan, NodePlacement, SessionSpec
 from aotc.contract.parsing import Json
-from aotc.contract.partitions import DroppedVariant, PartitionReport
+from aotc.contract.partitions import DroppedVariant, PartitionReport, RefusedNode
 from aotc.engine import weights
 from aotc.engine.capture import tensors
 from aotc.engine.compaction import compact
@@ -194,6 +194,10 @@ def _session(
     for index, payload in payloads.items():
         provider = compiled.assignment.parts[index].provider
         options.setdefault(provider, {}).update(payload.options)
+    if plan.threads is not None:
+        for name, backend in backends.items():
+            if name in options:
+                options[name] = backend.threaded(options[name], plan.threads)
     session = SessionSpec(
         optimization="all",
         config=config,
@@ -211,6 +215,7 @@ def _report(
     assert item.sizes is not None
     placed = compiled.assignment
     given = [each for each in compiled.refusals if placed.providers.get(each.node) != each.provider]
+    given += _given_away(item, compiled)
     return reports.report(
         compiled.graph,
         placed,
@@ -221,6 +226,19 @@ def _report(
         refusals=given,
         how=item.how,
     )
+
+
+def _given_away(item: PartitionedModel, compiled: Compiled) -> list[RefusedNode]:
+    """Nodes that a provider would run, and that the rules of partitioning gave to another."""
+    ops = dict(item.optimized.nodes)
+    found = []
+    for node, why in compiled.assignment.given_away.items():
+        claimant = next(name for name, nodes in item.claims if node in nodes)
+        if claimant != compiled.assignment.providers[node]:
+            found.append(
+                RefusedNode(node=node, op=ops.get(node, ""), provider=claimant, reason=why)
+            )
+    return found
 
 
 def _placed(model: onnx.ModelProto, compiled: Compiled, sizes: Sizes) -> tuple[NodePlacement, ...]:

@@ -177,6 +177,7 @@ def describe_job(request: Json) -> Json:
 def _claims(
     backend: Backend, graph: Path, weights: Path, plan: VariantPlan, options: BuildOptions
 ) -> Claims:
+    options.tell(f"ask {backend.name}, variant {plan.name}")
     value = options.workers.run(
         "aotc.stages.partition:claim_job",
         {

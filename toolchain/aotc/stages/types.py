@@ -7,7 +7,7 @@ Graphs live in files of the build's work folder; a stage that changes one writes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -50,6 +50,12 @@ class BuildOptions:
     cache: BuildCache | None = None
     fixtures: Path | None = None
     embed_fixtures: bool = False
+    progress: Callable[[str], None] | None = None
+
+    def tell(self, what: str) -> None:
+        """Say what begins, to whoever watches."""
+        if self.progress is not None:
+            self.progress(what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
