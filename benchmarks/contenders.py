@@ -63,13 +63,20 @@ def plugin_session(model: str, hint: str, sizes: Mapping[str, int]) -> Any:
     The named dims are at `sizes`, which ONNX Runtime writes in.
     """
     import onnxruntime as ort
-    import onnxruntime_ep_openvino as plugin
 
-    ort.register_execution_provider_library(PROVIDER, plugin.get_library_path())
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
+    options = plugin_options(hint)
     for name, size in sizes.items():
         options.add_free_dimension_override_by_name(name, size)
+    return ort.InferenceSession(model, options, enable_fallback=0)
+
+
+def plugin_options(hint: str) -> Any:
+    """Options of a session with the plugin, which is registered first."""
+    import onnxruntime as ort
+
+    _register()
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
     devices = [
         each
         for each in ort.get_ep_devices()
@@ -77,7 +84,15 @@ def plugin_session(model: str, hint: str, sizes: Mapping[str, int]) -> Any:
     ]
     config = json.dumps({"CPU": {"INFERENCE_PRECISION_HINT": hint}})
     options.add_provider_for_devices(devices[:1], {"load_config": config})
-    return ort.InferenceSession(model, options, enable_fallback=0)
+    return options
+
+
+@cache
+def _register() -> None:
+    import onnxruntime as ort
+    import onnxruntime_ep_openvino as plugin
+
+    ort.register_execution_provider_library(PROVIDER, plugin.get_library_path())
 
 
 def inputs_at(model: Path, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:

@@ -38,8 +38,7 @@ def run(workshop: Workshop) -> Result:
         shutil.rmtree(answers, ignore_errors=True)
         found = by_turns(
             specs,
-            [dict(workshop.model(name).sizes)],
-            rounds=workshop.rounds(ROUNDS[name]),
+            [[dict(workshop.model(name).sizes)]] * (WARM_UP + workshop.rounds(ROUNDS[name])),
             warm_up=WARM_UP,
             store=workshop.store,
             answers=answers,

@@ -27,9 +27,9 @@ SEED = 20261121
 LEARNED = "learned"
 
 
-def lengths(count: int, seed: int = SEED) -> list[int]:
-    """Log-normal, median 40, sigma 0.9, cut to 1..512."""
-    drawn = np.exp(np.random.default_rng(seed).normal(np.log(40), 0.9, count))
+def lengths(count: int, seed: int = SEED, *, middle: float = 40, sigma: float = 0.9) -> list[int]:
+    """Log-normal of median `middle`, cut to 1..512."""
+    drawn = np.exp(np.random.default_rng(seed).normal(np.log(middle), sigma, count))
     return [int(length) for length in np.clip(np.round(drawn), 1, 512)]
 
 

@@ -43,9 +43,20 @@ def at_most(what: str, ratio: float, limit: float, detail: str) -> Row:
     )
 
 
+def at_least(what: str, ratio: float, limit: float, detail: str) -> Row:
+    """A row that asks for a ratio of at least `limit`; judged as it is printed."""
+    shown = round(ratio, 3)
+    return Row(
+        what=what,
+        asked=f"≥ {limit:g}",
+        measured=f"{shown:.3f} ({detail})" if detail else f"{shown:.3f}",
+        held=shown >= limit,
+    )
+
+
 def beside(what: str, ratio: float, detail: str) -> Row:
     """A row that asks for nothing."""
-    return Row(what=what, measured=f"{ratio:.3f} ({detail})")
+    return Row(what=what, measured=f"{ratio:.3f} ({detail})" if detail else f"{ratio:.3f}")
 
 
 def ratio_of_medians(ours: Sequence[float], theirs: Sequence[float]) -> float:

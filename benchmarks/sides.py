@@ -90,16 +90,16 @@ class Side:
 
 def by_turns(
     specs: Mapping[str, Spec],
-    arguments: Sequence[Any],
+    rounds: Sequence[Sequence[Any]],
     *,
-    rounds: int,
     warm_up: int,
     store: Path | None = None,
     answers: Path | None = None,
 ) -> dict[str, list[float]]:
-    """Seconds of each round, all `arguments` together; sides in a drawn order at each.
+    """Seconds of each round, all its arguments together; sides in a drawn order at each.
 
-    `answers` is a folder for what each side answers to the first argument, as SIDE.npz.
+    The first `warm_up` rounds are not counted.  `answers` is a folder for what each side answers to
+    the first argument, as SIDE.npz.
     """
     seconds: dict[str, list[float]] = {name: [] for name in specs}
     drawn = random.Random(0)
@@ -108,9 +108,9 @@ def by_turns(
         for name, side in sides.items():
             if answers is not None:
                 answers.mkdir(parents=True, exist_ok=True)
-                side.save(arguments[0], answers / f"{name}.npz")
+                side.save(rounds[0][0], answers / f"{name}.npz")
         order = list(sides)
-        for turn in range(warm_up + rounds):
+        for turn, arguments in enumerate(rounds):
             spent = dict.fromkeys(sides, 0.0)
             for argument in arguments:
                 drawn.shuffle(order)

@@ -39,8 +39,8 @@ def weight(seed: int) -> np.ndarray[Any, Any]:
 
 
 def compiled(folder: Path, stem: str, seed: int) -> Payload:
-    """`relu(x @ W)` from `v<seed>` to `v<seed + 1>`, compiled in the working directory."""
-    read, made = f"v{seed}", f"v{seed + 1}"
+    """`relu(x @ W)` from `c<seed>` to `v<seed + 1>`, compiled in the working directory."""
+    read, made = f"c{seed}", f"v{seed + 1}"
     graph = helper.make_graph(
         [
             helper.make_node("MatMul", [read, "W"], ["m"], name=f"product{seed}"),
@@ -62,9 +62,9 @@ def compiled(folder: Path, stem: str, seed: int) -> Payload:
 def chain_of(payloads: Sequence[Payload]) -> onnx.ModelProto:
     """A graph in which each payload reads what the one before made, over a node of the CPU.
 
-    Contexts that touch would be of one partition.
+    Of what is no less than zero already, so that the node is seen and changes nothing.
     """
-    nodes, made = [], "v0"
+    nodes, made = [], "c0"
     for index, payload in enumerate(payloads):
         context = helper.make_node(
             "EPContext", [made], [f"v{index + 1}"], name=f"context{index}", domain="com.microsoft"
@@ -73,8 +73,8 @@ def chain_of(payloads: Sequence[Payload]) -> onnx.ModelProto:
             helper.make_attribute(name, value) for name, value in payload.attributes.items()
         )
         made = f"c{index + 1}"
-        nodes += [context, helper.make_node("Identity", [f"v{index + 1}"], [made])]
-    graph = helper.make_graph(nodes, "chain", [info("v0")], [info(made)])
+        nodes += [context, helper.make_node("Abs", [f"v{index + 1}"], [made])]
+    graph = helper.make_graph(nodes, "chain", [info("c0")], [info(made)])
     graph.value_info.extend(info(f"v{index + 1}") for index in range(len(payloads)))
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
@@ -89,7 +89,7 @@ def answer(folder: Path, payloads: Sequence[Payload], x: np.ndarray[Any, Any]) -
         context_path=folder / "model.onnx",
         threads=1,
     )
-    (found,) = run(session, {"v0": x})
+    (found,) = run(session, {"c0": x})
     return found
 
 

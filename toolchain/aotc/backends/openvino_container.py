@@ -22,39 +22,58 @@ _VERSION: Final = 1
 
 def join_containers(containers: Sequence[bytes]) -> bytes:
     """One container with the parts of all; raises AOTC-P005 on a form that is not known."""
-    parts: list[tuple[str, bytes]] = []
+    parts: dict[str, bytes] = {}
     rest: dict[str, Any] = {}
     for data in containers:
-        magic, version, _, offset, _ = struct.unpack_from(_HEADER, data)
-        if magic != _MAGIC or version != _VERSION:
-            raise AotcError(
-                "AOTC-P005",
-                "the form of the plugin's files is not known",
-                where="openvino",
-                expected=f"version {_VERSION}",
-                found=f"{magic!r} version {version}",
-            )
-        document, _ = _read_bson(data, offset)
+        try:
+            document, found = _opened(data)
+        except (struct.error, ValueError, LookupError, TypeError) as error:
+            raise _unknown(str(error)) from None
         rest = rest or document
-        for name, place in document["blob_metadata_map"].items():
-            start = place["data_offset"]
-            parts.append((name, data[start : start + place["size"]]))
+        if parts.keys() & found.keys():
+            raise _unknown("two partitions of one name")
+        parts |= found
     size = struct.calcsize(_HEADER)
     # A name's entry takes its length and less than 64 bytes.
-    start = _aligned(size + sum(len(name.encode()) + 64 for name, _ in parts) + 1024)
+    start = _aligned(size + sum(len(name.encode()) + 64 for name in parts) + 1024)
     places: dict[str, Any] = {}
     end = start
-    for name, part in parts:
+    for name, part in parts.items():
         places[name] = {"data_offset": end, "size": len(part)}
         end = _aligned(end + len(part))
     text = _write_bson({**rest, "blob_metadata_map": places})
     result = bytearray(end)
     struct.pack_into(_HEADER, result, 0, _MAGIC, _VERSION, size, size, len(text))
     result[size : size + len(text)] = text
-    for name, part in parts:
+    for name, part in parts.items():
         start = places[name]["data_offset"]
         result[start : start + len(part)] = part
     return bytes(result)
+
+
+def _opened(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The document of a container, and its parts by name."""
+    magic, version, _, offset, _ = struct.unpack_from(_HEADER, data)
+    if magic != _MAGIC or version != _VERSION:
+        raise _unknown(f"{magic!r} version {version}")
+    document, _ = _read_bson(data, offset)
+    parts = {}
+    for name, place in document["blob_metadata_map"].items():
+        start, size = place["data_offset"], place["size"]
+        if start + size > len(data):
+            raise _unknown(f"{len(data)} bytes")
+        parts[name] = data[start : start + size]
+    return document, parts
+
+
+def _unknown(found: str) -> AotcError:
+    return AotcError(
+        "AOTC-P005",
+        "the form of the plugin's files is not known",
+        where="openvino",
+        expected=f"version {_VERSION}",
+        found=found,
+    )
 
 
 def _aligned(size: int) -> int:
@@ -82,9 +101,7 @@ def _read_bson(data: bytes, at: int) -> tuple[dict[str, Any], int]:
             found[name] = struct.unpack_from(form, data, at)[0]
             at += struct.calcsize(form)
         else:
-            raise AotcError(
-                "AOTC-P005", "the form of the plugin's files is not known", found=f"type {kind}"
-            )
+            raise _unknown(f"type {kind}")
     return found, end + 1
 
 

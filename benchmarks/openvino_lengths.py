@@ -1,0 +1,158 @@
+"""Lengths that vary, with OpenVINO: the learned plan against the simple ones, on BERT-base.
+
+Batch 1, lengths from 1 to 512, log-normal of median 64.  What a length costs is recorded with the
+plugin itself, in each precision; the learner plans on that.  Every plan is an artifact in a process
+of its own; in each round all of them answer the same requests, which no round repeats.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.compiled import OPENVINO, artifact, built_in
+from benchmarks.contenders import artifact_spec
+from benchmarks.fresh import fresh
+from benchmarks.plans import SEED, lengths
+from benchmarks.result import Result, Row, at_least, at_most, beside, paired_interval
+from benchmarks.sides import by_turns
+from benchmarks.workshop import Workshop
+
+REQUESTS, ROUNDS = 40, 4
+RECORDED = 4000
+MIDDLE, SIGMA = 64, 0.7
+MOST_VARIANTS = 8
+DYNAMIC_LIMIT, LARGEST_LIMIT, BEST_LIMIT = 1.3, 3.0, 1.03
+LEARNED, DYNAMIC, LARGEST = "learned", "one exact dynamic model", "padded to the largest"
+LABELS = {"bfloat16": "bf16", "keep": "f32"}
+
+
+def run(workshop: Workshop) -> Result:
+    """In each precision: record costs, learn, build all plans, and run the same requests."""
+    rows: list[Row] = []
+    samples: dict[str, list[float]] = {}
+    for precision, label in LABELS.items():
+        found, answer = _measure(workshop, precision, label)
+        rows += _rows(label, found, answer)
+        samples |= {f"{label} {name}": seconds for name, seconds in found.items()}
+    return Result(rows=tuple(rows), samples=samples)
+
+
+def _measure(
+    workshop: Workshop, precision: str, label: str
+) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    highest = 64 if workshop.smoke else 512
+    fields = built_in(OPENVINO, precision=precision)
+    answer = _learned(workshop, precision, label, highest)
+    dims = {LEARNED: answer["dims"]} | {
+        name: {"batch": 1, "sequence": dim} for name, dim in _simple(highest).items()
+    }
+    model, public = workshop.model("bert"), workshop.key()[1]
+    specs = {}
+    for name, ranges in dims.items():
+        stem = f"lengths-{label}-{name.replace(' ', '-').replace(',', '')}"
+        place = artifact(workshop, "bert", stem, {**fields, "dims": ranges})
+        specs[name] = artifact_spec(place, public, model.path)
+    requests = 8 if workshop.smoke else REQUESTS
+    rounds = [
+        [{"batch": 1, "sequence": size} for size in _drawn(requests, highest, turn + 1)]
+        for turn in range(workshop.rounds(ROUNDS) + 1)
+    ]
+    workshop.progress(f"{label}: {len(rounds)} rounds of {requests} requests through each plan")
+    return by_turns(specs, rounds, warm_up=1, store=workshop.store), answer
+
+
+def _simple(highest: int) -> dict[str, dict[str, Any]]:
+    powers = [size for size in (4, 8, 16, 32, 64, 128, 256, 512) if size <= highest]
+    least = {"min": 1, "opt": min(MIDDLE, highest), "max": highest}
+    return {
+        DYNAMIC: least,
+        "dynamic, padded to multiples of 16": {**least, "multiple_of": 16, "outside": "pad"},
+        f"{len(powers)} powers of two": {"buckets": powers, "outside": "pad"},
+        LARGEST: {"buckets": [highest], "outside": "pad"},
+    }
+
+
+def _drawn(count: int, highest: int, seed: int) -> list[int]:
+    drawn = lengths(count, SEED + seed, middle=MIDDLE, sigma=SIGMA)
+    return [min(size, highest) for size in drawn]
+
+
+def _learned(workshop: Workshop, precision: str, label: str, highest: int) -> dict[str, Any]:
+    traffic = workshop.folder / "openvino-traffic.jsonl"
+    sizes = _drawn(RECORDED, highest, 0)
+    traffic.write_text("\n".join(json.dumps({"batch": 1, "sequence": size}) for size in sizes))
+    model = workshop.model("bert")
+    plugin = version("onnxruntime-ep-openvino")
+    costs = workshop.folder / f"costs-{model.folder}-{label}-{plugin}.json"
+    if not costs.exists():
+        workshop.progress(f"record what a length costs, {label}")
+        request = {"model": str(model.path), "precision": precision, "costs": str(costs)}
+        fresh("openvino_lengths:record", {**request, "highest": highest, "smoke": workshop.smoke})
+    fields = built_in(OPENVINO, precision=precision)
+    request = {
+        "traffic": str(traffic),
+        "costs": str(costs),
+        "model": str(model.path),
+        "profile": str(workshop.profile(f"lengths-{label}", fields)),
+    }
+    answer: dict[str, Any] = fresh("openvino_lengths:learn", request)
+    return answer
+
+
+def record(request: dict[str, Any]) -> None:
+    """In a fresh process: measure the costs, and write them."""
+    from aotc.contract.parsing import encode
+    from benchmarks.record_costs import ROUNDS as MOST
+    from benchmarks.record_costs import record as measure
+
+    rounds = 2 if request["smoke"] else MOST
+    table = measure(
+        Path(request["model"]), request["precision"], highest=request["highest"], rounds=rounds
+    )
+    Path(request["costs"]).write_text(json.dumps(encode(table)))
+
+
+def learn(request: dict[str, Any]) -> dict[str, Any]:
+    """In a fresh process: the learned dims, and what the learner says."""
+    from aotc.contract.documents import yaml_text
+    from aotc.learning.learn import learn as choose
+
+    answer, _ = choose(
+        request["traffic"],
+        model=request["model"],
+        costs=request["costs"],
+        profile=request["profile"],
+        max_variants=MOST_VARIANTS,
+    )
+    import yaml
+
+    dims = yaml.safe_load(yaml_text(answer.profile, full=False))["dims"]
+    return {"verdict": answer.verdict, "dims": dims}
+
+
+def _rows(label: str, found: Mapping[str, list[float]], answer: Mapping[str, Any]) -> list[Row]:
+    simple = [name for name in found if name != LEARNED]
+    best = min(simple, key=lambda name: median(found[name]))
+    text = f"BERT-base, {label}, log-normal lengths: throughput of the learned plan"
+    chosen = f"{answer['verdict']}; sequence {json.dumps(answer['dims']['sequence'])}"
+    dynamic, largest = (_times(found, name) for name in (DYNAMIC, LARGEST))
+    within = paired_interval(found[LEARNED], found[best])[0]
+    return [
+        at_least(f"{text} to {DYNAMIC}", dynamic, DYNAMIC_LIMIT, chosen),
+        at_least(f"{text} to {LARGEST}", largest, LARGEST_LIMIT, ""),
+        at_most(f"{text}: its time to the best simple plan", within, BEST_LIMIT, best),
+        *(
+            beside(f"{text} to {name}", _times(found, name), "")
+            for name in simple
+            if name not in (DYNAMIC, LARGEST)
+        ),
+    ]
+
+
+def _times(found: Mapping[str, list[float]], name: str) -> float:
+    return paired_interval(found[name], found[LEARNED])[0]

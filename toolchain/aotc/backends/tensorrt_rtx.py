@@ -1,0 +1,419 @@
+"""NVIDIA's TensorRT for RTX: engines for named compute capabilities, built without any GPU.
+
+The builder and its ONNX parser are a Python package; what runs the engines is a plugin of ONNX
+Runtime that brings the same libraries.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from aotc.backends.base import (
+    Backend,
+    Capability,
+    ClaimRequest,
+    Claims,
+    CompileRequest,
+    Needs,
+    Optimization,
+    Payload,
+    Precision,
+    Rates,
+    Refusal,
+    Shape,
+    import_onnxruntime,
+)
+from aotc.backends.tensorrt_rtx_parser import (
+    MODULE,
+    data_type,
+    listener,
+    new_network,
+    parse_into,
+    parser_errors,
+    refusals,
+    tensorrt,
+    unfit_type,
+    walk,
+)
+from aotc.contract.manifest import SessionSpec
+from aotc.contract.plugin_library import libraries_digest, libraries_in
+from aotc.contract.target import Plugin, Target
+from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    import onnx
+
+_PLUGIN: Final = "onnxruntime-ep-nv-tensorrt-rtx-cu13"
+# Requires one exact version of the plugin.
+_META: Final = "onnxruntime-ep-nv-tensorrt-rtx"
+_PLUGIN_PACKAGE: Final = "onnxruntime_ep_nv_tensorrt_rtx"
+_PLUGIN_LIBRARIES: Final = (
+    "libonnxruntime_providers_nv_tensorrt_rtx.so",
+    "onnxruntime_providers_nv_tensorrt_rtx.dll",
+)
+_BINDINGS: Final = "tensorrt_rtx_cu13_bindings"
+_LIBRARIES: Final = "tensorrt_rtx_libs"
+_INSTALL: Final = "pip install 'aotc[rtx]'"
+# The plugin is linked with CUDA 13, whose minor versions need this driver on Linux (CUDA 13
+# release notes, "minor version compatibility"); TensorRT for RTX itself would do with 555 or 570.
+_CUDA_MAJOR: Final = 13
+_DRIVER_MIN: Final = "580.65.06"
+# What the plugin reads of an engine to say whether a GPU can run it, in hexadecimal: TensorRT's
+# version and the compute capabilities stand in it.
+_HEADER_BYTES: Final = 64
+# What the plugin takes for dims that nobody states.
+_ANY_SIZE: Final = (0, 1, 32767)
+
+
+class TensorRtRtxBackend(Backend):
+    """TensorRT for RTX, through `onnxruntime-ep-nv-tensorrt-rtx` where an RTX GPU is."""
+
+    name = "tensorrt_rtx"
+    ort_name = "NvTensorRTRTXExecutionProvider"
+    device: ClassVar[str] = "gpu"
+    compiles: ClassVar[bool] = True
+    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32")
+    # A GeForce in float32 on PCIe 4; a transfer costs a synchronisation.
+    rates: ClassVar[Rates] = Rates(
+        flops=4e13, bytes=8e11, transfer_bytes=2e10, transfer_seconds=1e-5
+    )
+
+    def probe(self) -> Capability:
+        """Available where the builder is installed; `runs` asks for the plugin and a GPU."""
+        missing = _missing_builder()
+        why_not = missing or _why_not()
+        return Capability(
+            name=self.name,
+            ort_name=self.ort_name,
+            available=not missing,
+            reason=missing,
+            version=_version(_BINDINGS),
+            runs=not why_not,
+            why_not=why_not,
+        )
+
+    def claim(self, request: ClaimRequest) -> Claims:
+        """What the parser takes; a control-flow node goes with its bodies, or not at all."""
+        import onnx
+
+        model = onnx.load(request.model, load_external_data=False)
+        unfit = _unfit_border(model.graph)
+        if unfit:
+            refused = {node.name: unfit for node in model.graph.node}
+        else:
+            refused = refusals(model, request.weights)
+        claimed: list[str] = []
+        reasons: list[Refusal] = []
+        for owner in model.graph.node:
+            for node in walk(owner):
+                if owner.name not in refused:
+                    claimed.append(node.name)
+                elif node is owner:
+                    reasons.append(Refusal(node=node.name, reason=refused[owner.name]))
+                else:
+                    why = f"an engine cannot stand inside of {owner.name!r}, which is refused: "
+                    reasons.append(Refusal(node=node.name, reason=why + refused[owner.name]))
+        return Claims(nodes=frozenset(claimed), refusals=tuple(reasons))
+
+    def compile(self, request: CompileRequest) -> Payload:
+        """An engine for the target's compute capabilities.
+
+        The same request gives the same bytes in any process.  Raises AOTC-P005, and AOTC-P010
+        where the target's compute capabilities are unknown.
+        """
+        import onnx
+
+        trt = tensorrt()
+        chosen = _chosen(request.target)
+        if request.precision not in self.precisions:
+            raise _no_precision(request.precision)
+        listener().errors = []
+        model = onnx.load(request.model, load_external_data=False)
+        builder = trt.Builder(listener())
+        network = new_network(builder)
+        parser = parse_into(network, request.model.read_bytes(), request.weights)
+        if errors := parser_errors(parser, model.graph):
+            said = "; ".join(f"{name!r}: {why}" for name, why in errors.items())
+            raise _failed(request, "TensorRT's parser refuses nodes of a partition", said)
+        _check_borders(request, network, model.graph)
+        config = builder.create_builder_config()
+        # Set unless it is cleared, and then float32 loses 13 bits of each factor.
+        if request.precision == "keep":
+            config.clear_flag(trt.BuilderFlag.TF32)
+        config.num_compute_capabilities = len(chosen)
+        for index, member in enumerate(chosen.values()):
+            config.set_compute_capability(member, index)
+        _add_profile(request, builder, config, network, model.graph)
+        engine = builder.build_serialized_network(network, config)
+        if engine is None:
+            raise _failed(request, "TensorRT could not build an engine", "")
+        name = f"{request.stem}.engine"
+        text = bytes(engine)
+        Path(name).write_bytes(text)
+        return self._payload(request.stem, name, text[:_HEADER_BYTES], tuple(chosen))
+
+    def _payload(
+        self, stem: str, file: str, header: bytes, capabilities: tuple[str, ...]
+    ) -> Payload:
+        # The plugin (0.5.0) reads `embed_mode` and `ep_cache_context`, a path relative to the
+        # model without `..`; `partition_name` names its cache, and the rest only states what is.
+        # The node's inputs and outputs find those of the engine by their names.
+        attributes: dict[str, str | int] = {
+            "embed_mode": 0,
+            "ep_cache_context": file,
+            "ep_sdk_version": _version(_BINDINGS),
+            "hardware_architecture": ",".join(capabilities),
+            "main_context": 0,
+            "onnx_model_filename": f"{stem}.onnx",
+            "partition_name": stem,
+            "source": self.ort_name,
+        }
+        return Payload(attributes=attributes, files=(file,), compatibility=header.hex())
+
+    def join(self, payloads: Sequence[Payload], folder: Path, stem: str) -> tuple[Payload, ...]:
+        """One compatibility string: engines of one build differ in their sizes alone."""
+        return tuple(replace(each, compatibility=payloads[0].compatibility) for each in payloads)
+
+    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+        """No options: the precision is in the engine; raises AOTC-N008 on one it does not have."""
+        if precision not in self.precisions:
+            raise _no_precision(precision)
+        return SessionSpec(optimization=optimization)
+
+    def library(self) -> Path | None:
+        """The plugin's library, with those that it needs loaded into this process."""
+        folder = _plugin_folder()
+        if folder is None:
+            return None
+        # It is linked with names of libraries that the package makes when it is imported.
+        importlib.import_module(_PLUGIN_PACKAGE)
+        found = [folder / name for name in _PLUGIN_LIBRARIES if (folder / name).is_file()]
+        return found[0] if found else None
+
+    def needs(self, target: Target, precision: Precision = "keep") -> Needs:
+        """The plugin by version, and by digest where it is installed, and the GPU's kind."""
+        folder = _plugin_folder()
+        plugin = Plugin(
+            name=_PLUGIN,
+            version=_version(_PLUGIN) or _required_plugin(),
+            sha256=libraries_digest(libraries_in(folder)) if folder is not None else None,
+            provider=self.ort_name,
+        )
+        return Needs(
+            plugins=(plugin,),
+            compute_capabilities=_stated(target),
+            cuda_major=_CUDA_MAJOR,
+            nvidia_driver_min=_DRIVER_MIN,
+        )
+
+    def fingerprint(self) -> str:
+        """Version and digest of the builder with its libraries, and version of the plugin."""
+        if missing := _missing_builder():
+            raise AotcError("AOTC-I019", missing, mend=_INSTALL)
+        files = [file for name in (MODULE, _LIBRARIES) for file in libraries_in(_folder(name))]
+        plugin = _version(_PLUGIN) or _required_plugin()
+        digest = libraries_digest(files)
+        return f"{self.name} {_version(_BINDINGS)} {digest}; {_PLUGIN} {plugin}"
+
+
+def _stated(target: Target) -> tuple[str, ...]:
+    """Compute capabilities of a target, in order."""
+    stated = target.compute_capabilities or tuple(gpu.compute_capability for gpu in target.gpus)
+    return tuple(sorted(set(stated), key=lambda each: [int(part) for part in each.split(".")]))
+
+
+def _chosen(target: Target) -> dict[str, Any]:
+    """The builder's names of the target's compute capabilities; raises AOTC-P010."""
+    known = {
+        f"{name[2:-1]}.{name[-1]}": member
+        for name, member in tensorrt().ComputeCapability.__members__.items()
+        if re.fullmatch(r"SM\d{2,}", name)
+    }
+    stated = _stated(target)
+    unknown = [each for each in stated if each not in known]
+    if unknown or not stated:
+        raise AotcError(
+            "AOTC-P010",
+            f"TensorRT for RTX builds no engines for {', '.join(unknown)}"
+            if unknown
+            else "no compute capability is named to build engines for",
+            where="compute_capabilities",
+            expected=", ".join(known),
+            found=", ".join(stated),
+            mend="" if unknown else "Name some under compute_capabilities of the profile.",
+        )
+    return {each: known[each] for each in stated}
+
+
+def _unfit_border(graph: onnx.GraphProto) -> str:
+    """Why the plugin takes nothing of a graph: it refuses models with values of other types."""
+    constants = {tensor.name for tensor in graph.initializer}
+    for value in (*graph.input, *graph.output):
+        if value.name in constants:
+            continue
+        tensor = value.type.tensor_type
+        if (why := unfit_type(tensor.elem_type)) and (not tensor.elem_type or tensor.shape.dim):
+            return f"the plugin refuses models with {value.name!r}, which is {why}"
+    return ""
+
+
+def _failed(request: CompileRequest, what: str, said: str) -> AotcError:
+    found = said or "; ".join(listener().errors[-5:])
+    return AotcError("AOTC-P005", what, where=request.stem, found=found[:2000])
+
+
+def _no_precision(precision: str) -> AotcError:
+    return AotcError(
+        "AOTC-N008",
+        f"tensorrt_rtx does not compute in {precision}",
+        where="precision",
+        expected=", ".join(TensorRtRtxBackend.precisions),
+        found=precision,
+    )
+
+
+def _check_borders(request: CompileRequest, network: Any, graph: onnx.GraphProto) -> None:
+    """Inputs and outputs of the engine must be those of the graph, by name, order and type."""
+    constants = {tensor.name for tensor in graph.initializer}
+    stated = [value for value in graph.input if value.name not in constants]
+    inputs = [network.get_input(index) for index in range(network.num_inputs)]
+    outputs = [network.get_output(index) for index in range(network.num_outputs)]
+    for kind, values, tensors in (
+        ("inputs", stated, inputs),
+        ("outputs", list(graph.output), outputs),
+    ):
+        names = [value.name for value in values]
+        found = [tensor.name for tensor in tensors]
+        if names != found:
+            what = f"TensorRT gives a partition other {kind}"
+            raise _failed(request, what, f"{', '.join(found)} instead of {', '.join(names)}")
+        for value, tensor in zip(values, tensors, strict=True):
+            element = value.type.tensor_type.elem_type
+            if unfit_type(element) or tensor.dtype != data_type(element):
+                what = f"TensorRT changes the type of the partition's {kind}"
+                raise _failed(request, what, _of_value(graph, value.name, tensor.dtype.name))
+
+
+def _of_value(graph: onnx.GraphProto, value: str, text: str) -> str:
+    """A message on a value with the nodes that make or read it, so that they can be left out."""
+    nodes = [node.name for node in graph.node if value in (*node.input, *node.output)]
+    return f"{value!r}: {text}; nodes {', '.join(repr(name) for name in nodes)}"
+
+
+def _add_profile(
+    request: CompileRequest, builder: Any, config: Any, network: Any, graph: onnx.GraphProto
+) -> None:
+    """State the range of each input that has dims of no fixed size.
+
+    What nobody knows gets the range that the plugin takes, too; a call beyond it fails.
+    """
+    profile = builder.create_optimization_profile()
+    ranges = _ranges(graph, request.shapes)
+    dynamic = False
+    values = {value.name: value for value in graph.input}
+    for index in range(network.num_inputs):
+        tensor = network.get_input(index)
+        if tensor.is_shape_tensor:
+            text = _of_value(graph, tensor.name, "its values decide shapes")
+            raise _failed(request, "TensorRT wants to know a partition's input", text)
+        if not values[tensor.name].type.tensor_type.HasField("shape"):
+            text = _of_value(graph, tensor.name, "its rank is not known")
+            raise _failed(request, "TensorRT wants to know a partition's input", text)
+        if all(size >= 0 for size in tensor.shape):
+            continue
+        dynamic = True
+        shapes = request.shapes.get(tensor.name) or _guessed(values[tensor.name], ranges)
+        profile.set_shape(tensor.name, *shapes)
+    if dynamic and config.add_optimization_profile(profile) < 0:
+        raise _failed(request, "TensorRT refuses the shapes of a partition's inputs", "")
+
+
+def _ranges(
+    graph: onnx.GraphProto, shapes: Mapping[str, tuple[Shape, Shape, Shape]]
+) -> dict[str, tuple[int, ...]]:
+    """Minimum, optimum and maximum of dims by their names, of inputs whose shapes are known."""
+    found: dict[str, tuple[int, ...]] = {}
+    for value in graph.input:
+        if value.name in shapes:
+            sizes = zip(*shapes[value.name], strict=True)
+            for dim, size in zip(value.type.tensor_type.shape.dim, sizes, strict=True):
+                if dim.dim_param:
+                    found.setdefault(dim.dim_param, size)
+    return found
+
+
+def _guessed(
+    value: onnx.ValueInfoProto, ranges: Mapping[str, tuple[int, ...]]
+) -> tuple[Shape, ...]:
+    sizes = [
+        (dim.dim_value,) * 3 if dim.HasField("dim_value") else ranges.get(dim.dim_param, _ANY_SIZE)
+        for dim in value.type.tensor_type.shape.dim
+    ]
+    return tuple(zip(*sizes, strict=True))
+
+
+@cache
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+@cache
+def _required_plugin() -> str:
+    """The version of the plugin that its meta package asks for; empty where that is missing."""
+    try:
+        wanted = metadata.requires(_META) or []
+    except metadata.PackageNotFoundError:
+        return ""
+    found = [re.fullmatch(rf"{re.escape(_PLUGIN)}\s*==\s*([\w.]+)", each) for each in wanted]
+    return next((match[1] for match in found if match), "")
+
+
+def _folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def _missing_builder() -> str:
+    missing = [name for name in (MODULE, _LIBRARIES) if importlib.util.find_spec(name) is None]
+    return f"TensorRT for RTX is not installed ({missing[0]}): {_INSTALL}" if missing else ""
+
+
+def _plugin_folder() -> Path | None:
+    if not _version(_PLUGIN) or importlib.util.find_spec(_PLUGIN_PACKAGE) is None:
+        return None
+    return _folder(_PLUGIN_PACKAGE)
+
+
+def _why_not() -> str:
+    """What keeps engines from being run here; empty where nothing does.
+
+    A driver is looked for by its files: to initialize CUDA would break the processes that a build
+    forks.
+    """
+    folder = _plugin_folder()
+    if folder is None:
+        return f"{_PLUGIN} is not installed"
+    try:
+        import_onnxruntime()
+    except AotcError as error:
+        return error.line()
+    # An engine runs under the version of TensorRT that built it.
+    builder = _version(_BINDINGS).split(".")
+    for file in folder.glob("libtensorrt_rtx.so.*.*"):
+        version = file.name.partition(".so.")[2]
+        if version.split(".") != builder[: version.count(".") + 1]:
+            return f"{_PLUGIN} holds TensorRT {version}, and the builder is {'.'.join(builder)}"
+    devices = (*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg"))
+    return "" if devices else "this machine has no NVIDIA GPU"
