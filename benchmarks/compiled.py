@@ -28,10 +28,12 @@ def built_in(profile: str, **fields: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in ("schema", "name")}
 
 
-def artifact(workshop: Workshop, name: str, label: str, fields: Mapping[str, Any]) -> Path:
+def artifact(
+    workshop: Workshop, name: str, label: str, fields: Mapping[str, Any], *, tune: bool = False
+) -> Path:
     """The artifact of a model with a profile of `fields`; raises `Unbuilt`."""
     model = workshop.model(name)
-    content = json.dumps([sources_digest(), fields], sort_keys=True)
+    content = json.dumps([sources_digest(), fields, tune], sort_keys=True)
     stem = f"{model.folder}-{label}"
     digest = hashlib.sha256(content.encode()).hexdigest()[:12]
     path = workshop.folder / "artifacts" / f"{stem}-{digest}.aotc"
@@ -47,6 +49,7 @@ def artifact(workshop: Workshop, name: str, label: str, fields: Mapping[str, Any
         "dims": {},
         "key": str(workshop.key()[0]),
         "output": str(path),
+        "tune": tune,
     }
     refused = fresh("compiled:build", request)["refused"]
     if refused:

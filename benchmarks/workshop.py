@@ -121,6 +121,7 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
         key=request["key"],
         output=request["output"],
         force=True,
+        tune=request.get("tune", False),
         # What is measured is a build, not that it was made before.
         cache=False,
     )

@@ -205,7 +205,8 @@ def _line(
     refusals: list[AotcError] = []
     # The weights are final: their digests are taken while the variants are proven.
     with ThreadPoolExecutor(1) as pool:
-        weights = pool.submit(digest_weights, partitioned[0].weights)
+        folder_of = lowered[0].weights if lowered else partitioned[0].weights
+        weights = pool.submit(digest_weights, folder_of)
         for item in lowered:
             plan = item.partitioned.optimized.specialized.plan
             try:

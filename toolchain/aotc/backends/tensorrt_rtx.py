@@ -9,12 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from aotc.backends.base import (
     Backend,
@@ -28,21 +28,10 @@ from aotc.backends.base import (
     Precision,
     Rates,
     Refusal,
-    Shape,
     import_onnxruntime,
 )
-from aotc.backends.tensorrt_rtx_parser import (
-    MODULE,
-    data_type,
-    listener,
-    new_network,
-    parse_into,
-    parser_errors,
-    refusals,
-    tensorrt,
-    unfit_type,
-    walk,
-)
+from aotc.backends.tensorrt_rtx_engine import build_engine, stated_capabilities
+from aotc.backends.tensorrt_rtx_parser import MODULE, refusals, unfit_type, walk
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.plugin_library import libraries_digest, libraries_in
 from aotc.contract.target import Plugin, Target
@@ -69,8 +58,6 @@ _DRIVER_MIN: Final = "580.65.06"
 # What the plugin reads of an engine to say whether a GPU can run it, in hexadecimal: TensorRT's
 # version and the compute capabilities stand in it.
 _HEADER_BYTES: Final = 64
-# What the plugin takes for dims that nobody states.
-_ANY_SIZE: Final = (0, 1, 32767)
 
 
 class TensorRtRtxBackend(Backend):
@@ -126,57 +113,40 @@ class TensorRtRtxBackend(Backend):
     def compile(self, request: CompileRequest) -> Payload:
         """An engine for the target's compute capabilities.
 
-        The same request gives the same bytes in any process.  Raises AOTC-P005, and AOTC-P010
-        where the target's compute capabilities are unknown.
+        The same request gives the same bytes in any process.  Raises AOTC-P005 where TensorRT
+        fails, AOTC-P010 where a compute capability is unknown, AOTC-I019 and AOTC-N008.
         """
-        import onnx
-
-        trt = tensorrt()
-        chosen = _chosen(request.target)
-        if request.precision not in self.precisions:
-            raise _no_precision(request.precision)
-        listener().errors = []
-        model = onnx.load(request.model, load_external_data=False)
-        builder = trt.Builder(listener())
-        network = new_network(builder)
-        parser = parse_into(network, request.model.read_bytes(), request.weights)
-        if errors := parser_errors(parser, model.graph):
-            said = "; ".join(f"{name!r}: {why}" for name, why in errors.items())
-            raise _failed(request, "TensorRT's parser refuses nodes of a partition", said)
-        _check_borders(request, network, model.graph)
-        config = builder.create_builder_config()
-        # Set unless it is cleared, and then float32 loses 13 bits of each factor.
-        if request.precision == "keep":
-            config.clear_flag(trt.BuilderFlag.TF32)
-        config.num_compute_capabilities = len(chosen)
-        for index, member in enumerate(chosen.values()):
-            config.set_compute_capability(member, index)
-        _add_profile(request, builder, config, network, model.graph)
-        engine = builder.build_serialized_network(network, config)
-        if engine is None:
-            raise _failed(request, "TensorRT could not build an engine", "")
+        self._require(request.precision)
+        engine = build_engine(request)
         name = f"{request.stem}.engine"
-        text = bytes(engine)
-        Path(name).write_bytes(text)
-        return self._payload(request.stem, name, text[:_HEADER_BYTES], tuple(chosen))
+        Path(name).write_bytes(engine)
+        return self._payload(request, name, engine[:_HEADER_BYTES].hex())
 
-    def _payload(
-        self, stem: str, file: str, header: bytes, capabilities: tuple[str, ...]
-    ) -> Payload:
+    def _payload(self, request: CompileRequest, file: str, header: str) -> Payload:
         # The plugin (0.5.0) reads `embed_mode` and `ep_cache_context`, a path relative to the
         # model without `..`; `partition_name` names its cache, and the rest only states what is.
-        # The node's inputs and outputs find those of the engine by their names.
+        # Values of the node find those of the engine by their names.
         attributes: dict[str, str | int] = {
             "embed_mode": 0,
             "ep_cache_context": file,
             "ep_sdk_version": _version(_BINDINGS),
-            "hardware_architecture": ",".join(capabilities),
+            "hardware_architecture": ",".join(stated_capabilities(request.target)),
             "main_context": 0,
-            "onnx_model_filename": f"{stem}.onnx",
-            "partition_name": stem,
+            "onnx_model_filename": f"{request.stem}.onnx",
+            "partition_name": request.stem,
             "source": self.ort_name,
         }
-        return Payload(attributes=attributes, files=(file,), compatibility=header.hex())
+        return Payload(attributes=attributes, files=(file,), compatibility=header)
+
+    def _require(self, precision: Precision) -> None:
+        if precision not in self.precisions:
+            raise AotcError(
+                "AOTC-N008",
+                f"{self.name} does not compute in {precision}",
+                where="precision",
+                expected=", ".join(self.precisions),
+                found=precision,
+            )
 
     def join(self, payloads: Sequence[Payload], folder: Path, stem: str) -> tuple[Payload, ...]:
         """One compatibility string: engines of one build differ in their sizes alone."""
@@ -184,8 +154,7 @@ class TensorRtRtxBackend(Backend):
 
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
         """No options: the precision is in the engine; raises AOTC-N008 on one it does not have."""
-        if precision not in self.precisions:
-            raise _no_precision(precision)
+        self._require(precision)
         return SessionSpec(optimization=optimization)
 
     def library(self) -> Path | None:
@@ -209,7 +178,7 @@ class TensorRtRtxBackend(Backend):
         )
         return Needs(
             plugins=(plugin,),
-            compute_capabilities=_stated(target),
+            compute_capabilities=stated_capabilities(target),
             cuda_major=_CUDA_MAJOR,
             nvidia_driver_min=_DRIVER_MIN,
         )
@@ -224,35 +193,6 @@ class TensorRtRtxBackend(Backend):
         return f"{self.name} {_version(_BINDINGS)} {digest}; {_PLUGIN} {plugin}"
 
 
-def _stated(target: Target) -> tuple[str, ...]:
-    """Compute capabilities of a target, in order."""
-    stated = target.compute_capabilities or tuple(gpu.compute_capability for gpu in target.gpus)
-    return tuple(sorted(set(stated), key=lambda each: [int(part) for part in each.split(".")]))
-
-
-def _chosen(target: Target) -> dict[str, Any]:
-    """The builder's names of the target's compute capabilities; raises AOTC-P010."""
-    known = {
-        f"{name[2:-1]}.{name[-1]}": member
-        for name, member in tensorrt().ComputeCapability.__members__.items()
-        if re.fullmatch(r"SM\d{2,}", name)
-    }
-    stated = _stated(target)
-    unknown = [each for each in stated if each not in known]
-    if unknown or not stated:
-        raise AotcError(
-            "AOTC-P010",
-            f"TensorRT for RTX builds no engines for {', '.join(unknown)}"
-            if unknown
-            else "no compute capability is named to build engines for",
-            where="compute_capabilities",
-            expected=", ".join(known),
-            found=", ".join(stated),
-            mend="" if unknown else "Name some under compute_capabilities of the profile.",
-        )
-    return {each: known[each] for each in stated}
-
-
 def _unfit_border(graph: onnx.GraphProto) -> str:
     """Why the plugin takes nothing of a graph: it refuses models with values of other types."""
     constants = {tensor.name for tensor in graph.initializer}
@@ -263,101 +203,6 @@ def _unfit_border(graph: onnx.GraphProto) -> str:
         if (why := unfit_type(tensor.elem_type)) and (not tensor.elem_type or tensor.shape.dim):
             return f"the plugin refuses models with {value.name!r}, which is {why}"
     return ""
-
-
-def _failed(request: CompileRequest, what: str, said: str) -> AotcError:
-    found = said or "; ".join(listener().errors[-5:])
-    return AotcError("AOTC-P005", what, where=request.stem, found=found[:2000])
-
-
-def _no_precision(precision: str) -> AotcError:
-    return AotcError(
-        "AOTC-N008",
-        f"tensorrt_rtx does not compute in {precision}",
-        where="precision",
-        expected=", ".join(TensorRtRtxBackend.precisions),
-        found=precision,
-    )
-
-
-def _check_borders(request: CompileRequest, network: Any, graph: onnx.GraphProto) -> None:
-    """Inputs and outputs of the engine must be those of the graph, by name, order and type."""
-    constants = {tensor.name for tensor in graph.initializer}
-    stated = [value for value in graph.input if value.name not in constants]
-    inputs = [network.get_input(index) for index in range(network.num_inputs)]
-    outputs = [network.get_output(index) for index in range(network.num_outputs)]
-    for kind, values, tensors in (
-        ("inputs", stated, inputs),
-        ("outputs", list(graph.output), outputs),
-    ):
-        names = [value.name for value in values]
-        found = [tensor.name for tensor in tensors]
-        if names != found:
-            what = f"TensorRT gives a partition other {kind}"
-            raise _failed(request, what, f"{', '.join(found)} instead of {', '.join(names)}")
-        for value, tensor in zip(values, tensors, strict=True):
-            element = value.type.tensor_type.elem_type
-            if unfit_type(element) or tensor.dtype != data_type(element):
-                what = f"TensorRT changes the type of the partition's {kind}"
-                raise _failed(request, what, _of_value(graph, value.name, tensor.dtype.name))
-
-
-def _of_value(graph: onnx.GraphProto, value: str, text: str) -> str:
-    """A message on a value with the nodes that make or read it, so that they can be left out."""
-    nodes = [node.name for node in graph.node if value in (*node.input, *node.output)]
-    return f"{value!r}: {text}; nodes {', '.join(repr(name) for name in nodes)}"
-
-
-def _add_profile(
-    request: CompileRequest, builder: Any, config: Any, network: Any, graph: onnx.GraphProto
-) -> None:
-    """State the range of each input that has dims of no fixed size.
-
-    What nobody knows gets the range that the plugin takes, too; a call beyond it fails.
-    """
-    profile = builder.create_optimization_profile()
-    ranges = _ranges(graph, request.shapes)
-    dynamic = False
-    values = {value.name: value for value in graph.input}
-    for index in range(network.num_inputs):
-        tensor = network.get_input(index)
-        if tensor.is_shape_tensor:
-            text = _of_value(graph, tensor.name, "its values decide shapes")
-            raise _failed(request, "TensorRT wants to know a partition's input", text)
-        if not values[tensor.name].type.tensor_type.HasField("shape"):
-            text = _of_value(graph, tensor.name, "its rank is not known")
-            raise _failed(request, "TensorRT wants to know a partition's input", text)
-        if all(size >= 0 for size in tensor.shape):
-            continue
-        dynamic = True
-        shapes = request.shapes.get(tensor.name) or _guessed(values[tensor.name], ranges)
-        profile.set_shape(tensor.name, *shapes)
-    if dynamic and config.add_optimization_profile(profile) < 0:
-        raise _failed(request, "TensorRT refuses the shapes of a partition's inputs", "")
-
-
-def _ranges(
-    graph: onnx.GraphProto, shapes: Mapping[str, tuple[Shape, Shape, Shape]]
-) -> dict[str, tuple[int, ...]]:
-    """Minimum, optimum and maximum of dims by their names, of inputs whose shapes are known."""
-    found: dict[str, tuple[int, ...]] = {}
-    for value in graph.input:
-        if value.name in shapes:
-            sizes = zip(*shapes[value.name], strict=True)
-            for dim, size in zip(value.type.tensor_type.shape.dim, sizes, strict=True):
-                if dim.dim_param:
-                    found.setdefault(dim.dim_param, size)
-    return found
-
-
-def _guessed(
-    value: onnx.ValueInfoProto, ranges: Mapping[str, tuple[int, ...]]
-) -> tuple[Shape, ...]:
-    sizes = [
-        (dim.dim_value,) * 3 if dim.HasField("dim_value") else ranges.get(dim.dim_param, _ANY_SIZE)
-        for dim in value.type.tensor_type.shape.dim
-    ]
-    return tuple(zip(*sizes, strict=True))
 
 
 @cache

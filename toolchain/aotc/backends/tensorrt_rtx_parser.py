@@ -69,7 +69,7 @@ def listener() -> Any:
     """TensorRT's logger, of which it keeps one in a process; the last errors are in `errors`."""
     trt = tensorrt()
 
-    class Listener(trt.ILogger):  # type: ignore[misc]
+    class Listener(trt.ILogger):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.errors: list[str] = []
@@ -123,7 +123,9 @@ def ask(model: onnx.ModelProto, weights: Path) -> Answer:
     trt = tensorrt()
     listener().errors = []
     builder = trt.Builder(listener())
-    parser = trt.OnnxParser(new_network(builder), listener())
+    # A parser does not keep its network alive.
+    network = new_network(builder)
+    parser = trt.OnnxParser(network, listener())
     supported = parser.supports_model_v2(model.SerializeToString(), str(weights / "model.onnx"))
     groups = [parser.get_subgraph_nodes(index) for index in range(parser.num_subgraphs)]
     return Answer(
@@ -156,7 +158,7 @@ def refusals(model: onnx.ModelProto, weights: Path) -> dict[str, str]:
                 new.setdefault(nodes[index].name, "the parser lists it in no subgraph")
         if not new:
             said = "; ".join([*answer.refused.values(), *listener().errors]) or "no reason given"
-            new = {name: f"the parser refuses the graph: {said}"[:_MESSAGE] for name in known}
+            new = dict.fromkeys(known, f"the parser refuses the graph: {said}"[:_MESSAGE])
         refused |= new
     return refused
 
@@ -197,7 +199,7 @@ def unfit_type(element: int) -> str:
 
     if not element:
         return "no tensor"
-    name = onnx.TensorProto.DataType.Name(element)  # type: ignore[arg-type]
+    name = onnx.TensorProto.DataType.Name(element)
     members = tensorrt().DataType.__members__
     return "" if _DATA_TYPES.get(name) in members else f"of type {name.lower()}"
 
@@ -206,7 +208,7 @@ def data_type(element: int) -> Any:
     """TensorRT's type for an ONNX element type that is not unfit."""
     import onnx
 
-    name = onnx.TensorProto.DataType.Name(element)  # type: ignore[arg-type]
+    name = onnx.TensorProto.DataType.Name(element)
     return tensorrt().DataType.__members__[_DATA_TYPES[name]]
 
 
@@ -218,7 +220,7 @@ def _unfit(owner: onnx.NodeProto, types: Mapping[str, int]) -> str:
     return ""
 
 
-def _reads(node: onnx.NodeProto) -> list[str]:
+def reads(node: onnx.NodeProto) -> list[str]:
     """Values that it reads, with those that its bodies read from outside."""
     read = [value for value in node.input if value]
     for body in _bodies(node):
@@ -226,7 +228,7 @@ def _reads(node: onnx.NodeProto) -> list[str]:
         own |= {tensor.name for tensor in body.initializer}
         own |= {value for inner in body.node for value in inner.output}
         read += [value.name for value in body.output if value.name not in own]
-        read += [value for inner in body.node for value in _reads(inner) if value not in own]
+        read += [value for inner in body.node for value in reads(inner) if value not in own]
     return read
 
 
@@ -243,27 +245,27 @@ def _part(model: onnx.ModelProto, indices: Sequence[int]) -> tuple[onnx.ModelPro
     constants = {tensor.name for tensor in graph.initializer}
     constants |= {tensor.values.name for tensor in graph.sparse_initializer}
     made = {value for node in nodes for value in node.output}
-    reads = {value for node in nodes for value in _reads(node)}
-    inputs = [v for v in dict.fromkeys(v for n in nodes for v in _reads(n)) if v not in made]
+    read = {value for node in nodes for value in reads(node)}
+    inputs = [v for v in dict.fromkeys(v for n in nodes for v in reads(n)) if v not in made]
     inputs = [value for value in inputs if value not in constants]
     unknown = {value for value in inputs if value not in infos}
     untyped = {
         node.name: f"the type of {value!r} is not known"
         for node in nodes
-        for value in _reads(node)
+        for value in reads(node)
         if value in unknown
     }
     wanted = {value.name for value in graph.output}
-    wanted |= {v for i, n in enumerate(graph.node) if i not in chosen for v in _reads(n)}
+    wanted |= {v for i, n in enumerate(graph.node) if i not in chosen for v in reads(n)}
     part = onnx.ModelProto()
     part.ir_version = model.ir_version
     part.opset_import.extend(model.opset_import)
     part.functions.extend(model.functions)
     part.graph.name = graph.name
     part.graph.node.extend(nodes)
-    part.graph.initializer.extend(t for t in graph.initializer if t.name in reads)
+    part.graph.initializer.extend(t for t in graph.initializer if t.name in read)
     part.graph.sparse_initializer.extend(
-        t for t in graph.sparse_initializer if t.values.name in reads
+        t for t in graph.sparse_initializer if t.values.name in read
     )
     part.graph.input.extend(infos[value] for value in inputs if value in infos)
     # TensorRT infers types itself; an output needs none to be asked about.

@@ -1,7 +1,8 @@
-"""Drop from the weights what no final graph reads any more."""
+"""Weights without what no final graph reads any more."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from aotc.engine import weights
 _WORTH = 0.95
 
 
-def compact(models: Sequence[Path], folder: Path) -> None:
-    """Rewrite those files of `folder` of which the graphs `models` read little, and the graphs.
+def compact(models: Sequence[Path], source: Path, target: Path) -> None:
+    """Make `target` a folder with what the graphs `models` read of the folder `source`.
 
-    A file that no graph reads is removed.
+    Of a file of which little is read only that is copied, and the graphs are pointed at it; others
+    are linked.  `source` stays as it is.
     """
+    target.mkdir()
     graphs = {path: onnx.load(path, load_external_data=False) for path in models}
     read: dict[str, dict[tuple[int, int], None]] = {}
     packed: set[str] = set()
@@ -27,25 +30,15 @@ def compact(models: Sequence[Path], folder: Path) -> None:
             read.setdefault(name, {})[offset, length] = None
             if weights.packed_of(tensor):
                 packed.add(name)
-    for file in sorted(folder.iterdir()):
-        ranges = read.get(file.name)
-        if ranges is None:
-            file.unlink()
-        elif (
-            file.name not in packed
-            and sum(length for _, length in ranges) < _WORTH * file.stat().st_size
-        ):
-            _rewrite(file, list(graphs.values()), sorted(ranges))
+    for name, ranges in sorted(read.items()):
+        file = source / name
+        wanted = sum(length for _, length in ranges)
+        if name in packed or wanted >= _WORTH * file.stat().st_size:
+            os.link(file, target / name)
+            continue
+        with file.open("rb") as old, (target / name).open("wb", buffering=0) as new:
+            moved = weights.copy_ranges(old, sorted(ranges), new)
+        for graph in graphs.values():
+            weights.move(graph, name, moved)
     for path, graph in graphs.items():
         path.write_bytes(graph.SerializeToString(deterministic=True))
-
-
-def _rewrite(
-    file: Path, graphs: Sequence[onnx.ModelProto], ranges: Sequence[tuple[int, int]]
-) -> None:
-    smaller = file.with_name(f"{file.name}.kept")
-    with file.open("rb") as source, smaller.open("wb", buffering=0) as target:
-        moved = weights.copy_ranges(source, ranges, target)
-    smaller.replace(file)
-    for graph in graphs:
-        weights.move(graph, file.name, moved)

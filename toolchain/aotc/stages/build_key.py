@@ -81,7 +81,7 @@ def _version(name: str) -> str:
 
 
 def _model_digest(model: str | Path | bytes) -> str:
-    data = model if isinstance(model, bytes) else Path(model).read_bytes()
+    data = model if isinstance(model, bytes) else _plain(Path(model)).read_bytes()
     digest = hashlib.sha256(data)
     try:
         parsed = onnx.load_model_from_string(data)
@@ -94,9 +94,16 @@ def _model_digest(model: str | Path | bytes) -> str:
     for location in files:
         path = Path(model).parent / location
         digest.update(location.encode())
-        with path.open("rb") as file:
+        with _plain(path).open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _plain(path: Path) -> Path:
+    """`path`; raises `ValueError` where it is no file, as reading a pipe would never end."""
+    if not path.is_file():
+        raise ValueError(f"{path} is no file")
+    return path
 
 
 def _locations(model: onnx.ModelProto) -> Iterator[str]:

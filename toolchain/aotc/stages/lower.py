@@ -56,8 +56,9 @@ def lower(
         lowered.append(_lowered(item, compiled, options))
         shared = shared or any(payload.options for payload in compiled.payloads.values())
     if any(item.contexts for item in lowered) and not shared:
-        compact([item.model for item in lowered], partitions[0].weights)
-        lowered = [replace(item, files=_files(item.model)) for item in lowered]
+        kept = options.work / "weights-kept"
+        compact([item.model for item in lowered], partitions[0].weights, kept)
+        lowered = [replace(item, files=_files(item.model), weights=kept) for item in lowered]
     return tuple(lowered), tuple(dropped)
 
 

@@ -163,6 +163,9 @@ def describe_job(request: Json) -> Json:
                 for dim in value.type.tensor_type.shape.dim:
                     if dim.dim_param in dims:
                         dim.dim_value = dims[dim.dim_param]
+            for value in fixed.graph.output:
+                if value.type.HasField("tensor_type"):
+                    value.type.tensor_type.ClearField("shape")
             sizes = sizes_at(with_types(fixed, weights, given, sizes=True), {}, stated=True)
         result.append(
             {

@@ -107,7 +107,7 @@ def _run(
         "aotc.stages.prove:prove_job",
         {
             "model": str(lowered.model if divided else lowered.partitioned.graph),
-            "weights": str(lowered.weights),
+            "weights": str(lowered.weights if divided else lowered.partitioned.weights),
             "session": encode(session),
             "providers": list(lowered.providers) if divided else [CPU],
             "libraries": {spec.provider: spec.library for spec in options.profile.plugins.values()},
