@@ -26,6 +26,7 @@ from aotc.contract.documents import load_profile
 from aotc.contract.manifest import FileEntry, Manifest, Variant
 from aotc.contract.ort_package import session_options
 from aotc.contract.parsing import decode, encode, strict_json
+from aotc.contract.partitions import AcceptedWaiver
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
 from aotc.runtime.model import ReadyModel
@@ -298,9 +299,7 @@ def test_bfloat16_is_held_to_its_own_tolerance(bench: Workbench) -> None:
 
 
 def test_a_precision_that_it_lacks_is_refused(bench: Workbench) -> None:
-    codes = codes_of(
-        lambda: bench.build(models.plain(), "tf32", profile=profile(precision="tf32"))
-    )
+    codes = codes_of(lambda: bench.build(models.plain(), "tf32", profile=profile(precision="tf32")))
     assert codes == ["AOTC-N008"]
     assert not (bench.folder / "tf32.aotc").exists()
 
@@ -439,36 +438,54 @@ def moved(variant: Variant) -> Variant:
     return replace(variant, placement=replace(variant.placement, nodes=nodes))
 
 
+def with_waiver(code: str, variant: str) -> Callable[[Manifest], Manifest]:
+    waiver = AcceptedWaiver(code=code, variant=variant, reason="tried by hand")
+    return lambda made: replace(made, waivers=(waiver,))
+
+
 @pytest.mark.parametrize(
     ("code", "change"), [("AOTC-C013", other_compatibility), ("AOTC-P003", moved)]
 )
-@pytest.mark.parametrize("waived", ["", "all", "this", "another"])
 def test_a_broken_promise_is_refused_unless_it_was_waived(
-    bench: Workbench,
-    plain: Built,
-    tmp_path: Path,
-    code: str,
-    change: Callable[[Variant], Variant],
-    waived: str,
+    plain: Built, tmp_path: Path, code: str, change: Callable[[Variant], Variant]
 ) -> None:
-    built = plain
-    if waived:
-        other = "AOTC-P003" if code == "AOTC-C013" else "AOTC-C013"
-        waiver = {
-            "code": other if waived == "another" else code,
-            "variant": "portable" if waived == "this" else "",
-            "reason": "tried by hand",
-        }
-        name = f"waived-{code}-{waived}"
-        built = bench.build(models.plain(), name, profile=profile(waivers=[waiver]))
-        assert [each.reason for each in built.manifest.waivers] == ["tried by hand"]
-    artifact, public = reforged(built, tmp_path, each_variant(change))
-    if waived in ("", "another"):
-        assert codes_of(lambda: load(artifact, key=public, store=tmp_path / "store")) == [code]
-        return
-    with load(artifact, key=public, store=tmp_path / "store") as model:
-        (finding,) = (each for each in model.report.findings if each.code == "AOTC-P008")
-        assert code in finding.what and "tried by hand" in finding.what
+    other = "AOTC-P003" if code == "AOTC-C013" else "AOTC-C013"
+    waivers: dict[str, Callable[[Manifest], Manifest]] = {
+        "none": lambda made: made,
+        "another": with_waiver(other, ""),
+        "elsewhere": with_waiver(code, "native"),
+        "all": with_waiver(code, ""),
+        "this": with_waiver(code, "portable"),
+    }
+    for name, waive in waivers.items():
+        folder = tmp_path / name
+        folder.mkdir()
+
+        def changed(made: Manifest, waive: Any = waive) -> Manifest:
+            return each_variant(change)(waive(made))  # type: ignore[no-any-return]
+
+        artifact, public = reforged(plain, folder, changed)
+        if name in ("none", "another", "elsewhere"):
+            refusals = codes_of(
+                lambda a=artifact, p=public: load(a, key=p, store=tmp_path / "store")
+            )  # type: ignore[misc]
+            assert refusals == [code], name
+            continue
+        with load(artifact, key=public, store=tmp_path / "store") as model:
+            (finding,) = (each for each in model.report.findings if each.code == "AOTC-P008")
+            assert code in finding.what and "tried by hand" in finding.what
+
+
+def test_a_profiles_waivers_are_in_the_artifact(bench: Workbench) -> None:
+    waivers = [
+        {"code": "AOTC-C013", "variant": "portable", "reason": "older hosts"},
+        {"code": "AOTC-P003", "reason": "tried by hand"},
+    ]
+    built = bench.build(models.plain(), "waived", profile=profile(waivers=waivers))
+    assert built.manifest.waivers == (
+        AcceptedWaiver(code="AOTC-C013", variant="portable", reason="older hosts"),
+        AcceptedWaiver(code="AOTC-P003", variant="", reason="tried by hand"),
+    )
 
 
 # Compiled parts are files that were signed.
@@ -603,7 +620,11 @@ def test_a_route_is_rejected(bench: Workbench) -> None:
 
 @pytest.mark.parametrize(
     ("budget", "found"),
-    [({"cpu_share": 0.001}, "cpu_share"), ({"partitions": 2}, "3"), ({"transfer_bytes": 100}, "8192")],
+    [
+        ({"cpu_share": 0.001}, "cpu_share"),
+        ({"partitions": 2}, "3"),
+        ({"transfer_bytes": 100}, "8192"),
+    ],
 )
 def test_a_budget_that_cannot_be_met_ends_the_command_with_a_table(
     bench: Workbench, tmp_path: Path, budget: dict[str, Any], found: str
@@ -731,14 +752,6 @@ def test_a_plugin_by_its_path_and_name(bench: Workbench, library: Path) -> None:
     assert "AOTC-C006" in load_elsewhere(built, bench)
     library.write_bytes(library.read_bytes() + b"\0")
     assert "AOTC-C012" in load_elsewhere(built, bench, stated)
-
-
-def test_a_plugin_that_need_not_compile_is_asked_at_load(bench: Workbench, library: Path) -> None:
-    """`compiles: false`: its partitions stay ONNX, and the plugin takes them in each session."""
-    spec = profile(**own_plugin(library, compiles=False))
-    built = bench.build(models.plain(), "uncompiled", profile=spec)
-    assert [node.op_type for node in built.nodes()] == ["MatMul", "Tanh", "MatMul", "Tanh"]
-    assert only(built).placement.share.get(OPENVINO) == 1.0
 
 
 def test_a_plugin_that_is_not_there(bench: Workbench, tmp_path: Path) -> None:

@@ -210,9 +210,7 @@ def test_the_session_spec_pins_the_precision_by_its_one_spelling() -> None:
             optimization="all",
             provider_options={
                 OPENVINO: {
-                    "load_config": '{"CPU":{"INFERENCE_PRECISION_HINT":"'
-                    + hints[precision]
-                    + '"}}'
+                    "load_config": '{"CPU":{"INFERENCE_PRECISION_HINT":"' + hints[precision] + '"}}'
                 }
             },
         )

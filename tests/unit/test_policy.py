@@ -122,12 +122,29 @@ def test_the_share_of_nodes_that_policy_cpu_allows(most: float, breached: bool) 
 
 def test_a_compiled_node_counts_as_the_nodes_that_it_stands_for() -> None:
     """98 nodes in one compiled part and 2 on the CPU: 2 % of the nodes, not two of three."""
-    spec = profile(
-        fallback={"policy": "cpu", "max_node_share": 0.05},
-        budgets={"providers": {"openvino": {"min_node_share": 0.9}}},
+    report = PartitionReport(
+        how="observed",
+        providers=(),
+        partitions=(
+            Partition(name="openvino0", provider=OPENVINO, nodes=98, ops={}, compiled=True),
+            Partition(name="cpu1", provider=CPU, nodes=2, ops={}),
+        ),
+        alternations=1,
     )
-    report = report_of(shares={OPENVINO: (98, 0.99), CPU: (2, 0.01)})
-    assert found(spec, BOTH, placed([OPENVINO, CPU, CPU]), report=report) == []
+    placement = placement_of(
+        (
+            NodePlacement(name="openvino0", op="com.microsoft::EPContext", provider=OPENVINO),
+            NodePlacement(name="n0", op="Relu", provider=CPU),
+            NodePlacement(name="n1", op="Relu", provider=CPU),
+        ),
+        observed=True,
+    )
+    for most, expected in ((0.02, []), (0.01, [("AOTC-P002", "<= 0.01", "0.02")])):
+        spec = profile(
+            fallback={"policy": "cpu", "max_node_share": most},
+            budgets={"providers": {"openvino": {"min_node_share": 0.98}}},
+        )
+        assert found(spec, BOTH, placement, report=report) == expected
 
 
 def test_a_profile_of_the_cpu_alone_is_not_held_to_a_share_of_the_cpu() -> None:

@@ -212,6 +212,10 @@ class Backend(ABC):
         """Its provider options for `threads` of one operator, beside those of ORT's own pool."""
         return dict(options)
 
+    def prepare(self) -> None:
+        """Do what a session with it needs beforehand in this process; may be called again."""
+        return
+
     def library(self) -> Path | None:
         """The plugin library that has to be registered; None for what the wheel is built with."""
         return None

@@ -8,7 +8,10 @@ change which they are.
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -98,6 +101,10 @@ class CudaBackend(Backend):
         options = {"use_tf32": "1"} if faster else {"use_tf32": "0", **_REPEATABLE}
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
 
+    def prepare(self) -> None:
+        """Load NVIDIA's libraries of the Python packages, where they come from there."""
+        _preload()
+
     def needs(self, target: Target, precision: Precision = "keep") -> Needs:
         """CUDA and its driver; compute capabilities are not limited, as nothing is compiled."""
         return Needs(cuda_major=CUDA_MAJOR, nvidia_driver_min=DRIVER_MIN)
@@ -172,6 +179,15 @@ def _refused_padding(attributes: Mapping[str, onnx.AttributeProto]) -> str:
 
 def _integer(attributes: Mapping[str, onnx.AttributeProto], name: str) -> int:
     return attributes[name].i if name in attributes else 0
+
+
+@cache
+def _preload() -> None:
+    """What is missing shows when the session is created; ORT's function prints it, to no use."""
+    preload = getattr(import_onnxruntime(), "preload_dlls", None)
+    if preload is not None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            preload()
 
 
 def _installed_version() -> str:

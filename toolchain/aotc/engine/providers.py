@@ -68,6 +68,13 @@ def library_of(ort_name: str) -> Path | None:
     return backend.library() if backend is not None else None
 
 
+def prepare(ort_name: str) -> None:
+    """What the provider needs in this process before a session is created."""
+    backend = _built_in(ort_name)
+    if backend is not None:
+        backend.prepare()
+
+
 def plugin_devices(ort_name: str, library: Path) -> list[Any]:
     """ORT's devices for a session with a plugin; raises AOTC-P004."""
     from aotc.backends.plugin import PluginBackend, devices

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aotc.backends.base import import_onnxruntime, ort_errors, ort_message
 from aotc.contract.manifest import SessionSpec
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
-from aotc.engine.providers import library_of, plugin_devices
+from aotc.engine.providers import library_of, plugin_devices, prepare
 from aotc.engine.values import Data
 from aotc.errors import AotcError
 
@@ -192,6 +192,7 @@ def _add_providers(
             options.add_provider_for_devices(plugin_devices(name, library), settings)
         # ONNX Runtime adds the CPU itself, and refuses a second one beside a plugin.
         elif name != "CPUExecutionProvider":
+            prepare(name)
             options.add_provider(name, settings)
 
 

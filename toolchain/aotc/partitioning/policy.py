@@ -6,6 +6,7 @@ promise was only predicted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from aotc.contract.manifest import NodePlacement, Placement, Transfers
@@ -85,7 +86,8 @@ def _budgets(
 ) -> list[tuple[str, str, str]]:
     """What is exceeded, what was expected, and what was found."""
     budgets, found = profile.budgets, []
-    cpu = placement.share.get(CPU, 0.0)
+    shares = _node_shares(placement, report)
+    cpu = shares.get(CPU, 0.0)
     most = profile.fallback.max_node_share
     first_choice_is_cpu = next(iter(providers.values()), "") == CPU
     if not first_choice_is_cpu and cpu > most:
@@ -95,7 +97,7 @@ def _budgets(
     for name, budget in budgets.providers.items():
         if name not in providers:
             continue
-        share = placement.share.get(providers[name], 0.0)
+        share = shares.get(providers[name], 0.0)
         if not budget.min_node_share <= share <= budget.max_node_share:
             found.append(
                 (
@@ -134,6 +136,18 @@ def _budgets(
         (what, expected, f"{amount:.0f}" if amount > 1 else f"{amount:g}")
         for what, expected, amount in found
     ]
+
+
+def _node_shares(placement: Placement, report: PartitionReport | None) -> dict[str, float]:
+    """Share of nodes by provider, where a compiled part counts as the nodes that it stands for."""
+    parts = report.partitions if report is not None else ()
+    stands_for = {part.name: part.nodes for part in parts if part.compiled}
+    counts: Counter[str] = Counter()
+    for node in placement.nodes:
+        is_part = node.op.endswith("::EPContext")
+        counts[node.provider] += stands_for.get(node.name, 1) if is_part else 1
+    total = max(1, counts.total())
+    return {provider: round(count / total, 4) for provider, count in counts.items()}
 
 
 def _cpu_compute(placement: Placement, report: PartitionReport | None) -> float:

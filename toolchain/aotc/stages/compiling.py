@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +62,8 @@ def compile_all(
     refusals = list(partitioned.refusals)
     findings: list[Finding] = []
     done: dict[tuple[str, tuple[int, ...]], tuple[Payload, Path]] = {}
-    for round_number in range(_ROUNDS + 1):
+    # It ends: every round that fails leaves nodes.
+    for round_number in count():
         assignment = _divide(partitioned, graph, backends, refused, refusals, options)
         jobs = {
             part: _submit(partitioned, model, graph, part, backends, options, round_number)

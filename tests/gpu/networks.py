@@ -1,0 +1,49 @@
+"""Networks for the GPU tests: random weights, made here."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def residual(opset: int, dtype: type = np.float16, width: int = 64, blocks: int = 8) -> bytes:
+    """A residual CNN of `blocks` blocks with MaxPool in front, as torch exports ResNets."""
+    rng = np.random.default_rng(0)
+    kind = TensorProto.FLOAT16 if dtype is np.float16 else TensorProto.FLOAT
+    constants: list[onnx.TensorProto] = []
+    nodes: list[onnx.NodeProto] = []
+
+    def weight(name: str, *shape: int) -> str:
+        fan = np.prod(shape[1:])
+        values = (rng.standard_normal(shape) / np.sqrt(fan)).astype(dtype)
+        constants.append(numpy_helper.from_array(values, name))
+        return name
+
+    def node(op: str, inputs: list[str], **attributes: object) -> str:
+        output = f"v{len(nodes)}"
+        nodes.append(helper.make_node(op, inputs, [output], name=f"{op}{len(nodes)}", **attributes))
+        return output
+
+    first = weight("w", width, 3, 7, 7)
+    value = node("Conv", ["image", first], pads=[3, 3, 3, 3], strides=[2, 2])
+    value = node("MaxPool", [value], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    for index in range(blocks):
+        kernel = weight(f"a{index}", width, width, 3, 3)
+        inner = node("Relu", [node("Conv", [value, kernel], pads=[1, 1, 1, 1])])
+        kernel = weight(f"b{index}", width, width, 3, 3)
+        inner = node("Conv", [inner, kernel], pads=[1, 1, 1, 1])
+        value = node("Relu", [node("Add", [inner, value])])
+    value = node("Flatten", [node("GlobalAveragePool", [value])])
+    value = node("Gemm", [value, weight("g", 10, width)], transB=1)
+    nodes[-1].output[0] = "logits"
+    graph = helper.make_graph(
+        nodes,
+        "residual",
+        [helper.make_tensor_value_info("image", kind, ["batch", 3, 224, 224])],
+        [helper.make_tensor_value_info("logits", kind, ["batch", 10])],
+        constants,
+    )
+    imports = [helper.make_opsetid("", opset)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    return model.SerializeToString()

@@ -1,0 +1,144 @@
+"""CUDA on a real GPU: predictions of another machine hold, builds here are proven."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import residual
+
+import aotc
+from aotc.engine.placement import observe
+from aotc.errors import AotcError
+from aotc.runtime.model import ReadyModel
+
+pytestmark = pytest.mark.gpu
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+
+
+def note(name: str, value: object) -> None:
+    """Figures go to a file where one is asked for."""
+    folder = os.environ.get("OUT")
+    if folder:
+        with (Path(folder) / "gpu.jsonl").open("a") as file:
+            file.write(json.dumps({name: value}) + "\n")
+    print(name, value)
+
+
+def shares(model: ReadyModel) -> dict[str, float]:
+
+    return {name: round(share, 4) for name, share in observe(model._sessions[0]).share.items()}
+
+
+@pytest.mark.parametrize("name", ["tinybert", "magika", "ultraface", "residual"])
+def test_a_prediction_holds(name: str, elsewhere: Path) -> None:
+    path = elsewhere / f"{name}.aotc"
+    report = aotc.verify(path, key=elsewhere / "key.pub")
+    assert (report.authentic, report.verdict) == (True, "degraded")
+    with aotc.load(path, key=elsewhere / "key.pub") as model:
+        assert model.variant.placement.how == "predicted"
+        placed = shares(model)
+        note(
+            f"{name} placement",
+            {"predicted": dict(model.variant.placement.share), "observed": placed},
+        )
+        assert placed[CUDA] > 0.5
+        assert model.report.fixtures > 0
+
+
+def test_the_opset_that_was_chosen_is_faster(elsewhere: Path) -> None:
+    rng = np.random.default_rng(0)
+    image = rng.standard_normal((8, 3, 224, 224)).astype(np.float16)
+    key = elsewhere / "key.pub"
+    with (
+        aotc.load(elsewhere / "residual.aotc", key=key) as chosen,
+        aotc.load(elsewhere / "residual-keep.aotc", key=key) as kept,
+    ):
+        here, there = shares(chosen), shares(kept)
+        note("opset chosen", here)
+        note("opset kept", there)
+        assert here == {CUDA: 1.0}
+        assert there[CPU] > 0
+        one, other = (m.run({"image": image})["logits"] for m in (chosen, kept))
+        assert np.abs(one - other).max() <= 2e-2 * np.abs(one).max()
+        times: tuple[list[float], list[float]] = ([], [])
+        for _ in range(30):
+            for model, found in zip((chosen, kept), times, strict=True):
+                started = time.perf_counter()
+                model.run({"image": image})
+                found.append(time.perf_counter() - started)
+        medians = [statistics.median(found) for found in times]
+        note("opset seconds chosen, kept, ratio", [*medians, medians[0] / medians[1]])
+
+
+def test_engines_for_rtx_are_refused_by_capability(elsewhere: Path, gpu: str) -> None:
+    report = aotc.verify(elsewhere / "rtx.aotc", key=elsewhere / "key.pub")
+    found = [each for each in report.refusals if each.code == "AOTC-C008"]
+    note("rtx verdict", [report.verdict, *(f"{each.expected}; {each.found}" for each in found)])
+    if gpu in ("8.6", "8.9", "12.0"):
+        assert not found
+        return
+    assert report.verdict == "incompatible"
+    assert "8.6 or 8.9 or 12.0" in found[0].expected
+    assert f"({gpu})" in found[0].found
+
+
+def test_a_build_here_is_observed_and_proven(tmp_path: Path) -> None:
+    network = tmp_path / "residual.onnx"
+    network.write_bytes(residual(20, np.float32))
+    output = tmp_path / "residual.aotc"
+    report = aotc.build(
+        network, profile="server-cuda", output=output, dims={"batch": "1..8"}, cache=False
+    )
+    with aotc.load(output) as model:
+        assert model.variant.parity.status == "passed"
+        assert model.variant.placement.how == "observed"
+        note("build here", {"share": dict(model.variant.placement.share), "stages": report.stages})
+    worst = max(e.max_rel for v in report.variants for c in v.comparisons for e in c.outputs)
+    note("float32 error, TF32 off", worst)
+    assert worst < 1e-3
+
+
+def test_tf32_is_a_choice(tmp_path: Path) -> None:
+    network = tmp_path / "residual.onnx"
+    network.write_bytes(residual(20, np.float32))
+    errors = {}
+    for precision in ("keep", "tf32"):
+        profile = tmp_path / f"{precision}.yaml"
+        profile.write_text(
+            f"schema: aotc.profile/1\nname: {precision}\nproviders: [cuda, cpu]\n"
+            f"precision: {precision}\n"
+        )
+        report = aotc.build(
+            network,
+            profile=profile,
+            output=tmp_path / f"{precision}.aotc",
+            dims={"batch": 8},
+            cache=False,
+        )
+        errors[precision] = max(
+            e.max_rel for v in report.variants for c in v.comparisons for e in c.outputs
+        )
+    note("errors by precision", errors)
+    assert errors["tf32"] > errors["keep"]
+
+
+def test_a_placement_that_another_option_changes_is_refused(tmp_path: Path) -> None:
+    """Without CUDA for its nodes, a promise that was observed is not kept."""
+    network = tmp_path / "residual.onnx"
+    network.write_bytes(residual(20, np.float32))
+    profile = tmp_path / "only.yaml"
+    profile.write_text(
+        "schema: aotc.profile/1\nname: only\nproviders: [cuda]\nopset: keep\n"
+        "budgets: {providers: {cuda: {min_node_share: 1.0}}}\n"
+    )
+    network.write_bytes(residual(23))
+    with pytest.raises(AotcError) as caught:
+        aotc.build(network, profile=profile, output=tmp_path / "o.aotc", dims={"batch": 8})
+    assert caught.value.code == "AOTC-P001"
+    note("cuda alone at opset 23", caught.value.line())
