@@ -19,7 +19,7 @@ from aotc.cli.commands import cache as command
 from aotc.contract.cache import CacheEntry, CacheListAnswer, PruneReport
 from aotc.errors import AotcError
 
-SNAPSHOTS = Path(__file__).parent / "snapshots"
+SNAPSHOTS = Path(__file__).parent / "cache_snapshots"
 
 
 @pytest.fixture

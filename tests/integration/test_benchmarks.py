@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,22 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+NEEDS_OPENVINO = pytest.mark.skipif(
+    find_spec("onnxruntime_ep_openvino") is None or find_spec("openvino") is None,
+    reason="onnxruntime-ep-openvino and openvino are not installed",
+)
+PLAIN = ("memory", "verify", "build", "load", "latency", "variants", "plans", "calls", "startup")
+WITH_OPENVINO = ("openvino_latency", "openvino_load", "openvino_lengths", "cached_build", "tuned")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["memory", "verify", "build", "load", "latency", "variants", "plans", "calls", "startup"],
+    [
+        *PLAIN,
+        "partitioning",
+        *(pytest.param(name, marks=NEEDS_OPENVINO) for name in WITH_OPENVINO),
+    ],
 )
 def test_a_benchmark_runs(name: str) -> None:
     results = ROOT / "build" / "bench-smoke" / "results" / f"{name}.json"

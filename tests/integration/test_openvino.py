@@ -710,8 +710,9 @@ LOADING = """
 import sys, aotc
 from aotc.errors import AotcError
 artifact, key, store, *plugins = sys.argv[1:]
+stated = dict(each.split("=", 1) for each in plugins)
 try:
-    with aotc.load(artifact, key=key, store=store, plugins=dict(p.split("=", 1) for p in plugins)) as m:
+    with aotc.load(artifact, key=key, store=store, plugins=stated) as m:
         print("loaded", m.report.fixtures, m.manifest.variants[0].providers[0])
 except AotcError as error:
     print(error.code, *(each.code for each in error.also))
@@ -832,7 +833,8 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
     code = (
         "import sys, aotc\nfrom aotc.errors import AotcError\n"
         "model, artifact, key, store, out, private = sys.argv[1:]\n"
-        "for call in (lambda: aotc.build(model, profile='edge-openvino', output=out, key=private),\n"
+        "for call in (lambda: aotc.build(model, profile='edge-openvino', output=out,\n"
+        "                                 key=private),\n"
         "             lambda: aotc.load(artifact, key=key, store=store)):\n"
         "    try:\n        call()\n        print('done')\n"
         "    except AotcError as error:\n"

@@ -453,8 +453,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
         else:
             nodes.append(node(draw(st.sampled_from(UNARY)), [draw(st.sampled_from(values))], name))
         values.append(name)
-    made = [name for name in values[4:]]
-    outputs = draw(st.lists(st.sampled_from(made), min_size=1, max_size=3, unique=True))
+    outputs = draw(st.lists(st.sampled_from(values[4:]), min_size=1, max_size=3, unique=True))
     if draw(st.booleans()):
         outputs.append("z")
     return model_of(

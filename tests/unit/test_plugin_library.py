@@ -103,7 +103,7 @@ def cache_file(tmp_path: Path) -> Path:
 
 
 def test_digests_are_kept_for_the_next_process(library: Path, tmp_path: Path) -> None:
-    """Shown by a cache that lies: it is the user's own, and believed while the file is as it was."""
+    """Shown by a cache that lies: the user's own, and believed while the file is as it was."""
     digest_elsewhere(library)
     place = cache_file(tmp_path)
     known = json.loads(place.read_text())

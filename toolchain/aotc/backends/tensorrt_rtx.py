@@ -55,6 +55,7 @@ _INSTALL: Final = "pip install 'aotc[rtx]'"
 # release notes, "minor version compatibility"); TensorRT for RTX itself would do with 555 or 570.
 _CUDA_MAJOR: Final = 13
 _DRIVER_MIN: Final = "580.65.06"
+_NOT_ALL: Final = "TensorRT's parser refused further nodes each time that it was asked"
 # What the plugin reads of an engine to say whether a GPU can run it, in hexadecimal: TensorRT's
 # version and the compute capabilities stand in it.
 _HEADER_BYTES: Final = 64
@@ -95,9 +96,9 @@ class TensorRtRtxBackend(Backend):
         model = onnx.load(request.model, load_external_data=False)
         unfit = _unfit_border(model.graph)
         if unfit:
-            refused = {node.name: unfit for node in model.graph.node}
+            refused, whole = {node.name: unfit for node in model.graph.node}, True
         else:
-            refused = refusals(model, request.weights)
+            refused, whole = refusals(model, request.weights)
         claimed: list[str] = []
         reasons: list[Refusal] = []
         for owner in model.graph.node:
@@ -109,7 +110,11 @@ class TensorRtRtxBackend(Backend):
                 else:
                     why = f"an engine cannot stand inside of {owner.name!r}, which is refused: "
                     reasons.append(Refusal(node=node.name, reason=why + refused[owner.name]))
-        return Claims(nodes=frozenset(claimed), refusals=tuple(reasons))
+        return Claims(
+            nodes=frozenset(claimed),
+            refusals=tuple(reasons),
+            notes=() if whole else (_NOT_ALL,),
+        )
 
     def compile(self, request: CompileRequest) -> Payload:
         """An engine for the target's compute capabilities.

@@ -8,6 +8,7 @@ without saying so.
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -118,14 +119,12 @@ def parser_errors(parser: Any, graph: onnx.GraphProto) -> dict[str, str]:
     return found
 
 
-def ask(model: onnx.ModelProto, weights: Path) -> Answer:
+def _ask(builder: Any, model: onnx.ModelProto, weights: Path) -> Answer:
     """Ask of a whole model."""
-    trt = tensorrt()
     listener().errors = []
-    builder = trt.Builder(listener())
     # A parser does not keep its network alive.
     network = new_network(builder)
-    parser = trt.OnnxParser(network, listener())
+    parser = tensorrt().OnnxParser(network, listener())
     supported = parser.supports_model_v2(model.SerializeToString(), str(weights / "model.onnx"))
     groups = [parser.get_subgraph_nodes(index) for index in range(parser.num_subgraphs)]
     return Answer(
@@ -135,32 +134,67 @@ def ask(model: onnx.ModelProto, weights: Path) -> Answer:
     )
 
 
-def refusals(model: onnx.ModelProto, weights: Path) -> dict[str, str]:
-    """Main-graph nodes that the parser does not take, with its reason."""
-    types = _types(model.graph)
+def refusals(model: onnx.ModelProto, weights: Path) -> tuple[dict[str, str], bool]:
+    """Main-graph nodes that the parser does not take, with its reason, and whether these are all.
+
+    Where they are not, the parser refused others in every round.
+    """
     nodes = list(model.graph.node)
-    refused = {node.name: why for node in nodes if (why := _unfit(node, types))}
+    source = _Source(model)
+    refused = {node.name: why for node in nodes if (why := _unfit(node, source.types))}
+    builder = tensorrt().Builder(listener())
+    alone: dict[int, str] = {}
     for _ in range(_ROUNDS):
         left = [index for index, node in enumerate(nodes) if node.name not in refused]
-        if not left:
-            break
-        part, untyped = _part(model, left)
+        part, untyped = source.part(left)
         if untyped:
             refused |= untyped
             continue
-        answer = ask(part, weights)
-        if answer.supported:
-            break
-        known = {nodes[index].name for index in left}
-        new = {name: why for name, why in answer.refused.items() if name in known}
-        for position, index in enumerate(left):
-            if position not in answer.listed:
-                new.setdefault(nodes[index].name, "the parser lists it in no subgraph")
-        if not new:
-            said = "; ".join([*answer.refused.values(), *listener().errors]) or "no reason given"
-            new = dict.fromkeys(known, f"the parser refuses the graph: {said}"[:_MESSAGE])
+        answer = _ask(builder, part, weights) if left else None
+        if answer is None or answer.supported:
+            return refused, True
+        new = _refused_of(part.graph, answer)
         refused |= new
-    return refused
+        for index in _same_operators(nodes, left, new):
+            if index not in alone:
+                single, untyped = source.part([index])
+                found = {} if untyped else _ask(builder, single, weights).refused
+                alone[index] = found.get(nodes[index].name, "")
+        refused |= _twins(nodes, alone, new)
+    return refused, False
+
+
+def _refused_of(graph: onnx.GraphProto, answer: Answer) -> dict[str, str]:
+    """Nodes of a graph that an answer refuses; all of them where it names none."""
+    new = dict(answer.refused)
+    for index, node in enumerate(graph.node):
+        if index not in answer.listed:
+            new.setdefault(node.name, "the parser lists it in no subgraph")
+    if new:
+        return new
+    said = "; ".join(listener().errors) or "it gives no reason"
+    why = f"the parser refuses the graph: {said}"[:_MESSAGE]
+    return {node.name: why for node in graph.node}
+
+
+def _same_operators(
+    nodes: Sequence[onnx.NodeProto], left: Sequence[int], refused: Mapping[str, str]
+) -> list[int]:
+    kinds = {nodes[index].op_type for index in left if nodes[index].name in refused}
+    return [index for index in left if nodes[index].op_type in kinds]
+
+
+def _twins(
+    nodes: Sequence[onnx.NodeProto], alone: Mapping[int, str], refused: Mapping[str, str]
+) -> dict[str, str]:
+    """Nodes that, asked alone, are refused in the same words as one that was just refused.
+
+    The parser stops at the first node that it cannot translate, so a graph with a hundred of them
+    would take a hundred rounds.
+    """
+    words = {why.replace(name, "") for name, why in refused.items()}
+    named = {nodes[index].name: why for index, why in alone.items() if why}
+    return {name: why for name, why in named.items() if why.replace(name, "") in words}
 
 
 def walk(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
@@ -232,43 +266,49 @@ def reads(node: onnx.NodeProto) -> list[str]:
     return read
 
 
-def _part(model: onnx.ModelProto, indices: Sequence[int]) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """The model of some main-graph nodes, or those that read a value of unknown type."""
-    import onnx
+class _Source:
+    """A model, of some of whose main-graph nodes models of their own are made."""
 
-    graph = model.graph
-    if len(indices) == len(graph.node):
-        return model, {}
-    nodes = [graph.node[index] for index in indices]
-    chosen = set(indices)
-    infos = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
-    constants = {tensor.name for tensor in graph.initializer}
-    constants |= {tensor.values.name for tensor in graph.sparse_initializer}
-    made = {value for node in nodes for value in node.output}
-    read = {value for node in nodes for value in reads(node)}
-    inputs = [v for v in dict.fromkeys(v for n in nodes for v in reads(n)) if v not in made]
-    inputs = [value for value in inputs if value not in constants]
-    unknown = {value for value in inputs if value not in infos}
-    untyped = {
-        node.name: f"the type of {value!r} is not known"
-        for node in nodes
-        for value in reads(node)
-        if value in unknown
-    }
-    wanted = {value.name for value in graph.output}
-    wanted |= {v for i, n in enumerate(graph.node) if i not in chosen for v in reads(n)}
-    part = onnx.ModelProto()
-    part.ir_version = model.ir_version
-    part.opset_import.extend(model.opset_import)
-    part.functions.extend(model.functions)
-    part.graph.name = graph.name
-    part.graph.node.extend(nodes)
-    part.graph.initializer.extend(t for t in graph.initializer if t.name in read)
-    part.graph.sparse_initializer.extend(
-        t for t in graph.sparse_initializer if t.values.name in read
-    )
-    part.graph.input.extend(infos[value] for value in inputs if value in infos)
-    # TensorRT infers types itself; an output needs none to be asked about.
-    outputs = [value for node in nodes for value in node.output if value and value in wanted]
-    part.graph.output.extend(infos.get(v, onnx.ValueInfoProto(name=v)) for v in outputs)
-    return part, untyped
+    def __init__(self, model: onnx.ModelProto) -> None:
+        graph = model.graph
+        self.model = model
+        self.types = _types(graph)
+        self.infos = {v.name: v for v in (*graph.value_info, *graph.input, *graph.output)}
+        self.constants = {tensor.name: tensor for tensor in graph.initializer}
+        self.sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
+        self.reads = [reads(node) for node in graph.node]
+        self.readers = Counter(value for read in self.reads for value in set(read))
+        self.readers.update(value.name for value in graph.output)
+
+    def part(self, indices: Sequence[int]) -> tuple[onnx.ModelProto, dict[str, str]]:
+        """The model of some nodes, and those that read a value whose type is not known."""
+        import onnx
+
+        nodes = [self.model.graph.node[index] for index in indices]
+        made = [value for node in nodes for value in node.output if value]
+        read = dict.fromkeys(value for index in indices for value in self.reads[index])
+        inside = Counter(value for index in indices for value in set(self.reads[index]))
+        constants = self.constants.keys() | self.sparse.keys()
+        inputs = read.keys() - set(made) - constants
+        unknown = inputs - self.infos.keys()
+        untyped = {
+            self.model.graph.node[index].name: f"the type of {value!r} is not known"
+            for index in indices
+            for value in self.reads[index]
+            if value in unknown
+        }
+        part = onnx.ModelProto()
+        part.ir_version = self.model.ir_version
+        part.opset_import.extend(self.model.opset_import)
+        part.functions.extend(self.model.functions)
+        part.graph.name = self.model.graph.name
+        part.graph.node.extend(nodes)
+        part.graph.initializer.extend(self.constants[v] for v in read if v in self.constants)
+        part.graph.sparse_initializer.extend(self.sparse[v] for v in read if v in self.sparse)
+        part.graph.input.extend(self.infos[v] for v in read if v in inputs - unknown)
+        # TensorRT infers types itself; an output needs none to be asked about.
+        outputs = [value for value in made if self.readers[value] > inside[value]]
+        part.graph.output.extend(
+            self.infos.get(value, onnx.ValueInfoProto(name=value)) for value in outputs
+        )
+        return part, untyped
