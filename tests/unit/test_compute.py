@@ -276,6 +276,21 @@ def test_a_rank_that_nobody_knows_is_no_scalar() -> None:
         assert "r" not in sizes.values
 
 
+def test_sizes_that_only_a_run_shows() -> None:
+    """How many elements are not zero depends on the data: one run says it of that run."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["places"], name="it"),
+        helper.make_node("Neg", ["places"], ["y"], name="neg"),
+    ]
+    graph = helper.make_graph(nodes, "made", [info("x", [6])], [onnx.ValueInfoProto(name="y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    inputs = {"x": np.array([0, 1, 0, 2, 3, 0], np.float32)}
+    assert not sizes_at(with_types(model, Path(), inputs), {}, stated=True).nodes["it"].known
+    found = sizes_at(with_types(model, Path(), inputs, sizes=True), {}, stated=True)
+    assert (found.shapes["places"], found.shapes["y"]) == ((1, 3), (1, 3))
+    assert found.nodes["neg"] == NodeCompute(flops=3, bytes=2 * 8 * 3)
+
+
 def test_types_that_only_onnx_runtime_knows() -> None:
     """An operator of ONNX Runtime's own domain, in the middle and at the end."""
     nodes = [

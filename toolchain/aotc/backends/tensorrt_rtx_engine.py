@@ -40,7 +40,7 @@ def build_engine(request: CompileRequest) -> bytes:
     network = new_network(builder)
     parser = parse_into(network, request.model.read_bytes(), request.weights)
     if errors := parser_errors(parser, model.graph):
-        said = "; ".join(f"{name!r}: {why}" for name, why in errors.items())
+        said = "; ".join(f"{name!r}: {why}" if name else why for name, why in errors.items())
         raise _failed(request, "TensorRT's parser refuses nodes of a partition", said)
     _check_borders(request, network, model.graph)
     config = builder.create_builder_config()

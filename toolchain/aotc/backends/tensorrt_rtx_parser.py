@@ -8,6 +8,7 @@ without saying so.
 from __future__ import annotations
 
 import importlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,17 +106,22 @@ def new_network(builder: Any) -> Any:
 
 
 def parser_errors(parser: Any, graph: onnx.GraphProto) -> dict[str, str]:
-    """Reasons by name of the main-graph node that they are about."""
+    """Reasons by name of the main-graph node that they are about; empty: about no one node."""
     owners = {node.name: owner.name for owner in graph.node for node in walk(owner)}
+    makers = {value: node.name for node in graph.node for value in node.output if value}
     found: dict[str, str] = {}
     for index in range(parser.num_errors):
         error = parser.get_error(index)
-        name, operator = error.node_name(), error.node_operator()
+        name, said = error.node_name(), one_line(error.desc())
         if name not in owners and 0 <= error.node() < len(graph.node):
             name = graph.node[error.node()].name
+        if name not in owners:
+            words = [word.rstrip(".") for word in re.split(r"[\s'\",]+", error.desc())]
+            name = next((makers[word] for word in words if word in makers), "")
         inside = f" in its body, {name!r}" if owners.get(name, name) != name else ""
-        text = f"the parser refuses {operator}{inside} ({error.code().name}, {error.func()})"
-        found.setdefault(owners.get(name, name), f"{text}: {one_line(error.desc())}")
+        what = f"the parser refuses {error.node_operator() or 'it'}{inside}"
+        reason = f"{what} ({error.code().name}, {error.func()}): {said}"
+        found.setdefault(owners.get(name, ""), reason)
     return found
 
 
@@ -166,13 +172,13 @@ def refusals(model: onnx.ModelProto, weights: Path) -> tuple[dict[str, str], boo
 
 def _refused_of(graph: onnx.GraphProto, answer: Answer) -> dict[str, str]:
     """Nodes of a graph that an answer refuses; all of them where it names none."""
-    new = dict(answer.refused)
+    new = {name: why for name, why in answer.refused.items() if name}
     for index, node in enumerate(graph.node):
         if index not in answer.listed:
             new.setdefault(node.name, "the parser lists it in no subgraph")
     if new:
         return new
-    said = "; ".join(listener().errors) or "it gives no reason"
+    said = answer.refused.get("") or "; ".join(listener().errors) or "it gives no reason"
     why = f"the parser refuses the graph: {said}"[:_MESSAGE]
     return {node.name: why for node in graph.node}
 
@@ -192,9 +198,19 @@ def _twins(
     The parser stops at the first node that it cannot translate, so a graph with a hundred of them
     would take a hundred rounds.
     """
-    words = {why.replace(name, "") for name, why in refused.items()}
-    named = {nodes[index].name: why for index, why in alone.items() if why}
-    return {name: why for name, why in named.items() if why.replace(name, "") in words}
+    words = {_words(refused[node.name], node) for node in nodes if node.name in refused}
+    return {
+        nodes[index].name: why
+        for index, why in alone.items()
+        if why and _words(why, nodes[index]) in words
+    }
+
+
+def _words(why: str, node: onnx.NodeProto) -> str:
+    """A reason without the node's own names."""
+    for name in sorted({node.name, *node.input, *node.output}, key=len, reverse=True):
+        why = why.replace(name, "") if name else why
+    return why
 
 
 def walk(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:

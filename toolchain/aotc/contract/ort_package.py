@@ -16,6 +16,17 @@ _LEVELS = {
 }
 
 
+def provider_options(variant: Variant) -> dict[str, str]:
+    """`executor_info.ort.provider_options`, of the variant's first provider.
+
+    Empty where an option names the folder of the weights, which ORT's manifest cannot: such a
+    variant is for `aotc.load`, and an ORT application fails to load its compiled parts.
+    """
+    first = variant.providers[0] if variant.providers else ""
+    stated = variant.session.provider_options.get(first, {})
+    return {} if any("${" in value for value in stated.values()) else dict(stated)
+
+
 def session_options(variant: Variant) -> dict[str, str]:
     """`executor_info.ort.session_options`: level, config, and the shared weights by their URI."""
     options = {LEVEL_OPTION: _LEVELS[variant.session.optimization], **variant.session.config}

@@ -49,7 +49,8 @@ def with_types(
     del typed.graph.value_info[:]
     with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
         typed = onnx.shape_inference.infer_shapes(typed, data_prop=True)
-    missing = [name for name in _made(typed) if name not in _known(typed)]
+    known = _known(typed, sizes)
+    missing = [name for name in _made(typed) if name not in known]
     if missing:
         _ask_runtime(typed, missing, weights, inputs, sizes)
     return typed
@@ -59,14 +60,18 @@ def _made(model: onnx.ModelProto) -> list[str]:
     return [name for node in model.graph.node for name in node.output if name]
 
 
-def _known(model: onnx.ModelProto) -> set[str]:
+def _known(model: onnx.ModelProto, sizes: bool) -> set[str]:
+    """Values that have a type and a rank, and with `sizes` every size."""
     found = set()
     for value in (*model.graph.value_info, *model.graph.output):
         kind = value.type.WhichOneof("value")
         if kind is None:
             continue
         tensor = value.type.tensor_type
-        if kind != "tensor_type" or (tensor.elem_type and tensor.HasField("shape")):
+        sized = tensor.HasField("shape") and not (
+            sizes and any(not dim.HasField("dim_value") for dim in tensor.shape.dim)
+        )
+        if kind != "tensor_type" or (tensor.elem_type and sized):
             found.add(value.name)
     return found
 

@@ -25,7 +25,7 @@ from aotc.contract.manifest import (
     Toolchain,
     Variant,
 )
-from aotc.contract.ort_package import session_options
+from aotc.contract.ort_package import provider_options, session_options
 from aotc.contract.parsing import Json, encode
 from aotc.contract.partitions import AcceptedWaiver, DroppedVariant
 from aotc.contract.target import Plugin, Target
@@ -172,15 +172,17 @@ def _ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
             "model_file": "model.onnx",
             "session_options": session_options(variant),
         }
-        components[variant.component] = {
-            "variants": {
-                variant.name: {
-                    "variant_directory": variant.model.rpartition("/")[0],
-                    "ep": variant.providers[0],
-                    "executor_info": {"ort": ort},
-                }
-            }
+        if options := provider_options(variant):
+            ort["provider_options"] = options
+        described: dict[str, Json] = {
+            "variant_directory": variant.model.rpartition("/")[0],
+            "ep": variant.providers[0],
+            "executor_info": {"ort": ort},
         }
+        if text := variant.requirements.compatibility.get(variant.providers[0]):
+            described["compatibility_string"] = text
+        held = components.setdefault(variant.component, {"variants": {}})
+        held["variants"][variant.name] = described
     return {
         "schema_version": "1.0",
         "package_name": analyzed.source.name,

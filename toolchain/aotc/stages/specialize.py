@@ -77,9 +77,25 @@ def _fixed(domain: Domain) -> dict[str, int]:
     return sizes
 
 
+def _is_second(plan: VariantPlan, options: BuildOptions) -> bool:
+    """Whether an earlier variant of the profile has the same first provider, and ISA."""
+    for spec in options.profile.variants:
+        if spec.name == plan.spec:
+            return False
+        first = (spec.providers or options.profile.providers)[0]
+        if (first, spec.isa) == (plan.providers[0], plan.isa):
+            return True
+    return False
+
+
 def _component(plan: VariantPlan, options: BuildOptions) -> str:
-    """`model` for what runs anywhere; an ISA and buckets make a component named after them."""
+    """`model` for what runs anywhere, one variant a provider; the rest is named after what it is.
+
+    ORT takes the first variant of a provider in a component, whatever else it is for.
+    """
     parts = ["model"]
+    if _is_second(plan, options):
+        parts.append(plan.spec)
     if plan.isa == "host":
         features = set(options.target.isa or ())
         parts.append(next((name for feature, name in _ISA_NAMES if feature in features), "native"))

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 
 from aotc.contract.manifest import Manifest, Variant
-from aotc.contract.ort_package import session_options
+from aotc.contract.ort_package import provider_options, session_options
 from aotc.contract.parsing import Json, Problem
 
 _TOP = {
@@ -118,6 +118,9 @@ def _variant(
     provider = promised.providers[0] if promised.providers else None
     if described.get("ep") != provider:
         yield Problem(f"{where}.ep", f"is not {provider}")
+    text = promised.requirements.compatibility.get(provider or "")
+    if described.get("compatibility_string", text) != text:
+        yield Problem(f"{where}.compatibility_string", "is not promised")
     executors = _mapping(described.get("executor_info"))
     ort = executors.get("ort")
     if set(executors) != {"ort"} or not isinstance(ort, dict):
@@ -134,9 +137,10 @@ def _variant(
         if options.get(key) != stated.get(key):
             place = f"{where}.executor_info.ort.session_options.{key}"
             yield Problem(place, f"is not {options.get(key, 'promised')}")
-    providers = promised.session.provider_options.get(provider or "", {})
-    for key, value in _mapping(ort.get("provider_options")).items():
-        if providers.get(key) != value:
+    wanted = provider_options(promised)
+    given = _mapping(ort.get("provider_options"))
+    for key in sorted(wanted.keys() | given.keys()):
+        if wanted.get(key) != given.get(key):
             yield Problem(f"{where}.executor_info.ort.provider_options.{key}", "is not promised")
 
 
