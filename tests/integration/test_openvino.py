@@ -24,7 +24,7 @@ from aotc import build, load, verify
 from aotc.contract.canonical import canonical_json
 from aotc.contract.documents import load_profile
 from aotc.contract.manifest import FileEntry, Manifest, Variant
-from aotc.contract.ort_package import session_options
+from aotc.contract.ort_package import provider_options, session_options
 from aotc.contract.parsing import decode, encode, strict_json
 from aotc.contract.partitions import AcceptedWaiver
 from aotc.contract.profile import Profile
@@ -330,9 +330,13 @@ def reforged(
     manifest = change(built.manifest)
     package = strict_json((payload / "manifest.json").read_bytes())
     for variant in manifest.variants:
+        if variant in built.manifest.variants:
+            continue
         described = package["components"][variant.component]["variants"][variant.name]
         ort = described["executor_info"]["ort"]
         ort["session_options"] = session_options(variant)
+        ort["provider_options"] = provider_options(variant)
+        described["compatibility_string"] = variant.requirements.compatibility[OPENVINO]
     (payload / "manifest.json").write_bytes(canonical_json(package))
     manifest = replace(manifest, files=tuple(entered(payload, each) for each in manifest.files))
     (payload / "aotc.json").write_bytes(canonical_json(encode(manifest)))
@@ -368,8 +372,9 @@ def with_options(text: str) -> Callable[[Variant], Variant]:
     return change
 
 
-def test_options_that_onnx_runtimes_manifest_denies_are_refused(
-    plain: Built, tmp_path: Path
+@pytest.mark.parametrize("what", ["options", "compatibility"])
+def test_what_onnx_runtimes_manifest_denies_is_refused(
+    plain: Built, tmp_path: Path, what: str
 ) -> None:
     """ONNX Runtime's manifest.json and ours must say one thing, even if both are signed."""
 
@@ -377,7 +382,10 @@ def test_options_that_onnx_runtimes_manifest_denies_are_refused(
         place = tmp_path / "other.aotc" / "payload" / "manifest.json"
         package = strict_json(place.read_bytes())
         (described,) = package["components"]["model"]["variants"].values()
-        described["executor_info"]["ort"]["provider_options"] = {"load_config": "{}"}
+        if what == "options":
+            described["executor_info"]["ort"]["provider_options"] = {"load_config": "{}"}
+        else:
+            described["compatibility_string"] = "any"
         place.write_bytes(canonical_json(package))
         return made
 

@@ -448,6 +448,8 @@ def test_a_host_needs_the_plugin_and_the_gpu() -> None:
     (plugin,) = needs.plugins
     assert plugin.provider == BACKEND.ort_name
     assert plugin.name == "onnxruntime-ep-nv-tensorrt-rtx-cu13"
+    if BACKEND.probe().version.startswith("1.7.1."):
+        assert plugin.version == "0.5.0"
     gpu = Gpu(name="GeForce", compute_capability="8.6")
     described = Target(schema="aotc.target/1", name="pc", gpus=(gpu, gpu))
     assert BACKEND.needs(described).compute_capabilities == ("8.6",)

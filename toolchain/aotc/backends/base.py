@@ -49,6 +49,7 @@ Shape = tuple[int, ...]
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # A place in ONNX Runtime's sources, with the function where there is one.
 _PLACE = re.compile(r"\S*/\S+\.(?:cc|h|cpp|hpp):\d+ (?:[^()'\"]*\([^()]*\)(?: const)? )?")
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/\"':]+/)+")
 _SILENT = 4  # ONNX Runtime's severity FATAL; errors still come as exceptions
 
 
@@ -297,4 +298,6 @@ def ort_message(error: Exception) -> str:
     """ONNX Runtime's message in one line, without its prefix and its source paths."""
     text = _PLACE.sub("", _PREFIX.sub("", str(error)))
     text = re.sub(r"Load model from \S+ failed:?", "", text)
+    # Folders are of one machine, and messages go into manifests.
+    text = _FOLDERS.sub("", text)
     return " ".join(text.split()) or type(error).__name__

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
     import onnx
 
 _PLUGIN: Final = "onnxruntime-ep-nv-tensorrt-rtx-cu13"
-# Requires one exact version of the plugin.
-_META: Final = "onnxruntime-ep-nv-tensorrt-rtx"
+# The version of the plugin that brings a version of TensorRT: an engine runs under its own alone.
+_BRINGS: Final = {"1.7.1": "0.5.0"}
 _PLUGIN_PACKAGE: Final = "onnxruntime_ep_nv_tensorrt_rtx"
 _PLUGIN_LIBRARIES: Final = (
     "libonnxruntime_providers_nv_tensorrt_rtx.so",
@@ -178,7 +177,7 @@ class TensorRtRtxBackend(Backend):
         folder = _plugin_folder()
         plugin = Plugin(
             name=_PLUGIN,
-            version=_version(_PLUGIN) or _required_plugin(),
+            version=_plugin_version(),
             sha256=libraries_digest(libraries_in(folder)) if folder is not None else None,
             provider=self.ort_name,
         )
@@ -194,7 +193,7 @@ class TensorRtRtxBackend(Backend):
         if missing := _missing_builder():
             raise AotcError("AOTC-I019", missing, mend=_INSTALL)
         files = [file for name in (MODULE, _LIBRARIES) for file in libraries_in(_folder(name))]
-        plugin = _version(_PLUGIN) or _required_plugin()
+        plugin = _plugin_version()
         digest = libraries_digest(files)
         return f"{self.name} {_version(_BINDINGS)} {digest}; {_PLUGIN} {plugin}"
 
@@ -219,15 +218,10 @@ def _version(distribution: str) -> str:
         return ""
 
 
-@cache
-def _required_plugin() -> str:
-    """The version of the plugin that its meta package asks for; empty where that is missing."""
-    try:
-        wanted = metadata.requires(_META) or []
-    except metadata.PackageNotFoundError:
-        return ""
-    found = [re.fullmatch(rf"{re.escape(_PLUGIN)}\s*==\s*([\w.]+)", each) for each in wanted]
-    return next((match[1] for match in found if match), "")
+def _plugin_version() -> str:
+    """Of the installed plugin, else of the one that runs the builder's engines; empty: unknown."""
+    builder = ".".join(_version(_BINDINGS).split(".")[:3])
+    return _version(_PLUGIN) or _BRINGS.get(builder, "")
 
 
 def _folder(package: str) -> Path:
@@ -255,7 +249,7 @@ def _why_not() -> str:
     """
     folder = _plugin_folder()
     if folder is None:
-        return f"{_PLUGIN} is not installed"
+        return f"{_PLUGIN} is not installed: pip install {_PLUGIN}"
     try:
         import_onnxruntime()
     except AotcError as error:

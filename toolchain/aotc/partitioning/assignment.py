@@ -72,10 +72,11 @@ def assign(
     chosen = [0] * len(graph.nodes)
     reasons: dict[str, str] = {}
     before = _predecessors(graph)
+    weighing = _Weighing(graph, wanted, rules)
     while True:
         placed = [names[index] for names, index in zip(wanted, chosen, strict=True)]
         parts = _parts(before, placed, order)
-        small = _too_small(graph, parts, placed, wanted, chosen, rules)
+        small = weighing.too_small(parts, placed, chosen)
         if not small:
             break
         for part, why in small:
@@ -124,96 +125,89 @@ def _parts(
     return [Part(provider, level, tuple(groups[level, provider])) for level, provider in keys]
 
 
-def _too_small(
-    graph: PartitionGraph,
-    parts: Sequence[Part],
-    placed: Sequence[str],
-    wanted: Sequence[Sequence[str]],
-    chosen: Sequence[int],
-    rules: Rules,
-) -> list[tuple[Part, str]]:
-    """Partitions to give away, with the reason; those below the minimum before any other."""
-    movable = [
-        part
-        for part in parts
-        if all(chosen[index] + 1 < len(wanted[index]) for index in part.nodes)
-    ]
-    small = [part for part in movable if len(part.nodes) < rules.min_nodes]
-    if small:
-        least = min(len(part.nodes) for part in small)
-        return [
-            (part, f"its partition has {len(part.nodes)} nodes, fewer than {rules.min_nodes}")
-            for part in small
-            if len(part.nodes) == least
+class _Weighing:
+    """Which partitions are not worth their borders; what does not change is computed once."""
+
+    def __init__(
+        self, graph: PartitionGraph, wanted: Sequence[Sequence[str]], rules: Rules
+    ) -> None:
+        self._wanted = wanted
+        self._rules = rules
+        self._weighs = rules.rates is not None and rules.sizes is not None
+        if not self._weighs:
+            return
+        sizes = rules.sizes.values if rules.sizes is not None else {}
+        producers = graph.producers()
+        readers: dict[str, list[int]] = {}
+        for index, node in enumerate(graph.nodes):
+            for value in node.inputs:
+                readers.setdefault(value, []).append(index)
+        # Of each node: values that it reads with their makers, and makes with their readers.
+        self._read = [
+            [(producers[v], v, sizes.get(v, 0)) for v in node.inputs if v in producers]
+            for node in graph.nodes
         ]
-    if rules.rates is None or rules.sizes is None:
-        return []
-    worst: list[tuple[float, Part]] = []
-    readers = _readers(graph)
-    producers = graph.producers()
-    for part in movable:
-        following = {wanted[index][chosen[index] + 1] for index in part.nodes}
-        gain = _gain(graph, part, following, rules.rates, rules.sizes)
-        border = _border(graph, part, placed, producers, readers, rules)
-        if border > gain:
-            worst.append((gain - border, part))
-    # One at a time where there are few: giving one away may join its neighbours.
-    worst.sort(key=lambda each: each[0])
-    taken = worst[: max(1, len(worst) // 8)]
-    return [(part, "its borders cost more than it gains") for _, part in taken]
+        self._made = [
+            [(readers[v], v, sizes.get(v, 0)) for v in node.outputs if v in readers]
+            for node in graph.nodes
+        ]
+        self._seconds = {
+            name: [_seconds(node.name, rate, rules.sizes) for node in graph.nodes]
+            for name, rate in (rules.rates or {}).items()
+        }
 
+    def too_small(
+        self, parts: Sequence[Part], placed: Sequence[str], chosen: Sequence[int]
+    ) -> list[tuple[Part, str]]:
+        """Partitions to give away, with the reason; those below the minimum before any other."""
+        wanted, least = self._wanted, self._rules.min_nodes
+        movable = [
+            part
+            for part in parts
+            if all(chosen[index] + 1 < len(wanted[index]) for index in part.nodes)
+        ]
+        small = [part for part in movable if len(part.nodes) < least]
+        if small:
+            fewest = min(len(part.nodes) for part in small)
+            return [
+                (part, f"its partition has {fewest} nodes, fewer than {least}")
+                for part in small
+                if len(part.nodes) == fewest
+            ]
+        if not self._weighs:
+            return []
+        worst: list[tuple[float, Part]] = []
+        for part in movable:
+            border = self._border(part, placed)
+            if border and border > (gain := self._gain(part, chosen)):
+                worst.append((gain - border, part))
+        # Few at a time: giving one away may join its neighbours.
+        worst.sort(key=lambda each: each[0])
+        taken = worst[: max(1, len(worst) // 4)]
+        return [(part, "its borders cost more than it gains") for _, part in taken]
 
-def _readers(graph: PartitionGraph) -> dict[str, list[int]]:
-    readers: dict[str, list[int]] = {}
-    for index, node in enumerate(graph.nodes):
-        for value in node.inputs:
-            readers.setdefault(value, []).append(index)
-    return readers
+    def _gain(self, part: Part, chosen: Sequence[int]) -> float:
+        """Seconds that the provider saves over the next ones that would take the nodes."""
+        following = {self._wanted[index][chosen[index] + 1] for index in part.nodes}
+        costs = [sum(self._seconds[name][i] for i in part.nodes) for name in following]
+        return max(costs) - sum(self._seconds[part.provider][i] for i in part.nodes)
 
-
-def _gain(
-    graph: PartitionGraph,
-    part: Part,
-    following: set[str],
-    rates: Mapping[str, Rates],
-    sizes: Sizes,
-) -> float:
-    """Seconds that the provider saves over the next one, by the slower of operations and bytes."""
-
-    def seconds(provider: str) -> float:
-        rate = rates[provider]
-        total = 0.0
+    def _border(self, part: Part, placed: Sequence[str]) -> float:
+        """Seconds that the tensors of its borders take, those with callers left out."""
+        assert self._rules.rates is not None
+        rate = self._rules.rates[part.provider]
+        crossing: dict[str, int] = {}
         for index in part.nodes:
-            cost = sizes.nodes.get(graph.nodes[index].name)
-            if cost is not None:
-                total += max(cost.flops / rate.flops, cost.bytes / rate.bytes)
-        return total
+            for maker, value, size in self._read[index]:
+                if placed[maker] != part.provider:
+                    crossing[value] = size
+            for readers, value, size in self._made[index]:
+                if any(placed[reader] != part.provider for reader in readers):
+                    crossing[value] = size
+        return len(crossing) * rate.transfer_seconds + sum(crossing.values()) / rate.transfer_bytes
 
-    return max(seconds(name) for name in following) - seconds(part.provider)
 
-
-def _border(
-    graph: PartitionGraph,
-    part: Part,
-    placed: Sequence[str],
-    producers: Mapping[str, int],
-    readers: Mapping[str, Sequence[int]],
-    rules: Rules,
-) -> float:
-    """Seconds that the tensors of its borders take, those with callers left out."""
-    if rules.rates is None or rules.sizes is None:
-        return 0.0
-    own = set(part.nodes)
-    rate = rules.rates[part.provider]
-    crossing: set[str] = set()
-    for index in part.nodes:
-        node = graph.nodes[index]
-        for value in node.inputs:
-            source = producers.get(value)
-            if source is not None and source not in own and placed[source] != part.provider:
-                crossing.add(value)
-        for value in node.outputs:
-            if any(placed[reader] != part.provider for reader in readers.get(value, ())):
-                crossing.add(value)
-    moved = sum(rules.sizes.values.get(value, 0) for value in crossing)
-    return len(crossing) * rate.transfer_seconds + moved / rate.transfer_bytes
+def _seconds(name: str, rate: Rates, sizes: Sizes | None) -> float:
+    """Of one run of a node, by the slower of operations and bytes."""
+    cost = sizes.nodes.get(name) if sizes is not None else None
+    return 0.0 if cost is None else max(cost.flops / rate.flops, cost.bytes / rate.bytes)

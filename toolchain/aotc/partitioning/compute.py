@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -105,10 +106,9 @@ def _inferred(
     for value in fixed.graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
-    try:
+    # Where it fails, only what is declared is known.
+    with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
         fixed = onnx.shape_inference.infer_shapes(fixed, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        pass  # Only what is declared is known then.
     return _read(fixed)
 
 

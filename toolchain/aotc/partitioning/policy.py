@@ -17,6 +17,7 @@ from aotc.errors import AotcError
 CPU = "CPUExecutionProvider"
 # Rows of a table; all nodes are in the manifest and in `--json`.
 _MOST_ROWS = 200
+_NONE = Transfers()
 
 
 def breaches(
@@ -25,7 +26,7 @@ def breaches(
     placement: Placement,
     *,
     report: PartitionReport | None,
-    transfers: Transfers = Transfers(),
+    transfers: Transfers = _NONE,
     where: str = "",
 ) -> list[AotcError]:
     """AOTC-P001 for nodes where the policy allows none, P002 for each budget that is exceeded.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Literal
 
 from aotc.contract.manifest import Transfers
@@ -54,9 +55,7 @@ def report(
             ),
             *_body_partitions(graph, assignment),
         ),
-        alternations=max(
-            0, sum(a.provider != b.provider for a, b in zip(parts, parts[1:], strict=False))
-        ),
+        alternations=max(0, sum(a.provider != b.provider for a, b in pairwise(parts))),
         crossings=tuple(crossings(graph, assignment, sizes, devices)),
         refusals=tuple(refusals),
     )

@@ -28,6 +28,7 @@ from aotc.contract.manifest import (
 from aotc.contract.ort_package import provider_options, session_options
 from aotc.contract.parsing import Json, encode
 from aotc.contract.partitions import AcceptedWaiver, DroppedVariant
+from aotc.contract.profile import Profile
 from aotc.contract.target import Plugin, Target
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
 from aotc.errors import AotcError
@@ -201,7 +202,7 @@ def _manifest(
     findings: Sequence[Finding],
     options: BuildOptions,
 ) -> Manifest:
-    profile = encode(options.profile, full=True)
+    profile = encode(_without_folders(options.profile), full=True)
     for plugin in profile["plugins"].values():
         # A library is told by its digest; its folder is of this machine.
         plugin["library"] = Path(plugin["library"]).name
@@ -246,6 +247,15 @@ def _manifest(
         fixtures=tuple(fixtures),
         files=tuple(entries),
     )
+
+
+def _without_folders(profile: Profile) -> Profile:
+    """Libraries of plugins by their names: where they are is told by each host."""
+    plugins = {
+        name: replace(spec, library=Path(spec.library).name)
+        for name, spec in profile.plugins.items()
+    }
+    return replace(profile, plugins=plugins)
 
 
 def _plugins(variants: Sequence[Variant]) -> tuple[Plugin, ...]:
