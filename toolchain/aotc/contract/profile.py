@@ -132,7 +132,6 @@ class PluginSpec:
     options: Annotated[Mapping[str, str], "provider options, replayed at load"] = field(
         default_factory=dict
     )
-    compiles: Annotated[bool, "its partitions are compiled by the build, to EPContext nodes"] = True
 
 
 @record

@@ -137,18 +137,21 @@ def create_session(
     record_placement: bool = False,
     refusal: str = "AOTC-R008",
     libraries: Mapping[str, Path] | None = None,
+    compiles: bool = False,
 ) -> ort.InferenceSession:
     """A session of exactly `providers` (ONNX Runtime's names, first choice first).
 
     A model given as bytes finds its external data in `weights_folder`, which is mapped, and its
     compiled parts beside `context_path`.  `${weights}` in provider options is that folder.
+    `compiles` lets a provider compile now what was not compiled before, to measure it.
     `libraries` are those of the user's own plugins, by ORT's name of the provider.
     Raises AOTC-P004 where a provider is missing, `refusal` where ONNX Runtime refuses the
     model, AOTC-I019 and AOTC-I020, and `ValueError` on an unknown config key.
     """
     runtime = import_onnxruntime()
     options = session_options(spec, threads=spec.threads if threads is None else threads)
-    options.add_session_config_entry(_NO_COMPILE, "1")
+    if not compiles:
+        options.add_session_config_entry(_NO_COMPILE, "1")
     if record_placement:
         options.add_session_config_entry(_RECORD, "1")
     if weights_folder is not None:

@@ -126,6 +126,7 @@ def _measured(
         seconds=seconds,
         threads=threads,
         seed=options.profile.parity.seed,
+        profile=options.profile,
         workers=options.workers,
         work=options.work,
     )

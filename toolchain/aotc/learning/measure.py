@@ -10,11 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aotc.backends.base import Backend, Optimization, Precision
 from aotc.contract.costs import CostTable
 from aotc.contract.manifest import SessionSpec, Value
 from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.profile import PluginSpec, Profile
 from aotc.engine.fixtures import Hints, generate
 from aotc.engine.offline import MODEL, write_optimized
+from aotc.engine.providers import backend_of
 from aotc.engine.session import create_session, import_onnxruntime, run
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
@@ -23,7 +26,6 @@ from aotc.stages.types import SourceModel
 if TYPE_CHECKING:
     import onnx
 
-_CPU = ("CPUExecutionProvider",)
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 100
 # Static graphs are measured so often, each time in a session of their own.
 _PASSES = 2
@@ -41,10 +43,13 @@ def measure(
     seconds: float,
     threads: int | None,
     seed: int,
+    profile: Profile,
     workers: Workers,
     work: Path,
 ) -> CostTable:
-    """Costs of `source` on the CPU at every combination of `sizes` of `dims`.
+    """Costs of `source` at every combination of `sizes` of `dims`.
+
+    It runs with the providers and the precision of `profile`'s first variant.
 
     The dynamic graph is also measured at the sizes `between`, of one dim; from run to run at
     another size, as production would.  Of `sizes` those that are not `recorded` are left out where
@@ -53,6 +58,7 @@ def measure(
     About `seconds` are spent on running, beside creating sessions.  Raises AOTC-S005 where a size
     does not run, and what the sandbox raises.
     """
+    providers = profile.variants[0].providers or profile.providers
     result = workers.run(
         "aotc.learning.measure:measure_job",
         {
@@ -69,6 +75,9 @@ def measure(
             "seconds": seconds,
             "threads": threads,
             "seed": seed,
+            "providers": list(providers),
+            "plugins": encode(dict(profile.plugins)),
+            "precision": profile.precision,
         },
         folder=work / "measure",
         where=source.name,
@@ -118,7 +127,7 @@ def measure_job(request: Json) -> Json:
         "dynamic": figures[len(combinations) :],
         "noise": min(1.0, statistics.median(map(spread, kept))),
         "drift": min(1.0, statistics.mean(apart)),
-        "backend": f"onnxruntime {runtime.__version__}, CPUExecutionProvider",
+        "backend": f"onnxruntime {runtime.__version__}, {', '.join(bench.providers)}",
         "others": request["others"],
     }
 
@@ -156,17 +165,25 @@ class _Bench:
         self._request = request
         self._inputs = [decode(Value, item) for item in request["inputs"]]
         self._hints: Hints = request["hints"]
+        plugins = {name: decode(PluginSpec, each) for name, each in request["plugins"].items()}
+        backends = [backend_of(name, plugins) for name in request["providers"]]
+        self.providers = [backend.ort_name for backend in backends]
+        self._libraries = {spec.provider: Path(spec.library) for spec in plugins.values()}
+        self._spec = _session_spec(backends, request["precision"])
         # As a portable variant has it.
-        write_optimized(Path(request["graph"]), "extended", Path(request["weights"]))
+        level: Optimization = "extended" if request["providers"] == ["cpu"] else "basic"
+        write_optimized(Path(request["graph"]), level, Path(request["weights"]))
         self._model: onnx.ModelProto = onnx.load(MODEL, load_external_data=False)
         self._dynamic = self._open(self._model)
 
     def _open(self, model: onnx.ModelProto) -> Any:
         return create_session(
             model.SerializeToString(),
-            SessionSpec(optimization="all"),
-            providers=_CPU,
+            self._spec,
+            providers=self.providers,
             weights_folder=Path(),
+            libraries=self._libraries,
+            compiles=True,
             threads=self._request["threads"],
             refusal="AOTC-S005",
         )
@@ -209,6 +226,15 @@ class _Bench:
         fixed.CopyFrom(self._model)
         FixDims(sizes=sizes).apply(fixed)
         return self._open(fixed)
+
+
+def _session_spec(backends: Sequence[Backend], precision: Precision) -> SessionSpec:
+    """Of a session with all `backends`; who lacks the precision computes in the exact one."""
+    options: dict[str, Mapping[str, str]] = {}
+    for backend in backends:
+        own: Precision = precision if precision in backend.precisions else "keep"
+        options |= backend.session("all", own).provider_options
+    return SessionSpec(optimization="all", provider_options=options)
 
 
 def undisturbed(samples: Sequence[float]) -> float:

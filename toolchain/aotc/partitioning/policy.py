@@ -117,9 +117,9 @@ def _budgets(
                     share,
                 )
             )
-    count = len(report.partitions) if report is not None else placement.partitions
-    if placement.how == "observed" and report is None:
-        count = placement.partitions
+    # What was predicted is judged by what ORT really did, once that is known.
+    foreseen = report is not None and (placement.how == "predicted" or report.how == "observed")
+    count = len(report.partitions) if report is not None and foreseen else placement.partitions
     if budgets.partitions is not None and count > budgets.partitions:
         found.append(
             ("partitions exceed budgets.partitions", f"<= {budgets.partitions}", float(count))

@@ -203,9 +203,6 @@ def _manifest(
     options: BuildOptions,
 ) -> Manifest:
     profile = encode(_without_folders(options.profile), full=True)
-    for plugin in profile["plugins"].values():
-        # A library is told by its digest; its folder is of this machine.
-        plugin["library"] = Path(plugin["library"]).name
     routed = analyzed.padding is not None or any(variant.buckets for variant in variants)
     return Manifest(
         schema=MANIFEST_SCHEMA,
