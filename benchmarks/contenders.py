@@ -1,7 +1,7 @@
 """What is compared: an artifact, a plain session of ONNX Runtime, and OpenVINO's own API.
 
-Each function takes a request in a process of its own, see `benchmarks.sides`, and returns what is
-called with the sizes of the model's dims.
+Each function takes a request in a process of its own, see `benchmarks.sides`; its arguments are the
+sizes of the model's dims.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy as np
 
 from benchmarks.models import input_shapes, inputs_of
 from benchmarks.sides import Arrays, Call, Spec
+
+Inputs = dict[str, np.ndarray[Any, Any]]
 
 PROVIDER = "OpenVINOExecutionProvider"
 # OpenVINO's names of what profiles call keep and bfloat16.
@@ -45,8 +47,7 @@ def artifact(request: dict[str, Any]) -> Call:
     import aotc
 
     ready = aotc.load(request["artifact"], key=request["key"], variant=request["variant"])
-    given = _inputs(request["model"])
-    return lambda sizes: ready.run(given(sizes))
+    return _draw(request["model"]), ready.run
 
 
 def plain(request: dict[str, Any]) -> Call:
@@ -95,14 +96,9 @@ def _register() -> None:
     ort.register_execution_provider_library(PROVIDER, plugin.get_library_path())
 
 
-def inputs_at(model: Path, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
+def inputs_at(model: Path, sizes: Mapping[str, int]) -> Inputs:
     """Drawn inputs of a model, its named dims at `sizes`."""
-    described = input_shapes(model)
-    shapes = {
-        name: [size if isinstance(size, int) else sizes[size] for size in shape]
-        for name, (shape, _) in described.items()
-    }
-    return inputs_of(shapes, {name: dtype for name, (_, dtype) in described.items()})
+    return _draw(str(model))(sizes)
 
 
 def own(request: dict[str, Any]) -> Call:
@@ -121,26 +117,29 @@ def own(request: dict[str, Any]) -> Call:
     options = {"INFERENCE_PRECISION_HINT": request["hint"], "PERFORMANCE_HINT": "LATENCY"}
     compiled = core.compile_model(model, "CPU", options)
     names = [output.get_any_name() for output in compiled.outputs]
-    given = _inputs(request["model"])
 
-    def call(sizes: Mapping[str, int]) -> Arrays:
-        found = compiled(given(sizes))
+    def call(inputs: Inputs) -> Arrays:
+        found = compiled(inputs)
         return {name: found[index] for index, name in enumerate(names)}
 
-    return call
+    return _draw(request["model"]), call
 
 
 def _session_call(session: Any, model: str) -> Call:
     names = [output.name for output in session.get_outputs()]
-    given = _inputs(model)
-    return lambda sizes: dict(zip(names, session.run(names, given(sizes)), strict=True))
+    return _draw(model), lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
 
 
-def _inputs(model: str) -> Callable[[Mapping[str, int]], dict[str, np.ndarray[Any, Any]]]:
-    """Inputs by sizes, drawn when first asked for."""
+def _draw(model: str) -> Callable[[Mapping[str, int]], Inputs]:
+    """What draws inputs at sizes."""
+    described = input_shapes(Path(model))
+    dtypes = {name: dtype for name, (_, dtype) in described.items()}
 
-    @cache
-    def drawn(sizes: tuple[tuple[str, int], ...]) -> dict[str, np.ndarray[Any, Any]]:
-        return inputs_at(Path(model), dict(sizes))
+    def drawn(sizes: Mapping[str, int]) -> Inputs:
+        shapes = {
+            name: [size if isinstance(size, int) else sizes[size] for size in shape]
+            for name, (shape, _) in described.items()
+        }
+        return inputs_of(shapes, dtypes)
 
-    return lambda sizes: drawn(tuple(sorted(sizes.items())))
+    return drawn

@@ -28,12 +28,13 @@ from benchmarks.fresh import ROOT, environment
 PAUSE_SECONDS = 0.03
 
 Arrays = Mapping[str, Any]
-Call = Callable[[Any], Arrays]
+# Makes inputs of an argument, which is not timed; and what is called with them.
+Call = tuple[Callable[[Any], Any], Callable[[Any], Arrays]]
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """`module:function` of this package; it takes `request` and returns what is called."""
+    """`module:function` of this package; it takes `request` and returns a `Call`."""
 
     function: str
     request: Any
@@ -139,12 +140,14 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module, _, name = sys.argv[1].partition(":")
-    call: Call = getattr(import_module(f"benchmarks.{module}"), name)(json.loads(sys.argv[2]))
+    prepared: Call = getattr(import_module(f"benchmarks.{module}"), name)(json.loads(sys.argv[2]))
+    draw, call = prepared
     print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
         question = json.loads(line)
+        inputs = draw(question["argument"])
         started = time.perf_counter()
-        found = call(question["argument"])
+        found = call(inputs)
         seconds = time.perf_counter() - started
         if "path" in question:
             np.savez(question["path"], **found)

@@ -232,6 +232,25 @@ def test_nothing_is_claimed_of_a_model_with_inputs_that_the_plugin_refuses(tmp_p
     assert all("'x', which is of type double" in each.reason for each in claims.refusals)
 
 
+def test_nothing_is_claimed_of_a_model_with_such_a_body(tmp_path: Path) -> None:
+    def body(name: str) -> onnx.GraphProto:
+        made = node("Cast", "x", f"{name}_out", to=DOUBLE)
+        return helper.make_graph([made], name, [], [value(f"{name}_out", [2, 8], DOUBLE)])
+
+    model = model_of(
+        [
+            node("If", "c", "z", then_branch=body("one"), else_branch=body("two")),
+            node("Relu", "x", "y"),
+            node("Cast", "z", "w", to=FLOAT),
+        ],
+        [value("x", [2, 8]), value("c", [], BOOL)],
+        [value("y", [2, 8]), value("w", [2, 8])],
+    )
+    claims = claim(model, tmp_path)
+    assert not claims.nodes
+    assert all("_out', which is of type double" in each.reason for each in claims.refusals)
+
+
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)
 def test_light_networks_are_claimed_entirely(path: Path, tmp_path: Path) -> None:
     model = onnx.load(path)

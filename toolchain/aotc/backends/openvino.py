@@ -7,12 +7,12 @@ ignored in silence: so both are pinned here by the one spelling that works, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.backends.base import (
     Capability,
@@ -31,6 +31,9 @@ from aotc.contract.manifest import SessionSpec
 from aotc.contract.plugin_library import libraries_digest, libraries_in
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    import onnx
 
 _DISTRIBUTION: Final = "onnxruntime-ep-openvino"
 _HINTS: Final[dict[Precision, str]] = {"keep": "f32", "bfloat16": "bf16", "float16": "f16"}
@@ -116,7 +119,7 @@ class OpenVinoBackend(PluginBackend):
         The compiled part then refers to the file by offsets, and reads it at load.  Where the
         plugin cannot read its own output so, all constants are compiled in.
         """
-        if _reads_shared(request):
+        if _keep_shared_alone(request):
             options = {"CACHE_MODE": "OPTIMIZE_SIZE"}
             context = self._compiled(request, self._options_with(request.precision, options))
             payload = self._payload(request, context)
@@ -201,13 +204,37 @@ def _text(config: Mapping[str, Mapping[str, object]]) -> str:
     return json.dumps(config, sort_keys=True, separators=(",", ":"))
 
 
-def _reads_shared(request: CompileRequest) -> bool:
-    """Whether constants of the partition are in the shared weights file."""
+def _keep_shared_alone(request: CompileRequest) -> bool:
+    """Whether constants of the partition are in the shared file; others are put into the graph.
+
+    `WEIGHTS_PATH` names one file, and the plugin would read all constants by their offsets there.
+    """
     import onnx
 
     model = onnx.load(request.model, load_external_data=False)
-    return any(
-        pair.key == "location" and pair.value == _SHARED
-        for tensor in model.graph.initializer
-        for pair in tensor.external_data
-    )
+    shared, moved = False, False
+    for tensor in _constants(model.graph):
+        entry = {pair.key: pair.value for pair in tensor.external_data}
+        if "location" not in entry:
+            continue
+        if entry["location"] == _SHARED:
+            shared = True
+            continue
+        with (request.weights / entry["location"]).open("rb") as file:
+            file.seek(int(entry.get("offset", "0")))
+            tensor.raw_data = file.read(int(entry["length"]))
+        tensor.ClearField("external_data")
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        moved = True
+    if moved:
+        request.model.write_bytes(model.SerializeToString(deterministic=True))
+    return shared
+
+
+def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Initializers of a graph and of its bodies."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from _constants(body)

@@ -30,7 +30,7 @@ from aotc.backends.base import (
     import_onnxruntime,
 )
 from aotc.backends.tensorrt_rtx_engine import build_engine, stated_capabilities
-from aotc.backends.tensorrt_rtx_parser import MODULE, refusals, unfit_type, walk
+from aotc.backends.tensorrt_rtx_parser import MODULE, bodies, refusals, unfit_type, walk
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.plugin_library import libraries_digest, libraries_in
 from aotc.contract.target import Plugin, Target
@@ -128,9 +128,9 @@ class TensorRtRtxBackend(Backend):
         return self._payload(request, name, engine[:_HEADER_BYTES].hex())
 
     def _payload(self, request: CompileRequest, file: str, header: str) -> Payload:
-        # The plugin (0.5.0) reads `embed_mode` and `ep_cache_context`, a path relative to the
-        # model without `..`; `partition_name` names its cache, and the rest only states what is.
-        # Values of the node find those of the engine by their names.
+        # The plugin (0.5.0) reads `embed_mode`, `ep_cache_context`, a path without `..` from the
+        # model's folder, and `partition_name` for its cache; the rest only states what is.
+        # Inputs and outputs of the node find those of the engine by their names.
         attributes: dict[str, str | int] = {
             "embed_mode": 0,
             "ep_cache_context": file,
@@ -199,15 +199,22 @@ class TensorRtRtxBackend(Backend):
 
 
 def _unfit_border(graph: onnx.GraphProto) -> str:
-    """Why the plugin takes nothing of a graph: it refuses models with values of other types."""
+    """Why the plugin takes nothing of a model; empty where it does.
+
+    Asked which nodes of a graph it takes, bodies included, it fails where inputs or outputs of the
+    graph have other types, and the session with it, whatever the nodes.
+    """
     constants = {tensor.name for tensor in graph.initializer}
     for value in (*graph.input, *graph.output):
-        if value.name in constants:
-            continue
         tensor = value.type.tensor_type
-        if (why := unfit_type(tensor.elem_type)) and (not tensor.elem_type or tensor.shape.dim):
-            return f"the plugin refuses models with {value.name!r}, which is {why}"
-    return ""
+        # It looks at no scalars, nor at what has no stated rank.
+        passed = value.type.HasField("tensor_type") and not tensor.shape.dim
+        if value.name in constants or passed or value.type.WhichOneof("value") is None:
+            continue
+        if why := unfit_type(tensor.elem_type):
+            return f"the plugin fails on graphs with {value.name!r}, which is {why}"
+    inner = (body for node in graph.node for body in bodies(node))
+    return next(filter(None, map(_unfit_border, inner)), "")
 
 
 @cache

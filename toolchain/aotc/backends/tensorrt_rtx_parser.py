@@ -216,12 +216,13 @@ def _words(why: str, node: onnx.NodeProto) -> str:
 def walk(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     """The node, and those of its bodies at any depth."""
     yield node
-    for body in _bodies(node):
+    for body in bodies(node):
         for inner in body.node:
             yield from walk(inner)
 
 
-def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The node's own bodies of control flow."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -238,7 +239,7 @@ def _types(graph: onnx.GraphProto) -> dict[str, int]:
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     types |= {tensor.values.name: tensor.values.data_type for tensor in graph.sparse_initializer}
     for node in graph.node:
-        for body in _bodies(node):
+        for body in bodies(node):
             types |= _types(body)
     return types
 
@@ -273,7 +274,7 @@ def _unfit(owner: onnx.NodeProto, types: Mapping[str, int]) -> str:
 def reads(node: onnx.NodeProto) -> list[str]:
     """Values that it reads, with those that its bodies read from outside."""
     read = [value for value in node.input if value]
-    for body in _bodies(node):
+    for body in bodies(node):
         own = {value.name for value in body.input}
         own |= {tensor.name for tensor in body.initializer}
         own |= {value for inner in body.node for value in inner.output}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import onnx
@@ -14,11 +14,14 @@ from aotc.engine import weights
 _WORTH = 0.95
 
 
-def compact(models: Sequence[Path], source: Path, target: Path) -> None:
+def compact(
+    models: Sequence[Path], source: Path, target: Path, *, whole: Collection[str] = ()
+) -> None:
     """Make `target` a folder with what the graphs `models` read of the folder `source`.
 
     Of a file of which little is read only that is copied, and the graphs are pointed at it; others
-    are linked.  `source` stays as it is.
+    are linked, and so are the files `whole`, which others than the graphs read by offsets.  `source`
+    stays as it is.
     """
     target.mkdir()
     graphs = {path: onnx.load(path, load_external_data=False) for path in models}
@@ -30,10 +33,12 @@ def compact(models: Sequence[Path], source: Path, target: Path) -> None:
             read.setdefault(name, {})[offset, length] = None
             if weights.packed_of(tensor):
                 packed.add(name)
+    for name in whole:
+        read.setdefault(name, {})
     for name, ranges in sorted(read.items()):
         file = source / name
         wanted = sum(length for _, length in ranges)
-        if name in packed or wanted >= _WORTH * file.stat().st_size:
+        if name in packed or name in whole or wanted >= _WORTH * file.stat().st_size:
             os.link(file, target / name)
             continue
         with file.open("rb") as old, (target / name).open("wb", buffering=0) as new:

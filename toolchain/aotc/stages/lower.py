@@ -19,6 +19,7 @@ from aotc.engine.capture import tensors
 from aotc.engine.compaction import compact
 from aotc.engine.fixtures import shape_of
 from aotc.engine.providers import backends_of
+from aotc.engine.session import WEIGHTS_SIGN
 from aotc.errors import AotcError
 from aotc.partitioning import report as reports
 from aotc.partitioning.compute import Sizes
@@ -26,6 +27,7 @@ from aotc.partitioning.extraction import hybrid
 from aotc.passes.base import walk_nodes
 from aotc.stages.compiling import Compiled, compile_all
 from aotc.stages.fallback import drop
+from aotc.stages.placing import SHARED
 from aotc.stages.types import BuildOptions, LoweredModel, PartitionedModel, VariantPlan
 
 _NO_PREPACKING = "session.disable_prepacking"
@@ -43,7 +45,6 @@ def lower(
     """
     lowered: list[LoweredModel] = []
     dropped: list[DroppedVariant] = []
-    shared = False
     for item in partitions:
         if item.sizes is None:
             lowered.append(_plain(item, options))
@@ -54,12 +55,30 @@ def lower(
             dropped.append(drop(error, item.optimized.specialized.plan, options))
             continue
         lowered.append(_lowered(item, compiled, options))
-        shared = shared or any(payload.options for payload in compiled.payloads.values())
-    if any(item.contexts for item in lowered) and not shared:
-        kept = options.work / "weights-kept"
-        compact([item.model for item in lowered], partitions[0].weights, kept)
-        lowered = [replace(item, files=_files(item.model), weights=kept) for item in lowered]
+    if any(item.contexts for item in lowered):
+        lowered = _without_unread(lowered, partitions[0].weights, options)
     return tuple(lowered), tuple(dropped)
+
+
+def _without_unread(
+    lowered: Sequence[LoweredModel], weights_folder: Path, options: BuildOptions
+) -> list[LoweredModel]:
+    """The variants with a folder of weights that only holds what they read."""
+    kept = options.work / "weights-kept"
+    shared = [item for item in lowered if SHARED in item.files and _by_offsets(item)]
+    whole = {SHARED} if shared else set()
+    compact([item.model for item in lowered], weights_folder, kept, whole=whole)
+    result = []
+    for item in lowered:
+        files = {*_files(item.model), *(whole if _by_offsets(item) else ())}
+        result.append(replace(item, files=tuple(sorted(files)), weights=kept))
+    return result
+
+
+def _by_offsets(item: LoweredModel) -> bool:
+    """Whether compiled parts read the shared weights themselves."""
+    options = item.session.provider_options.values()
+    return any(WEIGHTS_SIGN in text for stated in options for text in stated.values())
 
 
 def _by_ort_name(item: PartitionedModel, options: BuildOptions) -> dict[str, Backend]:
@@ -123,7 +142,7 @@ def _lowered(item: PartitionedModel, compiled: Compiled, options: BuildOptions) 
     devices = {name: each.device for name, each in backends.items()}
     files = set(weights.locations(model))
     if any(payload.options for payload in payloads.values()):
-        files.update(file.name for file in item.weights.iterdir() if file.name == "weights.bin")
+        files.update(file.name for file in item.weights.iterdir() if file.name == SHARED)
     return LoweredModel(
         partitioned=item,
         model=path,
