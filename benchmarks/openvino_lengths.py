@@ -1,8 +1,9 @@
 """Lengths that vary, with OpenVINO: the learned plan against the simple ones, on BERT-base.
 
 Batch 1, lengths from 1 to 512, log-normal of median 64.  What a length costs is recorded with the
-plugin itself, in each precision; the learner plans on that.  Every plan is an artifact in a process
-of its own; in each round all of them answer the same requests, which no round repeats.
+plugin itself, in each precision, and kept in build/bench for later runs; the learner plans on that.
+Every plan is an artifact in a process of its own; in each round all of them answer the same
+requests, which no round repeats.
 """
 
 from __future__ import annotations

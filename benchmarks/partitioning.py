@@ -22,7 +22,7 @@ from benchmarks.workshop import Workshop
 
 NODES, SMOKE_NODES = 10_000, 1_000
 WIDTH = 512
-ROUNDS = 5
+ROUNDS = 3
 LIMIT_SECONDS = 2.0
 # Nodes of one provider's claim in a row.
 RUNS = (500, 50, 5)

@@ -264,7 +264,14 @@ def _tuned(
 
 
 def _key(tried: Tried) -> tuple[object, ...]:
-    return tried.variant, tried.providers, tried.isa, tried.precision, tried.threads
+    return (
+        tried.variant,
+        tried.providers,
+        tried.isa,
+        tried.optimization,
+        tried.precision,
+        tried.threads,
+    )
 
 
 def _candidate(
@@ -280,6 +287,7 @@ def _candidate(
         spec,
         providers=tried.providers,
         isa=tried.isa,
+        optimization=tried.optimization,
         precision=tried.precision,
         threads=tried.threads,
         prepack=spec.prepack if tried.isa == spec.isa else "at-load",

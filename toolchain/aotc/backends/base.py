@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -84,13 +84,15 @@ class Claims:
 
     `how` is `predicted` where no provider was asked but a table.  A node of the graph is in
     `nodes` or in `refusals`.  Who claims a control-flow node without its bodies' nodes runs the
-    node alone.
+    node alone.  `failed` is the provider's message where it failed on the whole graph, and what it
+    claims is a guess that compiling will prove.
     """
 
     nodes: frozenset[str]
     refusals: tuple[Refusal, ...] = ()
     how: Literal["observed", "predicted"] = "observed"
     notes: tuple[str, ...] = ()
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +173,8 @@ class Backend(ABC):
     device: ClassVar[str] = "cpu"
     # Its partitions become EPContext nodes; the others stay ONNX, and ORT assigns them.
     compiles: ClassVar[bool] = False
+    # It compiles for the CPU of the build host, and for no other.
+    native: ClassVar[bool] = False
     # What it compiles may read the constants of the folder `CompileRequest.weights` at load.
     shares_weights: ClassVar[bool] = False
     precisions: ClassVar[tuple[Precision, ...]] = ("keep",)
@@ -211,6 +215,10 @@ class Backend(ABC):
 
     def threaded(self, options: Mapping[str, str], threads: int) -> dict[str, str]:
         """Its provider options for `threads` of one operator, beside those of ORT's own pool."""
+        return dict(options)
+
+    def beside(self, options: Mapping[str, str], operators: Collection[str]) -> dict[str, str]:
+        """Its provider options where nodes of these operators are left to other providers."""
         return dict(options)
 
     def prepare(self) -> None:

@@ -104,14 +104,15 @@ class OpenVinoBackend(PluginBackend):
         return {**options, "load_config": _text(config)}
 
     def needs(self, target: Target, precision: Precision = "keep") -> Needs:
-        """The plugin by version and digest, and CPU features that the precision is computed by."""
+        """The plugin by version and digest, and all features of the CPU that it compiles for."""
         plugin = Plugin(
             name=_DISTRIBUTION,
             version=self.version(),
             sha256=self.digest() or None,
             provider=self.ort_name,
         )
-        return Needs(plugins=(plugin,), isa=_ISA.get(precision, ()))
+        features = {*(target.isa or ()), *_ISA.get(precision, ())}
+        return Needs(plugins=(plugin,), isa=tuple(sorted(features)))
 
     def compile(self, request: CompileRequest) -> Payload:
         """Compile without the constants of the shared weights file where that loads again.

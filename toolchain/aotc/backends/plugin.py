@@ -59,7 +59,8 @@ def devices(ort_name: str, library: Path) -> list[Any]:
         found = [each for each in runtime.get_ep_devices() if each.ep_name == ort_name]
         if not found:
             try:
-                runtime.register_execution_provider_library(f"aotc.{ort_name}", str(library))
+                # Some plugins call their provider what they are registered as.
+                runtime.register_execution_provider_library(ort_name, str(library))
             except ort_errors() as error:
                 del _registered[ort_name]
                 raise AotcError(
@@ -85,6 +86,7 @@ class PluginBackend(Backend):
     """A plugin by its library's path and its provider's name."""
 
     compiles: ClassVar[bool] = True
+    native: ClassVar[bool] = True
     # Unknown: taken to be a CPU's, somewhat faster than ONNX Runtime's own.
     rates: ClassVar[Rates] = Rates(
         flops=2e11, bytes=1e10, transfer_bytes=2e10, transfer_seconds=1e-5
@@ -190,6 +192,13 @@ class PluginBackend(Backend):
                 found="left out: " + ", ".join(repr(node.name) for node in left),
             )
         (node,) = context.graph.node
+        embedded = [a.i for a in node.attribute if a.name == "embed_mode"]
+        if embedded != [0]:
+            raise AotcError(
+                "AOTC-P005",
+                f"{self.name} put what it compiled into the graph, and not into a file",
+                where=request.stem,
+            )
         attributes: dict[str, str | int] = {}
         for attribute in node.attribute:
             value = onnx.helper.get_attribute_value(attribute)
@@ -296,5 +305,5 @@ def _guess(
     return Claims(
         nodes=frozenset(nodes) - refused.keys(),
         refusals=tuple(Refusal(node=name, reason=why) for name, why in refused.items()),
-        notes=(f"{provider} failed on the whole graph: {message[:300]}",),
+        failed=f"{provider} failed on the whole graph: {message[:300]}",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import metadata
@@ -161,6 +161,12 @@ class TensorRtRtxBackend(Backend):
         """No options: the precision is in the engine; raises AOTC-N008 on one it does not have."""
         self._require(precision)
         return SessionSpec(optimization=optimization)
+
+    def beside(self, options: Mapping[str, str], operators: Collection[str]) -> dict[str, str]:
+        """Left to others by name: the plugin would take nodes that it was not compiled for."""
+        if not operators:
+            return dict(options)
+        return {**options, "nv_op_types_to_exclude": ",".join(sorted(operators))}
 
     def library(self) -> Path | None:
         """The plugin's library, with those that it needs loaded into this process."""

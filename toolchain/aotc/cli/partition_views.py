@@ -52,13 +52,14 @@ def tuning_view(table: Sequence[Tried]) -> list[RenderableType]:
     return [
         section(
             "tuning",
-            ("providers", "precision", "ISA", "threads", "median", ""),
+            ("providers", "precision", "ISA", "level", "threads", "median", ""),
             [
                 (
                     each.variant,
                     ", ".join(each.providers),
                     each.precision,
                     each.isa,
+                    each.optimization,
                     str(each.threads or "all"),
                     duration(each.median_seconds) if each.median_seconds is not None else "-",
                     "chosen" if each.chosen else each.reason[:80],

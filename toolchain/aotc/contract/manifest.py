@@ -321,6 +321,9 @@ class Manifest:
                 found.append(Problem(f"variants[{index}].model", "is not among files"))
             if variant.model not in variant.files or not known.issuperset(variant.files):
                 found.append(Problem(f"variants[{index}].files", "do not hold what is read"))
+            parts = variant.partitioning.partitions if variant.partitioning is not None else ()
+            if any(part.file is not None and part.file not in variant.files for part in parts):
+                found.append(Problem(f"variants[{index}].partitioning", "names a file not read"))
         found += shape_problems(self)
         for index, fixture in enumerate(self.fixtures):
             for tensor in (*fixture.inputs, *fixture.outputs):

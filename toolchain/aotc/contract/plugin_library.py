@@ -29,7 +29,11 @@ def stated_libraries() -> dict[str, Path]:
 def libraries_in(folder: Path) -> tuple[Path, ...]:
     """The shared libraries of a plugin's folder: it computes with those beside it as well."""
     return tuple(
-        sorted(path for path in folder.iterdir() if ".so" in path.suffixes or path.suffix == ".dll")
+        sorted(
+            path
+            for path in folder.iterdir()
+            if (".so" in path.suffixes or path.suffix == ".dll") and not path.is_symlink()
+        )
     )
 
 

@@ -20,6 +20,7 @@ Bytes = Annotated[int, Bounds(0, 2**53 - 1)]
 Seconds = Annotated[float, Bounds(0, 1e6)]
 Share = Annotated[float, Bounds(0, 1)]
 Precision = Literal["keep", "tf32", "float16", "bfloat16"]
+Level = Literal["auto", "basic", "extended"]
 Name = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 
 
@@ -45,8 +46,14 @@ class VariantSpec:
         Annotated[int, Bounds(1, 1024)] | None, "of one operator; unset: one for each core"
     ] = None
 
+    optimization: Annotated[
+        Level, "of ONNX Runtime; auto is the highest that the variant's hosts allow"
+    ] = "auto"
+
     def problems(self) -> list[Problem]:
         """What the types cannot say."""
+        if self.optimization != "auto" and self.isa == "host":
+            return [Problem("optimization", "isa: host is for the highest level alone")]
         if self.prepack == "saved" and self.isa != "host":
             return [Problem("prepack", "weights are packed for one ISA: saved needs isa: host")]
         return []
@@ -162,6 +169,7 @@ class TuneSpec:
     providers: Annotated[tuple[tuple[Name, ...], ...], "orders of execution providers"] = ()
     threads: Annotated[tuple[Annotated[int, Bounds(1, 1024)], ...], "of one operator"] = ()
     isa: Annotated[tuple[Literal["baseline", "host"], ...], "level and layout"] = ()
+    optimization: Annotated[tuple[Level, ...], "levels of ONNX Runtime"] = ()
     precision: Annotated[tuple[Precision, ...], "that may be chosen, if parity holds"] = ()
     rounds: Annotated[int, Bounds(3, 1000), "alternating rounds that are measured"] = 15
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from aotc.contract.parsing import record
-from aotc.contract.profile import Name, Precision
+from aotc.contract.profile import Level, Name, Precision
 
 
 @record
@@ -15,6 +15,7 @@ class Tried:
     variant: Annotated[str, "the profile's variant"]
     providers: tuple[Name, ...]
     isa: Literal["baseline", "host"] = "baseline"
+    optimization: Level = "auto"
     precision: Precision = "keep"
     threads: Annotated[int | None, "of one operator; None: one for each core"] = None
     passed: bool = False

@@ -20,8 +20,8 @@ def compact(
     """Make `target` a folder with what the graphs `models` read of the folder `source`.
 
     Of a file of which little is read only that is copied, and the graphs are pointed at it; others
-    are linked, and so are the files `whole`, which others than the graphs read by offsets.  `source`
-    stays as it is.
+    are linked, and so are the files `whole`, which others than the graphs read by offsets.
+    `source` stays as it is.
     """
     target.mkdir()
     graphs = {path: onnx.load(path, load_external_data=False) for path in models}

@@ -48,8 +48,10 @@ def open_variant(
             expected="known session config keys",
             found=", ".join(unknown),
         )
+    path = payload / variant.model
     return session.create_session(
-        (payload / variant.model).read_bytes(),
+        # A provider finds compiled parts beside a model's file; not every one does for bytes.
+        path if has_contexts(variant) else path.read_bytes(),
         variant.session,
         providers=variant.providers,
         weights_folder=payload / variant.weights if variant.weights else None,
@@ -58,6 +60,12 @@ def open_variant(
         threads=threads,
         record_placement=True,
     )
+
+
+def has_contexts(variant: Variant) -> bool:
+    """Whether compiled parts stand beside a variant's model."""
+    report = variant.partitioning
+    return report is not None and any(part.compiled for part in report.partitions)
 
 
 def warm(

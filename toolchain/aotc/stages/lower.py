@@ -97,7 +97,8 @@ def _plain(item: PartitionedModel, options: BuildOptions) -> LoweredModel:
     model = onnx.load(item.graph, load_external_data=False)
     path = item.graph.with_name("lowered.onnx")
     shutil.copyfile(item.graph, path)
-    session = _with_plan(backend.session(_LOAD_LEVELS[plan.isa]), plan)
+    level = _LOAD_LEVELS[plan.isa] if plan.optimization == "auto" else plan.optimization
+    session = _with_plan(backend.session(level), plan)
     return LoweredModel(
         partitioned=item,
         model=path,
@@ -214,16 +215,27 @@ def _session(
     for index, payload in payloads.items():
         provider = compiled.assignment.parts[index].provider
         options.setdefault(provider, {}).update(payload.options)
+    for name, backend in backends.items():
+        if backend.compiles:
+            options[name] = backend.beside(options.get(name, {}), _left(compiled, name))
     if plan.threads is not None:
         for name, backend in backends.items():
             if name in options:
                 options[name] = backend.threaded(options[name], plan.threads)
     session = SessionSpec(
-        optimization="all",
+        optimization="all" if plan.optimization == "auto" else plan.optimization,
         config=config,
         provider_options={name: stated for name, stated in options.items() if stated},
     )
     return _with_plan(session, plan)
+
+
+def _left(compiled: Compiled, provider: str) -> set[str]:
+    """Operators of the nodes that other providers run, those of bodies included."""
+    ops = {each.name: each.op for each in compiled.graph.nodes}
+    ops |= {each.name: each.op for each in compiled.graph.body_nodes}
+    placed = compiled.assignment.providers
+    return {op.rpartition("::")[2] for name, op in ops.items() if placed[name] != provider}
 
 
 def _report(

@@ -137,6 +137,12 @@ def _is_large(source: SourceModel) -> bool:
     return source.capture.initializer_bytes >= _LARGE_BYTES
 
 
+def _level(plan: VariantPlan) -> Optimization:
+    if not plan.on_cpu_alone:
+        return "basic"
+    return LEVELS[plan.isa] if plan.optimization == "auto" else plan.optimization
+
+
 def _folder(plan: VariantPlan, options: BuildOptions) -> Path:
     return options.work / f"optimize-{plan.name}"
 
@@ -155,7 +161,7 @@ def _run(
             "imported": str(source.graph),
             "weights": str(source.weights),
             # Other providers know ONNX's own operators, not what ONNX Runtime fuses for its CPU.
-            "level": LEVELS[plan.isa] if plan.on_cpu_alone else "basic",
+            "level": _level(plan),
             "prepack": plan.prepack == "saved",
             "digests": base is not None or len(options.profile.variants) > 1,
             "base": [str(base.graph), str(base.data)] if base is not None else None,

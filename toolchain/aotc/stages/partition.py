@@ -73,10 +73,10 @@ def _partition(
             )
             for each in found.refusals
         ]
-        findings += [
-            Finding(code="AOTC-P012", what=note, where=f"variant {plan.name}")
-            for note in found.notes
-        ]
+        where = f"variant {plan.name}"
+        findings += [Finding(code="AOTC-P012", what=note, where=where) for note in found.notes]
+        if found.failed:
+            findings.append(Finding(code="AOTC-P006", what=found.failed, where=where))
         predicted = predicted or found.how == "predicted"
     how: Literal["observed", "predicted"] = "predicted" if predicted else "observed"
     return PartitionedModel(
@@ -199,6 +199,7 @@ def _claims(
         refusals=tuple(Refusal(**each) for each in value["refusals"]),
         how=value["how"],
         notes=tuple(value["notes"]),
+        failed=value["failed"],
     )
 
 
@@ -229,4 +230,5 @@ def claim_job(request: Json) -> Json:
         "refusals": [dataclasses.asdict(each) for each in found.refusals],
         "how": found.how,
         "notes": list(found.notes),
+        "failed": found.failed,
     }

@@ -107,6 +107,7 @@ def _run(
         "aotc.stages.prove:prove_job",
         {
             "model": str(lowered.model if divided else lowered.partitioned.graph),
+            "contexts": bool(lowered.contexts) and divided,
             "weights": str(lowered.weights if divided else lowered.partitioned.weights),
             "session": encode(session),
             "providers": list(lowered.providers) if divided else [CPU],
@@ -290,8 +291,9 @@ def prove_job(request: Json) -> Json:
     spec = decode(SessionSpec, request["session"])
     tolerance = decode(Tolerance, request["tolerance"])
     started = time.perf_counter()
+    model = Path(request["model"])
     session = create_session(
-        Path(request["model"]).read_bytes(),
+        model if request["contexts"] else model.read_bytes(),
         spec,
         providers=request["providers"],
         weights_folder=Path(request["weights"]),

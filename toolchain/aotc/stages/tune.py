@@ -40,8 +40,9 @@ def candidates(profile: Profile) -> tuple[Tried, ...]:
             dict.fromkeys((precision, *tune.precision)),
             dict.fromkeys((spec.isa, *tune.isa)),
             dict.fromkeys((spec.threads, *tune.threads)),
+            dict.fromkeys((spec.optimization, *tune.optimization)),
         )
-        for providers, each, isa, threads in choices:
+        for providers, each, isa, threads, optimization in choices:
             # The CPU provider alone computes in the model's own types.
             if providers == ("cpu",) and each != "keep":
                 each = "keep"
@@ -52,6 +53,8 @@ def candidates(profile: Profile) -> tuple[Tried, ...]:
                     variant=spec.name,
                     providers=providers,
                     isa=level,
+                    # A layout that is baked in needs the highest level.
+                    optimization=optimization if level == "baseline" else "auto",
                     precision=each,
                     threads=threads,
                 )
@@ -106,6 +109,7 @@ def resolved(profile: Profile, table: Sequence[Tried]) -> Profile:
                 spec,
                 providers=best.providers,
                 isa=best.isa,
+                optimization=best.optimization,
                 precision=best.precision,
                 threads=best.threads,
                 prepack=spec.prepack if best.isa == spec.isa else "at-load",
@@ -122,6 +126,7 @@ def _bare(tried: Tried) -> Tried:
         variant=tried.variant,
         providers=tried.providers,
         isa=tried.isa,
+        optimization=tried.optimization,
         precision=tried.precision,
         threads=tried.threads,
     )
@@ -141,6 +146,7 @@ def measure(
             "candidates": [
                 {
                     "model": str(item.lowered.model),
+                    "contexts": bool(item.lowered.contexts),
                     "weights": str(item.lowered.weights),
                     "session": encode(item.lowered.session),
                     "providers": list(item.lowered.providers),
@@ -174,7 +180,7 @@ def measure_job(request: Json) -> Json:
     libraries = {name: Path(path) for name, path in request["libraries"].items()}
     sessions = [
         create_session(
-            Path(each["model"]).read_bytes(),
+            Path(each["model"]) if each["contexts"] else Path(each["model"]).read_bytes(),
             decode(SessionSpec, each["session"]),
             providers=each["providers"],
             weights_folder=Path(each["weights"]),

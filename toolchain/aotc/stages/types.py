@@ -29,7 +29,7 @@ from aotc.contract.manifest import (
 from aotc.contract.padding import Padding
 from aotc.contract.parsing import Json
 from aotc.contract.partitions import PartitionReport, RefusedNode
-from aotc.contract.profile import Precision, Profile
+from aotc.contract.profile import Level, Precision, Profile
 from aotc.contract.report import VariantEvidence
 from aotc.contract.shapes import Domain
 from aotc.contract.symbols import Symbols
@@ -73,6 +73,7 @@ class VariantPlan:
     providers: tuple[str, ...] = ("cpu",)
     precision: Precision = "keep"
     threads: int | None = None
+    optimization: Level = "auto"
 
     @property
     def on_cpu_alone(self) -> bool:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from aotc.contract.manifest import Finding
+from aotc.engine.providers import backend_of
 from aotc.errors import AotcError
 from aotc.stages.stated import stated_ranges
 from aotc.stages.types import (
@@ -24,9 +25,11 @@ def wanted_variants(
 ) -> tuple[tuple[VariantPlan, ...], tuple[Finding, ...]]:
     """Variants that this host can build, and AOTC-O002 for each that it cannot.
 
-    Level ALL bakes in the layout of the CPU that runs it, so host and target must be alike.
+    Level ALL bakes in the layout of the CPU that runs it, and some providers compile for that CPU
+    alone, so host and target must be alike.
     The variant that takes all sizes comes first, then one for each combination of buckets; it is
-    left out where nothing is routed to it.  Raises AOTC-I022 where two get one name.
+    left out where nothing is routed to it.  Raises AOTC-I022 where two get one
+    name, P004 where none is left, and P007.
     """
     host, target = options.host, options.target
     alike = host.architecture == target.architecture and set(host.isa or ()) == set(
@@ -42,7 +45,9 @@ def wanted_variants(
         combinations += [dict(zip(bucketed, sizes, strict=True)) for sizes in chosen]
     plans, findings = [], []
     for spec in options.profile.variants:
-        if spec.isa == "host" and not alike:
+        order = spec.providers or options.profile.providers
+        native = any(backend_of(name, options.profile.plugins).native for name in order)
+        if (spec.isa == "host" or native) and not alike:
             findings.append(
                 Finding(
                     code="AOTC-O002",
@@ -63,8 +68,18 @@ def wanted_variants(
                     providers=spec.providers or options.profile.providers,
                     precision=spec.precision or options.profile.precision,
                     threads=spec.threads,
+                    optimization=spec.optimization,
                 )
             )
+    if not plans:
+        raise AotcError(
+            "AOTC-P004",
+            "no variant of the profile can be built for this target here",
+            where="target",
+            expected=f"a build host with the CPU features of {target.name}",
+            found=", ".join(host.isa or ()),
+            mend="Build on a host like the target, or add a variant for any CPU to the profile.",
+        )
     names = Counter(plan.name for plan in plans)
     twice = [name for name, number in names.items() if number > 1]
     if twice:
