@@ -1,22 +1,21 @@
 """Lengths that vary, with OpenVINO: the learned plan against the simple ones, on BERT-base.
 
-Batch 1, lengths from 1 to 512, log-normal of median 64.  What a length costs is recorded with the
-plugin itself, in each precision, and kept in build/bench for later runs; the learner plans on that.
-Every plan is an artifact in a process of its own; in each round all of them answer the same
-requests, which no round repeats.
+Batch 1, lengths from 1 to 512, log-normal of median 64.  The learner measures what a length costs
+with the profile's providers, in each precision.  Every plan is an artifact in a process of its own;
+in each round all of them answer the same requests, which no round repeats.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+import yaml
+
 from benchmarks.compiled import OPENVINO, artifact, built_in
-from benchmarks.contenders import artifact_spec
+from benchmarks.contenders import PROVIDER, artifact_spec
 from benchmarks.fresh import fresh
 from benchmarks.plans import SEED, lengths
 from benchmarks.result import Result, Row, at_least, at_most, beside, paired_interval
@@ -24,7 +23,7 @@ from benchmarks.sides import by_turns
 from benchmarks.workshop import Workshop
 
 REQUESTS, ROUNDS = 40, 4
-RECORDED = 4000
+RECORDED, LEARN_SECONDS = 4000, 60
 MIDDLE, SIGMA = 64, 0.7
 MOST_VARIANTS = 8
 DYNAMIC_LIMIT, LARGEST_LIMIT, BEST_LIMIT = 1.3, 3.0, 1.03
@@ -87,35 +86,17 @@ def _learned(workshop: Workshop, precision: str, label: str, highest: int) -> di
     traffic = workshop.folder / "openvino-traffic.jsonl"
     sizes = _drawn(RECORDED, highest, 0)
     traffic.write_text("\n".join(json.dumps({"batch": 1, "sequence": size}) for size in sizes))
-    model = workshop.model("bert")
-    plugin = version("onnxruntime-ep-openvino")
-    costs = workshop.folder / f"costs-{model.folder}-{label}-{plugin}.json"
-    if not costs.exists():
-        workshop.progress(f"record what a length costs, {label}")
-        request = {"model": str(model.path), "precision": precision, "costs": str(costs)}
-        fresh("openvino_lengths:record", {**request, "highest": highest, "smoke": workshop.smoke})
-    fields = built_in(OPENVINO, precision=precision)
+    workshop.progress(f"learn a plan, {label}")
     request = {
         "traffic": str(traffic),
-        "costs": str(costs),
-        "model": str(model.path),
-        "profile": str(workshop.profile(f"lengths-{label}", fields)),
+        "model": str(workshop.model("bert").path),
+        "profile": str(
+            workshop.profile(f"lengths-{label}", built_in(OPENVINO, precision=precision))
+        ),
+        "seconds": 2 if workshop.smoke else LEARN_SECONDS,
     }
     answer: dict[str, Any] = fresh("openvino_lengths:learn", request)
     return answer
-
-
-def record(request: dict[str, Any]) -> None:
-    """In a fresh process: measure the costs, and write them."""
-    from aotc.contract.parsing import encode
-    from benchmarks.record_costs import ROUNDS as MOST
-    from benchmarks.record_costs import record as measure
-
-    rounds = 2 if request["smoke"] else MOST
-    table = measure(
-        Path(request["model"]), request["precision"], highest=request["highest"], rounds=rounds
-    )
-    Path(request["costs"]).write_text(json.dumps(encode(table)))
 
 
 def learn(request: dict[str, Any]) -> dict[str, Any]:
@@ -123,15 +104,15 @@ def learn(request: dict[str, Any]) -> dict[str, Any]:
     from aotc.contract.documents import yaml_text
     from aotc.learning.learn import learn as choose
 
-    answer, _ = choose(
+    answer, table = choose(
         request["traffic"],
         model=request["model"],
-        costs=request["costs"],
         profile=request["profile"],
+        seconds=request["seconds"],
         max_variants=MOST_VARIANTS,
     )
-    import yaml
-
+    if PROVIDER not in table.backend:
+        raise RuntimeError(f"the costs were measured with {table.backend}")
     dims = yaml.safe_load(yaml_text(answer.profile, full=False))["dims"]
     return {"verdict": answer.verdict, "dims": dims}
 

@@ -282,15 +282,12 @@ def test_what_cannot_be_run_here_cannot_be_timed(bench: Workbench) -> None:
 
 
 def test_where_no_candidate_passes_the_build_ends(bench: Workbench) -> None:
-    exact = {"random_shapes": 0, "float32": {"atol": 0, "rtol": 0, "min_cosine": 1.0}}
-    budgets = {"load_seconds": 0.0}
+    stated = profile(budgets={"load_seconds": 0.0})
     with pytest.raises(AotcError) as caught:
-        bench.build(
-            models.plain(), "none", profile=profile(parity=exact, budgets=budgets), tune=True
-        )
+        bench.build(models.plain(), "none", profile=stated, tune=True)
     error = caught.value
     assert (error.code, error.exit_status) == ("AOTC-O006", 3)
-    assert "AOTC-" in error.found
+    assert "AOTC-M003" in error.found
     assert not (bench.folder / "none.aotc").exists()
 
 
@@ -312,7 +309,7 @@ def test_a_choice_is_repeated_without_measuring(
     )
     assert again.report.artifact_id == threads.report.artifact_id
     assert "tune" not in again.report.stages
-    assert not any("tim" in words for words in told)
+    assert not any(words.startswith("tune") for words in told)
     assert again.report.tuning == threads.report.tuning
     assert table_of(again.path) == threads.report.tuning
 

@@ -30,10 +30,12 @@ def doctor(*, json: bool) -> int:
         *(_package(name, "bad", f"pip install {name}") for name in _BASE),
         *(_package(name, "note", "pip install 'aotc[cpu]' to build and run") for name in _CPU),
         _runtime(),
+        *_providers(),
         _platform(host),
         _development_key(),
         _signing_key(),
         _store(),
+        _cache(),
         _temporary(),
     )
     healthy = all(check.status != "bad" for check in checks)
@@ -89,6 +91,25 @@ def _runtime() -> DoctorCheck:
         mend = "pip install 'aotc[cpu]' to build and run"
         return DoctorCheck(name="ONNX Runtime", status="note", found="not installed", mend=mend)
     return DoctorCheck(name="ONNX Runtime", status="ok", found=text)
+
+
+def _providers() -> list[DoctorCheck]:
+    """What a profile may name in `providers`; none where there is no ONNX Runtime."""
+    installed = [name for name in _RUNTIMES if _version(name) is not None]
+    if len(installed) != 1:
+        return []
+    from aotc.inspection.providers import capabilities
+
+    checks = []
+    for each in capabilities():
+        found = f"{each.ort_name} {each.version}".strip()
+        if not each.available:
+            found = each.reason
+        elif not each.runs:
+            found += f"; builds here, does not run: {each.why_not}"
+        good = each.available and each.runs
+        checks.append(DoctorCheck(name=each.name, status="ok" if good else "note", found=found))
+    return checks
 
 
 def _platform(host: Target) -> DoctorCheck:
@@ -151,6 +172,18 @@ def _store() -> DoctorCheck:
         return DoctorCheck(name="store", status="bad", found=error.line(), mend=error.mend)
     mend = "Point AOTC_STORE at a folder of yours." if not stated else "Make it writable."
     return _writable("store", root, mend)
+
+
+def _cache() -> DoctorCheck:
+    from aotc.caching.folder import default_folder
+
+    if os.environ.get("AOTC_CACHE") == "off":
+        return DoctorCheck(name="build cache", status="note", found="off, by AOTC_CACHE")
+    try:
+        folder = default_folder()
+    except AotcError as error:
+        return DoctorCheck(name="build cache", status="bad", found=error.line(), mend=error.mend)
+    return _writable("build cache", folder, "Point AOTC_CACHE at a folder of yours.")
 
 
 def _temporary() -> DoctorCheck:

@@ -1,0 +1,19 @@
+"""What this machine has of each execution provider that a profile may name."""
+
+from __future__ import annotations
+
+from aotc.backends.base import BACKENDS, Backend, Capability
+from aotc.contract.plugin_library import stated_libraries
+
+
+def capabilities() -> tuple[Capability, ...]:
+    """Of every backend, and of the libraries that the environment states."""
+    found = []
+    for name in BACKENDS.names():
+        backend: Backend = BACKENDS.load(name)()
+        found.append(backend.probe())
+    for ort_name, library in stated_libraries().items():
+        from aotc.backends.plugin import PluginBackend
+
+        found.append(PluginBackend(library.name, ort_name, library, {}).probe())
+    return tuple(found)
