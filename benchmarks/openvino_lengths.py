@@ -32,7 +32,7 @@ LABELS = {"bfloat16": "bf16", "keep": "f32"}
 
 
 def run(workshop: Workshop) -> Result:
-    """In each precision: record costs, learn, build all plans, and run the same requests."""
+    """In each precision: learn, build all plans, and run the same requests."""
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
     for precision, label in LABELS.items():
