@@ -101,7 +101,7 @@ def divide(request: dict[str, Any]) -> dict[str, Any]:
     from aotc.backends.openvino import OpenVinoBackend
     from aotc.partitioning.assignment import Rules, assign
     from aotc.partitioning.compute import sizes_at
-    from aotc.partitioning.extraction import extract, hybrid
+    from aotc.partitioning.extraction import Extractor, hybrid
     from aotc.partitioning.graph import read_graph
     from aotc.partitioning.report import report
 
@@ -130,8 +130,9 @@ def divide(request: dict[str, Any]) -> dict[str, Any]:
     parts = assignment.parts
     compiled = [index for index, part in enumerate(parts) if part.provider == FIRST]
     with step("cut out"):
+        extractor = Extractor(model, graph)
         for index in compiled:
-            extract(model, graph, parts[index].nodes, f"part{index}").SerializeToString()
+            extractor.extract(parts[index].nodes, f"part{index}").SerializeToString()
     with step("put together"):
         contexts = {
             index: (f"part{index}", {"ep_cache_context": f"part{index}.bin"}) for index in compiled

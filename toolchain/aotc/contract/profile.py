@@ -171,7 +171,7 @@ class TuneSpec:
     isa: Annotated[tuple[Literal["baseline", "host"], ...], "level and layout"] = ()
     optimization: Annotated[tuple[Level, ...], "levels of ONNX Runtime"] = ()
     precision: Annotated[tuple[Precision, ...], "that may be chosen, if parity holds"] = ()
-    rounds: Annotated[int, Bounds(3, 1000), "alternating rounds that are measured"] = 15
+    rounds: Annotated[int, Bounds(3, 1000), "alternating rounds that are measured"] = 31
 
 
 @record

@@ -25,56 +25,78 @@ def borders(graph: PartitionGraph, nodes: Sequence[int]) -> tuple[tuple[str, ...
     own = set(nodes)
     made = {value for index in nodes for value in graph.nodes[index].outputs}
     read = [value for index in nodes for value in graph.nodes[index].inputs if value not in made]
-    wanted = set(graph.outputs)
-    for index, node in enumerate(graph.nodes):
-        if index not in own:
-            wanted.update(node.inputs)
-    written = [v for index in nodes for v in graph.nodes[index].outputs if v in wanted]
+    readers = graph.readers
+    written = [
+        value
+        for index in nodes
+        for value in graph.nodes[index].outputs
+        if value in graph.final or any(each not in own for each in readers.get(value, ()))
+    ]
     return tuple(dict.fromkeys(read)), tuple(written)
+
+
+class Extractor:
+    """Takes parts out of one model; what it is asked for again and again is looked up once.
+
+    The model must not change while it is used.
+    """
+
+    def __init__(self, model: onnx.ModelProto, graph: PartitionGraph) -> None:
+        self.model = model
+        self.graph = graph
+        self.known = _values(model.graph)
+        self._constants = {t.name: (i, t) for i, t in enumerate(model.graph.initializer)}
+        self._sparse = {t.values.name: (i, t) for i, t in enumerate(model.graph.sparse_initializer)}
+
+    def extract(self, nodes: Sequence[int], name: str) -> onnx.ModelProto:
+        """The model of some nodes of the main graph, with the constants that they read.
+
+        External data stays where it is.  Raises `ValueError` where a border's type is unknown.
+        """
+        import onnx
+
+        model, graph, known = self.model, self.graph, self.known
+        inputs, outputs = borders(graph, nodes)
+        missing = [value for value in (*inputs, *outputs) if value not in known]
+        if missing:
+            raise ValueError(f"the type of {missing[0]!r} is not known")
+        part = onnx.ModelProto()
+        part.ir_version = model.ir_version
+        part.opset_import.extend(model.opset_import)
+        part.functions.extend(model.functions)
+        part.graph.name = name
+        part.graph.node.extend(model.graph.node[index] for index in nodes)
+        part.graph.input.extend(known[value] for value in inputs)
+        part.graph.output.extend(known[value] for value in outputs)
+        self.keep_constants(part.graph)
+        made = {value for index in nodes for value in graph.nodes[index].outputs} - set(outputs)
+        part.graph.value_info.extend(known[value] for value in sorted(made & known.keys()))
+        return part
+
+    def keep_constants(self, target: onnx.GraphProto) -> None:
+        """Give `target` those constants of the model that it reads, in the model's order.
+
+        Its nodes, their bodies, and its outputs read.
+        """
+        # First, as what the target has is none of the values that it wants.
+        del target.initializer[:]
+        del target.sparse_initializer[:]
+        read = outer_values(target) - {value.name for value in target.input}
+        kept = sorted((self._constants[name] for name in read if name in self._constants), key=_at)
+        sparse = sorted((self._sparse[name] for name in read if name in self._sparse), key=_at)
+        target.initializer.extend(tensor for _, tensor in kept)
+        target.sparse_initializer.extend(tensor for _, tensor in sparse)
+
+
+def _at(entry: tuple[int, object]) -> int:
+    return entry[0]
 
 
 def extract(
     model: onnx.ModelProto, graph: PartitionGraph, nodes: Sequence[int], name: str
 ) -> onnx.ModelProto:
-    """The model of some nodes of `model`'s main graph, with the constants that they read.
-
-    External data stays where it is.  Raises `ValueError` where a border's type is unknown.
-    """
-    import onnx
-
-    inputs, outputs = borders(graph, nodes)
-    known = _values(model.graph)
-    missing = [value for value in (*inputs, *outputs) if value not in known]
-    if missing:
-        raise ValueError(f"the type of {missing[0]!r} is not known")
-    part = onnx.ModelProto()
-    part.ir_version = model.ir_version
-    part.opset_import.extend(model.opset_import)
-    part.functions.extend(model.functions)
-    part.graph.name = name
-    part.graph.node.extend(model.graph.node[index] for index in nodes)
-    part.graph.input.extend(known[value] for value in inputs)
-    part.graph.output.extend(known[value] for value in outputs)
-    keep_constants(part.graph, model.graph)
-    made = {value for index in nodes for value in graph.nodes[index].outputs} - set(outputs)
-    part.graph.value_info.extend(known[value] for value in sorted(made & known.keys()))
-    return part
-
-
-def keep_constants(target: onnx.GraphProto, source: onnx.GraphProto) -> None:
-    """Give `target` those initializers of `source` that it reads, in `source`'s order.
-
-    Its nodes, their bodies, and its outputs read.
-    """
-    # First, as what the target has is none of the values that it wants.
-    del target.initializer[:]
-    del target.sparse_initializer[:]
-    read = outer_values(target)
-    given = {value.name for value in target.input}
-    kept = [tensor for tensor in source.initializer if tensor.name in read - given]
-    sparse = [tensor for tensor in source.sparse_initializer if tensor.values.name in read - given]
-    target.initializer.extend(kept)
-    target.sparse_initializer.extend(sparse)
+    """One part of `model`; an `Extractor` takes many.  Raises `ValueError` as it does."""
+    return Extractor(model, graph).extract(nodes, name)
 
 
 def hybrid(
@@ -91,7 +113,8 @@ def hybrid(
     """
     import onnx
 
-    known = _values(model.graph)
+    extractor = Extractor(model, graph)
+    known = extractor.known
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]
@@ -116,7 +139,7 @@ def hybrid(
         )
         made += outputs
     _sort(result.graph, parts)
-    keep_constants(result.graph, model.graph)
+    extractor.keep_constants(result.graph)
     _restate(result.graph, known, made)
     if all(each.domain != CONTEXT_DOMAIN for each in result.opset_import):
         result.opset_import.append(onnx.helper.make_opsetid(CONTEXT_DOMAIN, 1))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class BodyNode:
     body: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartitionGraph:
     """A main graph in order of execution.
 
@@ -46,6 +47,20 @@ class PartitionGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     dtypes: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[int, ...]]:
+        """Indices of the nodes that read each value, in order."""
+        found: dict[str, list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            for value in node.inputs:
+                found.setdefault(value, []).append(index)
+        return {value: tuple(indices) for value, indices in found.items()}
+
+    @cached_property
+    def final(self) -> frozenset[str]:
+        """The graph's outputs."""
+        return frozenset(self.outputs)
 
     def producers(self) -> dict[str, int]:
         """Index of the node that makes each value."""

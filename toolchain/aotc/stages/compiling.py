@@ -24,7 +24,8 @@ from aotc.contract.target import Target
 from aotc.engine.providers import backend_of
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Assignment, Part, Rules, assign
-from aotc.partitioning.extraction import borders, extract
+from aotc.partitioning.compute import sizes_at
+from aotc.partitioning.extraction import Extractor, borders
 from aotc.partitioning.graph import GraphNode, PartitionGraph, read_graph
 from aotc.stages.build_key import constants_digest, source_digest
 from aotc.stages.types import BuildOptions, PartitionedModel
@@ -58,6 +59,8 @@ def compile_all(
     """
     model = onnx.load(partitioned.graph, load_external_data=False)
     graph = read_graph(model)
+    extractor = Extractor(model, graph)
+    least = _least(partitioned, model)
     refused: dict[str, set[str]] = {name: set() for name in backends}
     refusals = list(partitioned.refusals)
     findings: list[Finding] = []
@@ -66,7 +69,7 @@ def compile_all(
     for round_number in count():
         assignment = _divide(partitioned, graph, backends, refused, refusals, options)
         jobs = {
-            part: _submit(partitioned, model, graph, part, backends, options, round_number)
+            part: _submit(partitioned, extractor, least, part, backends, options, round_number)
             for part in assignment.parts
             if backends[part.provider].compiles and (part.provider, part.nodes) not in done
         }
@@ -225,13 +228,14 @@ def _own(nodes: Mapping[str, GraphNode]) -> frozenset[str]:
 
 def _submit(
     partitioned: PartitionedModel,
-    model: onnx.ModelProto,
-    graph: PartitionGraph,
+    extractor: Extractor,
+    least: Mapping[str, tuple[int, ...]],
     part: Part,
     backends: Mapping[str, Backend],
     options: BuildOptions,
     round_number: int,
 ) -> tuple[Future[Json], Path]:
+    graph = extractor.graph
     plan = partitioned.optimized.specialized.plan
     backend = backends[part.provider]
     # Of the part alone, and not of what else was divided how: equal parts give equal bytes.
@@ -240,7 +244,7 @@ def _submit(
     folder = options.work / f"compile-{plan.name}-{stem}-{round_number}"
     folder.mkdir()
     try:
-        extracted = extract(model, graph, part.nodes, stem)
+        extracted = extractor.extract(part.nodes, stem)
     except ValueError as error:
         failed: Future[Json] = Future()
         failed.set_exception(AotcError("AOTC-P005", str(error), where=stem))
@@ -253,7 +257,7 @@ def _submit(
         "stem": stem,
         "target": encode(options.target, full=True),
         "precision": plan.precision if plan.precision in backend.precisions else "keep",
-        "shapes": _shapes(partitioned, graph, part),
+        "shapes": _shapes(partitioned, graph, part, least),
     }
     key = ""
     if options.cache is not None:
@@ -300,12 +304,12 @@ def _compile(
 
 
 def _shapes(
-    partitioned: PartitionedModel, graph: PartitionGraph, part: Part
+    partitioned: PartitionedModel,
+    graph: PartitionGraph,
+    part: Part,
+    least: Mapping[str, tuple[int, ...]],
 ) -> dict[str, list[list[int]]]:
     """(Minimum, optimum, maximum) of each border input of which all are known."""
-    specialized = partitioned.optimized.specialized
-    domain: Domain = specialized.domain or specialized.analyzed.domain
-    least = _least(partitioned, domain)
     if partitioned.sizes is None:
         return {}
     opt, largest = partitioned.sizes
@@ -317,10 +321,10 @@ def _shapes(
     return found
 
 
-def _least(partitioned: PartitionedModel, domain: Domain) -> Mapping[str, tuple[int, ...]]:
-    from aotc.partitioning.compute import sizes_at
-
-    model = onnx.load(partitioned.graph, load_external_data=False)
+def _least(partitioned: PartitionedModel, model: onnx.ModelProto) -> Mapping[str, tuple[int, ...]]:
+    """Shapes of values at the smallest sizes."""
+    specialized = partitioned.optimized.specialized
+    domain: Domain = specialized.domain or specialized.analyzed.domain
     return sizes_at(model, domain.corner("min")).shapes
 
 
