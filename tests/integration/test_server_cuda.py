@@ -13,7 +13,7 @@ import onnx
 import openvino_models as small
 import pytest
 import yaml
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
 from aotc import verify
@@ -386,3 +386,17 @@ def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
         assert (refusal.provider, "double" in refusal.reason) == (RTX, True)
     assert variant.requirements.compute_capabilities == ()
     assert variant.requirements.cuda_major == 13
+
+
+def test_casts_that_the_model_states_are_kept(bench: Workbench) -> None:
+    """Products in half precision between casts, as autocast exports them, stay what they are."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["half"], name="down", to=TensorProto.FLOAT16),
+        helper.make_node("MatMul", ["half", "w"], ["product"], name="product"),
+        helper.make_node("Relu", ["product"], ["positive"], name="positive"),
+        helper.make_node("Cast", ["positive"], ["y"], name="up", to=TensorProto.FLOAT),
+    ]
+    weight = numpy_helper.from_array(np.eye(32, dtype=np.float16), "w")
+    mixed = small.made(nodes, [small.info("x", ["n", 32])], [small.info("y", ["n", 32])], [weight])
+    built = bench.build(mixed, "mixed", profile=profile(dims={"n": "1..4"}))
+    assert [node.op_type for node in built.nodes()] == ["Cast", "MatMul", "Relu", "Cast"]

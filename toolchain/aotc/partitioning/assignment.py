@@ -151,6 +151,9 @@ class _Weighing:
             [(readers[v], v, sizes.get(v, 0)) for v in node.outputs if v in readers]
             for node in graph.nodes
         ]
+        # Of partitions, by their nodes: seconds gained less those of the borders.
+        self._worth: dict[tuple[int, ...], float] = {}
+        self._last = [0] * len(graph.nodes)
         self._seconds = {
             name: [_seconds(node.name, rate, rules.sizes) for node in graph.nodes]
             for name, rate in (rules.rates or {}).items()
@@ -176,15 +179,30 @@ class _Weighing:
             ]
         if not self._weighs:
             return []
+        self._forget(chosen)
         worst: list[tuple[float, Part]] = []
         for part in movable:
-            border = self._border(part, placed)
-            if border and border > (gain := self._gain(part, chosen)):
-                worst.append((gain - border, part))
+            if part.nodes not in self._worth:
+                border = self._border(part, placed, chosen)
+                self._worth[part.nodes] = self._gain(part, chosen) - border if border > 0 else 0.0
+            if (worth := self._worth[part.nodes]) < 0:
+                worst.append((worth, part))
         # Few at a time: giving one away may join its neighbours.
         worst.sort(key=lambda each: each[0])
         taken = worst[: max(1, len(worst) // 4)]
         return [(part, "its borders cost more than it gains") for _, part in taken]
+
+    def _forget(self, chosen: Sequence[int]) -> None:
+        """Forget what was computed of partitions in which, or beside which, a node was moved."""
+        moved = [
+            i for i, (one, other) in enumerate(zip(chosen, self._last, strict=True)) if one != other
+        ]
+        self._last = list(chosen)
+        touched = set(moved)
+        for index in moved:
+            touched.update(maker for maker, _, _ in self._read[index])
+            touched.update(reader for readers, _, _ in self._made[index] for reader in readers)
+        self._worth = {k: v for k, v in self._worth.items() if touched.isdisjoint(k)}
 
     def _gain(self, part: Part, chosen: Sequence[int]) -> float:
         """Seconds that the provider saves over the next ones that would take the nodes."""
@@ -192,19 +210,36 @@ class _Weighing:
         costs = [sum(self._seconds[name][i] for i in part.nodes) for name in following]
         return max(costs) - sum(self._seconds[part.provider][i] for i in part.nodes)
 
-    def _border(self, part: Part, placed: Sequence[str]) -> float:
-        """Seconds that the tensors of its borders take, those with callers left out."""
+    def _border(self, part: Part, placed: Sequence[str], chosen: Sequence[int]) -> float:
+        """Seconds that the tensors take which cross with this provider, and not with the next.
+
+        What callers give and take is left out, and what crosses whoever of the two has the nodes.
+        """
         assert self._rules.rates is not None
         rate = self._rules.rates[part.provider]
-        crossing: dict[str, int] = {}
+        after = {index: self._wanted[index][chosen[index] + 1] for index in part.nodes}
+
+        def then(index: int) -> str:
+            return after.get(index, placed[index])
+
+        now: dict[str, int] = {}
+        later: dict[str, int] = {}
         for index in part.nodes:
             for maker, value, size in self._read[index]:
                 if placed[maker] != part.provider:
-                    crossing[value] = size
+                    now[value] = size
+                if then(maker) != after[index]:
+                    later[value] = size
             for readers, value, size in self._made[index]:
                 if any(placed[reader] != part.provider for reader in readers):
-                    crossing[value] = size
-        return len(crossing) * rate.transfer_seconds + sum(crossing.values()) / rate.transfer_bytes
+                    now[value] = size
+                if any(then(reader) != after[index] for reader in readers):
+                    later[value] = size
+        count = len(now) - len(later)
+        return (
+            count * rate.transfer_seconds
+            + (sum(now.values()) - sum(later.values())) / rate.transfer_bytes
+        )
 
 
 def _seconds(name: str, rate: Rates, sizes: Sizes | None) -> float:

@@ -21,6 +21,11 @@ from aotc.engine.weights import EXTERNAL_BYTES, digests, external_tensors, gathe
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_nodes
+from aotc.passes.drop_inserted_casts import (
+    DropInsertedCasts,
+    has_inserted_casts,
+    types_agree,
+)
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
 from aotc.stages.types import (
@@ -162,6 +167,7 @@ def _run(
             "weights": str(source.weights),
             # Other providers know ONNX's own operators, not what ONNX Runtime fuses for its CPU.
             "level": _level(plan),
+            "on_cpu_alone": plan.on_cpu_alone,
             "prepack": plan.prepack == "saved",
             "digests": base is not None or len(options.profile.variants) > 1,
             "base": [str(base.graph), str(base.data)] if base is not None else None,
@@ -183,7 +189,7 @@ def optimize_job(request: Json) -> Json:
     # Written graphs with control flow do not always load again (SSA broken by fusions).
     # None: the imported graph is kept as it is, and optimized at load where that is asked for.
     careful = any(_has_body(node) for node in walk_nodes(source))
-    levels: tuple[Optimization | None, ...] = (wanted, "basic", None) if careful else (wanted,)
+    levels: tuple[Optimization | None, ...] = (wanted, "basic", None) if careful else (wanted, None)
     for level in levels:
         if level is None:
             model = source
@@ -197,7 +203,14 @@ def optimize_job(request: Json) -> Json:
             nodes_before=nodes_before,
             nodes_after=len(model.graph.node),
         )
-        records = (record, *run_passes(model, (StripMetadata(), NameNodes())))
+        records = (record,)
+        if not request["on_cpu_alone"] and has_inserted_casts(model):
+            records += run_passes(model, (DropInsertedCasts(),))
+            if not types_agree(model, source):
+                complaint = "casts of ONNX Runtime cannot be told from the model's"
+                findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"))
+                continue
+        records += run_passes(model, (StripMetadata(), NameNodes()))
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
         if not careful:
             break

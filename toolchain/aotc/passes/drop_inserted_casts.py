@@ -1,0 +1,91 @@
+"""Take out the casts to float32 that ONNX Runtime's optimizer inserts for its CPU provider.
+
+Where its CPU has no kernel of half precision, ONNX Runtime computes in float32 and writes the casts
+into the graph that it saves.  For a provider that has the kernel they are work and memory, and the
+float32 between them is not the model's precision.
+Rule: ONNX Runtime calls the float32 twin of a value X `InsertedPrecisionFreeCast_X`, and the
+cast between the two like its output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aotc.passes.base import Pass, walk_nodes
+
+if TYPE_CHECKING:
+    import onnx
+
+_SIGN: Final = "InsertedPrecisionFreeCast_"
+
+
+@dataclass(frozen=True)
+class DropInsertedCasts(Pass):
+    """Takes no options; a graph without such casts stays as it is."""
+
+    name = "drop-inserted-casts"
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        twins = {
+            node.output[0]: node.input[0]
+            for node in walk_nodes(model)
+            if _is_inserted(node) and not node.input[0].startswith(_SIGN)
+        }
+        _rewrite(model.graph, twins)
+
+    def ensures(self, model: onnx.ModelProto) -> str:
+        return "casts are left" if has_inserted_casts(model) else ""
+
+
+def has_inserted_casts(model: onnx.ModelProto) -> bool:
+    """Whether ONNX Runtime put casts of its own into the graph or a body of it."""
+    return any(_is_inserted(node) for node in walk_nodes(model))
+
+
+def types_agree(model: onnx.ModelProto, source: onnx.ModelProto) -> bool:
+    """Whether values have the types that they have in `source`, and each operator accepts them.
+
+    They may not where ONNX Runtime merged one of its casts with one of the model's.  Types are as
+    ONNX's inference tells them; values of one graph only are not compared.
+    """
+    import onnx
+
+    try:
+        found = _types(model, strict=True)
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+        return False
+    stated = _types(source, strict=False)
+    return all(stated.get(name, kind) == kind for name, kind in found.items())
+
+
+def _types(model: onnx.ModelProto, *, strict: bool) -> dict[str, int]:
+    """Element types of the values of the main graph; raises what ONNX's inference does."""
+    import onnx
+
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.value_info[:]
+    graph = onnx.shape_inference.infer_shapes(bare, check_type=strict, strict_mode=strict).graph
+    return {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
+
+
+def _is_inserted(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Cast" and node.name.startswith(_SIGN)
+
+
+def _rewrite(graph: onnx.GraphProto, twins: dict[str, str]) -> None:
+    kept = [node for node in graph.node if not _is_inserted(node)]
+    for node in kept:
+        for names in (node.input, node.output):
+            for index, name in enumerate(names):
+                if name.startswith(_SIGN):
+                    names[index] = twins.get(name, name.removeprefix(_SIGN))
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                _rewrite(body, twins)
+    del graph.node[:]
+    graph.node.extend(kept)
+    infos = [info for info in graph.value_info if not info.name.startswith(_SIGN)]
+    del graph.value_info[:]
+    graph.value_info.extend(infos)
