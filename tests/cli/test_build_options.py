@@ -287,7 +287,17 @@ def test_all_breaches_are_told_with_one_table(aotc: Command) -> None:
     text = told(aotc, "AOTC-P002", 1, "--profile", path)
     assert "and 1 more:" in text
     assert text.count("refused by") == 1
-    for word in ("node", "op", "domain", "why", "mend", "odd", "Trilu", "com.microsoft", OPENVINO):
+    for word in (
+        "node",
+        "op",
+        "domain",
+        "why",
+        "mend",
+        "odd",
+        "Trilu",
+        "com.microsoft",
+        "OpenVINO",
+    ):
         assert word in text
 
 

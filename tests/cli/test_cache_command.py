@@ -105,10 +105,25 @@ def test_a_cache_that_cannot_be_used(
     )
 
 
-@pytest.mark.parametrize("limit", ["-1", "2GB", "", "9" * 40])
+@pytest.mark.parametrize("limit", ["-1", "2 gigabytes", "2gB", "", "9" * 40])
 def test_a_limit_that_is_no_number(limit: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["cache", "prune", f"--limit={limit}"]) == 2
-    assert f"argument --limit: {limit!r} is not a number of bytes" in capsys.readouterr().err
+    assert f"argument --limit: {limit!r} is not a size such as" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("512", 512), ("2kB", 2000), ("3MB", 3 * 10**6), ("1GiB", 1 << 30)]
+)
+def test_a_limit_with_its_unit(text: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int | None] = []
+
+    def prune(self: BuildCache, limit: int | None = None) -> PruneReport:
+        seen.append(limit)
+        return PruneReport(folder="", removed=0, removed_bytes=0, kept=0, kept_bytes=0, leftovers=0)
+
+    monkeypatch.setattr(BuildCache, "prune", prune)
+    assert cli.main(["cache", "prune", "--limit", text, "--json"]) == 0
+    assert seen == [size]
 
 
 def test_a_limit_in_the_environment_that_is_no_number(

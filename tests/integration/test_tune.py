@@ -269,12 +269,17 @@ def test_a_candidate_that_breaches_the_policy_is_out(bench: Workbench) -> None:
 
 
 def test_what_cannot_be_run_here_cannot_be_timed(bench: Workbench) -> None:
-    """CUDA without a GPU is no candidate, and the CPU behind it is."""
+    """CUDA without a GPU is no candidate, and the CPU behind it is where the budgets allow it."""
     from aotc.backends.cuda import CudaBackend
 
     if CudaBackend().probe().runs:
         pytest.skip("this machine runs CUDA")
-    built = bench.build(models.plain(), "cuda", profile=profile("server-cuda"), tune=True)
+    with pytest.raises(AotcError) as caught:
+        bench.build(models.plain(), "cuda", profile=profile("server-cuda"), tune=True)
+    assert caught.value.code == "AOTC-O006"
+    assert "AOTC-P002" in caught.value.found and "AOTC-N002" in caught.value.found
+    free = profile("server-cuda", budgets={})
+    built = bench.build(models.plain(), "cuda", profile=free, tune=True)
     table = {each.providers: each for each in built.report.tuning}
     assert table["cuda", "cpu"].reason.startswith("AOTC-N002")
     assert table["cpu",].chosen

@@ -16,6 +16,7 @@ import pytest
 from aotc.contract.manifest import Finding, Requirements
 from aotc.contract.plugin_library import libraries_digest, libraries_in, stated_libraries
 from aotc.contract.target import Plugin, Target
+from aotc.errors import AotcError
 from aotc.verification.checks import CHECKS
 
 CPU = "CPUExecutionProvider"
@@ -172,7 +173,6 @@ def test_a_library_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         ("A=/with=sign.so", {"A": "/with=sign.so"}),
         ("A=/first.so:A=/last.so", {"A": "/last.so"}),
         (":A=/a.so::", {"A": "/a.so"}),
-        ("nothing", {}),
         ("A=relative/a.so", {"A": "relative/a.so"}),
     ],
 )
@@ -183,6 +183,14 @@ def test_what_the_environment_states(
     assert stated_libraries() == {name: Path(path) for name, path in stated.items()}
     monkeypatch.delenv("AOTC_PLUGINS")
     assert stated_libraries() == {}
+
+
+@pytest.mark.parametrize("text", ["nothing", "=/a.so", "A=", "A=/a.so:B"])
+def test_what_names_no_plugin_is_told(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("AOTC_PLUGINS", text)
+    with pytest.raises(AotcError) as caught:
+        stated_libraries()
+    assert (caught.value.code, caught.value.where) == ("AOTC-I027", "$AOTC_PLUGINS")
 
 
 def test_a_probe_finds_stated_libraries(library: Path) -> None:

@@ -168,7 +168,8 @@ def test_shares_by_provider(budget: dict[str, float], expected: str | None) -> N
 
 
 def test_a_budget_of_a_provider_that_the_variant_lacks_is_none() -> None:
-    spec = profile(budgets={"providers": {"cuda": {"min_node_share": 1.0}}})
+    variants = [{"name": "portable"}, {"name": "gpu", "providers": ["cuda"]}]
+    spec = profile(variants=variants, budgets={"providers": {"cuda": {"min_node_share": 1.0}}})
     assert breaches(spec, BOTH, placed([OPENVINO, CPU]), report=None) == []
 
 
@@ -220,13 +221,34 @@ def crossing(size: int | None, largest: int | None) -> Crossing:
 
 @pytest.mark.parametrize(("most", "breached"), [(299, True), (300, False)])
 def test_bytes_that_cross_at_the_largest_shape(most: int, breached: bool) -> None:
-    crossings = [crossing(10, 100), crossing(20, 200), crossing(None, None)]
+    crossings = [crossing(10, 100), crossing(20, 200)]
     sums = transfers(crossings)
-    assert (sums.count, sums.bytes, sums.bytes_max) == (3, 30, 300)
+    assert (sums.count, sums.bytes, sums.bytes_max) == (2, 30, 300)
     spec = profile(budgets={"transfer_bytes": most})
     report = report_of(crossings=crossings)
     errors = found(spec, BOTH, placed([OPENVINO, CPU]), report=report, transfers=sums)
     assert errors == ([("AOTC-P002", f"<= {most}", "300")] if breached else [])
+
+
+def test_tensors_of_unknown_size_do_not_pass_a_budget() -> None:
+    crossings = [crossing(10, 100), crossing(None, None)]
+    spec = profile(budgets={"transfer_bytes": 1000})
+    (error,) = breaches(
+        spec,
+        BOTH,
+        placed([OPENVINO, CPU]),
+        report=report_of(crossings=crossings),
+        transfers=transfers(crossings),
+    )
+    assert (error.code, error.found) == ("AOTC-P002", "at least 100, 1 tensors of unknown size")
+
+
+def test_the_mend_names_the_budget_and_the_direction() -> None:
+    budgets = {"providers": {"openvino": {"min_node_share": 0.9}}, "cpu_share": 0.1}
+    placement = with_flops(placed([OPENVINO, CPU]), {"n0": 10, "n1": 10})
+    few, much = breaches(profile(budgets=budgets), BOTH, placement, report=None)
+    assert few.mend.startswith("Lower min_node_share of budgets.providers.openvino, or")
+    assert much.mend.startswith("Raise budgets.cpu_share, or")
 
 
 def test_large_numbers_are_told_in_full() -> None:

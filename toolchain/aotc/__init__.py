@@ -30,5 +30,10 @@ def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         from importlib import import_module
 
-        return getattr(import_module(_PUBLIC[name]), name)
+        try:
+            return getattr(import_module(_PUBLIC[name]), name)
+        except ModuleNotFoundError as error:
+            from aotc.errors import missing_package
+
+            raise missing_package(error, f"aotc.{name}") from None
     raise AttributeError(f"module 'aotc' has no attribute {name!r}")

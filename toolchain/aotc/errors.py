@@ -73,6 +73,19 @@ class AotcError(Exception):
         return {name: value for name, value in fields.items() if value}
 
 
+# Packages that the extra `cpu` brings, and what protobuf's is called.
+_EXTRA_MODULES: Final = ("onnx", "onnxruntime", "numpy", "google")
+
+
+def missing_package(error: ModuleNotFoundError, what: str, extra: str = "cpu") -> Exception:
+    """AOTC-I019 where the module is of an extra; else `error` itself, a bug of ours."""
+    missing = (error.name or "").partition(".")[0]
+    if missing not in _EXTRA_MODULES:
+        return error
+    mend = f"pip install 'aotc[{extra}]'"
+    return AotcError("AOTC-I019", f"{what} needs the package {missing}", mend=mend)
+
+
 def cannot_write(error: OSError, what: str, where: str) -> AotcError:
     """AOTC-I018 where the disk is full, else AOTC-I026; `what` says what cannot be written."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from aotc.caching.cache import BuildCache
-from aotc.contract.documents import load_profile, load_target
+from aotc.contract.documents import load_profile, load_target, with_libraries
 from aotc.contract.manifest import Finding
 from aotc.contract.parsing import ParseError, encode
 from aotc.contract.partitions import DroppedVariant
@@ -26,6 +27,7 @@ from aotc.engine.worker import Workers
 from aotc.errors import AotcError
 from aotc.signing import attest, keys, oms
 from aotc.stages.analyze import analyze
+from aotc.stages.build_key import model_digest
 from aotc.stages.cached import keep, place_of, take
 from aotc.stages.fallback import drop, finding_of
 from aotc.stages.importing import import_model
@@ -36,8 +38,8 @@ from aotc.stages.package import digest_weights, package, publish
 from aotc.stages.partition import partition
 from aotc.stages.prove import prove
 from aotc.stages.specialize import specialize
-from aotc.stages.tune import candidates, choose, measure, resolved
-from aotc.stages.tuned_evidence import tuning_of
+from aotc.stages.tune import candidates, choose, measure, resolved, stated_orders
+from aotc.stages.tuned_evidence import tuned_on_another, tuning_of
 from aotc.stages.types import (
     AnalyzedModel,
     Artifact,
@@ -51,6 +53,8 @@ from aotc.stages.work_folder import check_output, work_folder
 from aotc.verification.host import probe
 
 Progress = Callable[[str], None]
+# A profile means the same on every host: what is missing is an error, and no other choice.
+_NO_SUCH: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
 
 
 class _Clock:
@@ -107,7 +111,9 @@ def build(
         )
     started = time.monotonic()
     clock = _Clock(progress)
-    resolved_profile = profile if isinstance(profile, Profile) else load_profile(profile)
+    resolved_profile = (
+        with_libraries(profile, Path()) if isinstance(profile, Profile) else load_profile(profile)
+    )
     resolved_profile = _with_dims(resolved_profile, dims or {})
     if target is not None:
         resolved_profile = replace(resolved_profile, target=str(target))
@@ -133,19 +139,26 @@ def build(
             progress=progress,
         )
         options.work.mkdir()
+        source = model_digest(model) if store is not None else None
+        if tune or tuned_from is not None:
+            options = replace(options, judged=stated_orders(resolved_profile))
         front: AnalyzedModel | None = None
         table: tuple[Tried, ...] = ()
+        tuned_on = ""
         if tune:
             front, table = _tuned(model, options, clock)
         elif tuned_from is not None:
-            table = choose(tuning_of(Path(tuned_from)))
+            measured, tuned_on = tuning_of(Path(tuned_from))
+            table = choose(measured)
         if table:
             options = replace(options, profile=resolved(resolved_profile, table))
-        built = place_of(model, name, options)
+        built = place_of(source, name, options)
         taken = take(built, work / "artifact") if built is not None else None
         artifact, evidence = taken or _line(model, options, work / "artifact", clock, front)
-        evidence = replace(evidence, tuning=table)
-        if built is not None and taken is None:
+        if table:
+            evidence = replace(evidence, tuning=table, tuned_on=tuned_on or evidence.model)
+        # A file that was changed meanwhile may have been read before or after.
+        if built is not None and taken is None and model_digest(model) == source:
             with clock.stage("cache"):
                 keep(built, artifact, evidence)
         with clock.stage("sign"):
@@ -157,7 +170,11 @@ def build(
         key_id=signed.key_id,
         development_key=signed.development_key,
         variants=evidence.variants,
-        findings=(*artifact.findings, *(store.findings() if store is not None else ())),
+        findings=(
+            *artifact.findings,
+            *tuned_on_another(evidence),
+            *(store.findings() if store is not None else ()),
+        ),
         tuning=table,
         cached=taken is not None,
         stages=clock.seconds,
@@ -224,6 +241,7 @@ def _line(
         built_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         stages=clock.seconds,
         variants=tuple(item.evidence for item in proven),
+        model=source.capture.sha256,
         host={
             "os": options.host.os,
             "architecture": options.host.architecture,
@@ -254,6 +272,8 @@ def _tuned(
                 model_of = _candidate(analyzed, tried, index, reference, options)
                 proven.setdefault(tried.variant, {})[tried] = model_of
             except AotcError as error:
+                if error.code in _NO_SUCH:
+                    raise
                 table.append(replace(tried, reason=error.line()[:500]))
     for each in proven.values():
         with clock.stage("tune", "timing"):

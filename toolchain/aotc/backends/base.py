@@ -116,7 +116,8 @@ class CompileRequest:
     `model`: an ONNX file that is self-contained but for external data in the folder `weights`;
     its graph inputs and outputs are those of the partition.  `stem`: a file name without suffix,
     unique in the variant, from which all names that the backend writes are made.  `shapes`: for
-    each graph input (minimum, optimum, maximum) where all its dims are known.
+    each graph input (minimum, optimum, maximum) where all its dims are known.  `share`: constants
+    may be left in the folder and read there at load.
     """
 
     model: Path
@@ -125,6 +126,7 @@ class CompileRequest:
     target: Target
     precision: Precision = "keep"
     shapes: Mapping[str, tuple[Shape, Shape, Shape]] = field(default_factory=dict)
+    share: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,13 +137,15 @@ class Payload:
     the working directory; the attribute `ep_cache_context` names the one that the node reads.
     `compatibility`: the provider's own compatibility string, where it has one.  `options`: provider
     options that reading it needs, over those of `session`; `${weights}` in them stands for the
-    folder of the variant's weights.
+    folder of the variant's weights.  `beside`: it can be read as well with the options that parts
+    of the same variant need which leave their constants in the folder.
     """
 
     attributes: Mapping[str, str | int]
     files: tuple[str, ...]
     compatibility: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
+    beside: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,8 +99,8 @@ class OpenVinoBackend(PluginBackend):
 
     def threaded(self, options: Mapping[str, str], threads: int) -> dict[str, str]:
         """OpenVINO has threads of its own."""
-        config = json.loads(options["load_config"])
-        config["CPU"]["INFERENCE_NUM_THREADS"] = threads
+        config = json.loads(options.get("load_config", "{}"))
+        config.setdefault("CPU", {})["INFERENCE_NUM_THREADS"] = threads
         return {**options, "load_config": _text(config)}
 
     def needs(self, target: Target, precision: Precision = "keep") -> Needs:
@@ -120,16 +120,21 @@ class OpenVinoBackend(PluginBackend):
         The compiled part then refers to the file by offsets, and reads it at load.  Where the
         plugin cannot read its own output so, all constants are compiled in.
         """
+        shared = request.weights / _SHARED
+        if not request.share or not shared.is_file():
+            return super().compile(request)
+        options = {"CACHE_MODE": "OPTIMIZE_SIZE"}
+        light = {**options, "WEIGHTS_PATH": str(shared.resolve())}
         if _keep_shared_alone(request):
-            options = {"CACHE_MODE": "OPTIMIZE_SIZE"}
             context = self._compiled(request, self._options_with(request.precision, options))
             payload = self._payload(request, context)
-            light = {**options, "WEIGHTS_PATH": str((request.weights / _SHARED).resolve())}
             if self._loads(request, light):
                 stated = {**options, "WEIGHTS_PATH": "${weights}/" + _SHARED}
                 config = _config(request.precision, stated)
                 return replace(payload, options={"load_config": config})
-        return super().compile(request)
+        payload = super().compile(request)
+        # The option holds for a whole session.
+        return replace(payload, beside=self._loads(request, light))
 
     def _options_with(self, precision: Precision, entries: Mapping[str, str]) -> Any:
         runtime = import_onnxruntime()

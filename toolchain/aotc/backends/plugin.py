@@ -68,6 +68,8 @@ def devices(ort_name: str, library: Path) -> list[Any]:
                     "ONNX Runtime cannot load the plugin library",
                     where=str(library),
                     found=" ".join(str(error).split())[:500],
+                    mend=f"Correct the library's path in the profile, or that of {ort_name} in "
+                    "AOTC_PLUGINS or plugins=.",
                 ) from None
             every = runtime.get_ep_devices()
             found = [each for each in every if each.ep_name == ort_name]
@@ -255,7 +257,7 @@ class PluginBackend(Backend):
         return SessionSpec(optimization=optimization, provider_options=options)
 
     def needs(self, target: Target, precision: Precision = "keep") -> Needs:
-        """The library itself, by its digest."""
+        """The library itself, by its digest, and all features of the CPU that it compiles for."""
         library = self.library()
         if library is None:
             return Needs()
@@ -265,7 +267,7 @@ class PluginBackend(Backend):
             sha256=self.digest(),
             provider=self.ort_name,
         )
-        return Needs(plugins=(plugin,))
+        return Needs(plugins=(plugin,), isa=tuple(sorted(target.isa or ())))
 
     def fingerprint(self) -> str:
         """Version and digest of the library, and version of ONNX Runtime."""
@@ -305,5 +307,5 @@ def _guess(
     return Claims(
         nodes=frozenset(nodes) - refused.keys(),
         refusals=tuple(Refusal(node=name, reason=why) for name, why in refused.items()),
-        failed=f"{provider} failed on the whole graph: {message[:300]}",
+        failed=f"{provider} failed on the whole graph: {message[:600]}",
     )

@@ -115,10 +115,12 @@ def _sizes(path: Path) -> Iterator[int]:
 
 def _described(entry: Held) -> Iterator[CacheEntry]:
     """The entry as it is shown; nothing where it is gone meanwhile."""
-    kind, files = "damaged", 0
+    kind, files, title = "damaged", 0, ""
     try:
         index = read_index(entry.path, entry.path.name)
         kind, files = index.kind, len(index.files)
+        if isinstance(index.document, dict):
+            title = str(index.document.get("title", ""))
     except Damaged:
         if not entry.path.exists():
             return
@@ -131,6 +133,7 @@ def _described(entry: Held) -> Iterator[CacheEntry]:
         created=_moment(entry.created),
         used=_moment(entry.used),
         files=files,
+        title=title,
     )
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aotc.errors import AotcError
-
-_EXTRA_MODULES = ("onnx", "onnxruntime", "numpy", "google")
+from aotc.errors import missing_package
 
 
 @contextmanager
@@ -16,11 +14,4 @@ def needs(command: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in _EXTRA_MODULES:
-            raise
-        raise AotcError(
-            "AOTC-I019",
-            f"'aotc {command}' needs the package {missing}",
-            mend=f"pip install 'aotc[{extra}]'",
-        ) from None
+        raise missing_package(error, f"'aotc {command}'", extra) from None

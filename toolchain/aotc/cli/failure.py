@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from aotc.contract.answers import ErrorAnswer
 
 _WIDEST = 120
+_WIDEST_NAME = 36
+# Of a table; `--json` has every row.
+_MOST_GROUPS = 12
 _LABELS = ("what", "where", "expected", "found", "mend")
 
 
@@ -55,8 +58,29 @@ def tables(error: AotcError) -> list[RenderableType]:
     for rows in found:
         if rows:
             first, *others = (name for name, _ in rows[0])
-            shown.append(section(first, others, [[_cut(text) for _, text in row] for row in rows]))
+            shown.append(section(first, others, _grouped(rows)))
     return shown
+
+
+def _grouped(rows: tuple[tuple[tuple[str, str], ...], ...]) -> list[list[str]]:
+    """Rows that differ in the first column alone as one; those of most stand first."""
+    from aotc.cli.render import provider
+
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        first, *others = (_cut(provider(text)) for _, text in row)
+        groups.setdefault(tuple(others), []).append(first)
+    ordered = sorted(groups.items(), key=lambda each: -len(each[1]))
+    shown = [[_several(names), *others] for others, names in ordered[:_MOST_GROUPS]]
+    left = sum(len(names) for _, names in ordered[_MOST_GROUPS:])
+    if left:
+        shown.append([f"and {left} more", *("" for _ in shown[0][1:])])
+    return shown
+
+
+def _several(names: list[str]) -> str:
+    first = names[0] if len(names[0]) <= _WIDEST_NAME else f"…{names[0][1 - _WIDEST_NAME :]}"
+    return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
 
 
 def _cut(text: str) -> str:

@@ -123,12 +123,17 @@ def _crossings(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
     ]
     total = len(report.crossings)
     if total > 1:
-        known = [sum(getattr(each, at) or 0 for each in report.crossings) for at in _SIZES]
-        rows.append((name, f"all {total}", "", "", *(size(each) for each in known)))
+        rows.append((name, f"all {total}", "", "", *(_sum(report, at) for at in _SIZES)))
     return rows
 
 
 _SIZES = ("bytes", "bytes_max")
+
+
+def _sum(report: PartitionReport, at: str) -> str:
+    sizes = [getattr(each, at) for each in report.crossings]
+    text = size(sum(each or 0 for each in sizes))
+    return f"at least {text}" if None in sizes else text
 
 
 def _side(name: str) -> str:

@@ -63,7 +63,16 @@ def build_view(report: BuildReport, inspected: InspectReport) -> list[Renderable
     status, style = "built, proven and signed", "green"
     if unproven:
         status, style = f"built and signed; NOT PROVEN: {', '.join(unproven)}", "yellow"
-    return [heading(report.artifact, status, style), facts(rows), *_tables(inspected)]
+    if report.cached:
+        status = f"from the build cache; {status}"
+    said = {(each.code, each.what) for each in inspected.findings}
+    more = [each for each in report.findings if (each.code, each.what) not in said]
+    return [
+        heading(report.artifact, status, style),
+        facts(rows),
+        *_tables(inspected),
+        *findings_view(more),
+    ]
 
 
 def _variants_of(report: InspectReport) -> tuple[VariantSummary, ...]:

@@ -57,6 +57,7 @@ class CacheEntry:
     created: Annotated[str, "UTC, ISO 8601"]
     used: Annotated[str, "when it was stored or last taken; UTC, ISO 8601"]
     files: int
+    title: Annotated[str, "what it was made for, where that is known"] = ""
 
 
 @record

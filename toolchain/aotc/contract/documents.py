@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,7 +39,21 @@ def builtin_targets() -> tuple[str, ...]:
 
 def load_profile(name_or_path: str | Path) -> Profile:
     """A built-in profile by name, or one in a YAML file; raises AOTC-I021, I022."""
-    return _load(name_or_path, Profile, "profile", data_folder("profiles"), builtin_profiles())
+    builtin = builtin_profiles()
+    profile = _load(name_or_path, Profile, "profile", data_folder("profiles"), builtin)
+    if not profile.plugins or str(name_or_path) in builtin:
+        return profile
+    return with_libraries(profile, Path(name_or_path).parent)
+
+
+def with_libraries(profile: Profile, folder: Path) -> Profile:
+    """`profile` with absolute paths of plugin libraries; relative ones are below `folder`."""
+    base = folder.resolve()
+    plugins = {
+        name: replace(spec, library=str(base / Path(spec.library).expanduser()))
+        for name, spec in profile.plugins.items()
+    }
+    return replace(profile, plugins=plugins)
 
 
 def load_target(name_or_path: str | Path) -> Target:

@@ -11,17 +11,27 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from aotc.errors import AotcError
+
 # `NAME=PATH` pairs, separated as in PATH: provider, as ORT names it, and its library.
 PLUGINS_VARIABLE = "AOTC_PLUGINS"
 _KNOWN = "library-digests.json"
 
 
 def stated_libraries() -> dict[str, Path]:
-    """Libraries by ORT's name of the provider, as the environment states them."""
+    """Libraries by ORT's name of the provider, as the environment states them; raises I027."""
     stated = {}
     for pair in os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep):
         name, equals, path = pair.partition("=")
-        if equals:
+        if pair and not (name and equals and path):
+            raise AotcError(
+                "AOTC-I027",
+                "this names no plugin",
+                where=f"${PLUGINS_VARIABLE}",
+                expected="NAME=PATH, the provider as ONNX Runtime names it and its library",
+                found=pair,
+            )
+        if pair:
             stated[name] = Path(path)
     return stated
 

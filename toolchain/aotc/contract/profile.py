@@ -310,6 +310,18 @@ class Profile:
         for index, waiver in enumerate(self.waivers):
             if waiver.variant and waiver.variant not in specs:
                 found.append(Problem(f"waivers[{index}].variant", "is no variant of the profile"))
+        known = {*self.providers, *(n for spec in self.variants for n in spec.providers or ())}
+        known |= {"cpu", *(name for order in self.tune.providers for name in order)}
+        for name in self.budgets.providers:
+            if name not in known:
+                text = f"is no provider of the profile: {', '.join(sorted(known))}"
+                found.append(Problem(f"budgets.providers.{name}", text))
+        if all((spec.providers or self.providers)[0] == "cpu" for spec in self.variants):
+            text = "the CPU is the first choice of every variant, so this bounds nothing"
+            if self.budgets.cpu_share is not None:
+                found.append(Problem("budgets.cpu_share", text))
+            if self.fallback.max_node_share < 1:
+                found.append(Problem("fallback.max_node_share", text))
         made = len(self.variants)
         for spec in self.dims.values():
             made *= len(spec.buckets) or 1

@@ -79,6 +79,8 @@ class Evidence:
     host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
     notes: tuple[str, ...] = ()
     tuning: Annotated[tuple[Tried, ...], "what --tune tried"] = ()
+    model: Annotated[str, "sha256 of the model file"] = ""
+    tuned_on: Annotated[str, "the same of the model that tuning measured"] = ""
 
 
 @record

@@ -23,13 +23,14 @@ def backend_of(name: str, plugins: Mapping[str, PluginSpec]) -> Backend:
         return PluginBackend(name, spec.provider, Path(spec.library), spec.options)
     if name not in BACKENDS:
         known = (*BACKENDS.names(), *plugins)
-        close = nearest(name, known)
+        close = ORT_NAMES.get(name) or nearest(name, known)
         raise AotcError(
             "AOTC-P007",
             f"no such execution provider: {name}",
             where="providers",
             expected=", ".join(known),
-            found=f"nearest: {close}" if close else "",
+            found=name,
+            mend=f"Did you mean {close}?" if close else "",
         )
     backend: Backend = BACKENDS.load(name)()
     return backend
@@ -46,6 +47,9 @@ def backends_of(names: Sequence[str], profile: Profile) -> list[Backend]:
                 f"{backend.name} is not available",
                 where="providers",
                 found=capability.reason,
+                mend=f"Correct plugins.{backend.name}.library in the profile."
+                if backend.name in profile.plugins
+                else "",
             )
     return backends
 
@@ -73,6 +77,12 @@ def prepare(ort_name: str) -> None:
     backend = _built_in(ort_name)
     if backend is not None:
         backend.prepare()
+
+
+def threaded(ort_name: str, options: dict[str, str], threads: int) -> dict[str, str]:
+    """Options of a provider for `threads` of one operator, where it has threads of its own."""
+    backend = _built_in(ort_name)
+    return options if backend is None else backend.threaded(options, threads)
 
 
 def plugin_devices(ort_name: str, library: Path) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aotc.backends.base import import_onnxruntime, ort_errors, ort_message
 from aotc.contract.manifest import SessionSpec
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
-from aotc.engine.providers import library_of, plugin_devices, prepare
+from aotc.engine.providers import library_of, plugin_devices, prepare, threaded
 from aotc.engine.values import Data
 from aotc.errors import AotcError
 
@@ -158,7 +158,7 @@ def create_session(
         options.add_session_config_entry(_FOLDER, str(weights_folder.resolve()))
     if context_path is not None:
         options.add_session_config_entry(_CONTEXT, str(context_path.resolve()))
-    _add_providers(options, providers, spec, weights_folder, libraries or {})
+    _add_providers(options, providers, spec, weights_folder, libraries or {}, threads)
     try:
         session: ort.InferenceSession = runtime.InferenceSession(
             model if isinstance(model, bytes) else str(model), options, enable_fallback=0
@@ -180,6 +180,7 @@ def _add_providers(
     spec: SessionSpec,
     weights_folder: Path | None,
     stated: Mapping[str, Path],
+    threads: int | None,
 ) -> None:
     """Add what ORT's wheel is built with by name, and plugins by their devices."""
     libraries = {name: stated.get(name) or library_of(name) for name in providers}
@@ -190,6 +191,8 @@ def _add_providers(
             key: _filled(value, weights_folder)
             for key, value in spec.provider_options.get(name, {}).items()
         }
+        if threads is not None:
+            settings = threaded(name, settings, threads)
         library = libraries[name]
         if library is not None:
             options.add_provider_for_devices(plugin_devices(name, library), settings)

@@ -35,8 +35,15 @@ _LOG = "log.txt"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Exit status of a worker that could not write its result for want of space.
 _NO_SPACE = errno.ENOSPC
-# Environment that would change what ONNX Runtime computes or reads.
-_UNSET = ("ORT_LOAD_CONFIG_FROM_MODEL", "OMP_NUM_THREADS", "PYTHONSTARTUP", "PYTHONWARNINGS")
+# Environment that would change what ONNX Runtime computes or reads; a build's plugins are those of
+# the profile.
+_UNSET = (
+    "AOTC_PLUGINS",
+    "ORT_LOAD_CONFIG_FROM_MODEL",
+    "OMP_NUM_THREADS",
+    "PYTHONSTARTUP",
+    "PYTHONWARNINGS",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from aotc.backends.base import BACKENDS, Backend, Capability
 from aotc.contract.plugin_library import stated_libraries
+from aotc.contract.profile import Profile
+from aotc.engine.providers import backend_of
 
 
 def capabilities() -> tuple[Capability, ...]:
@@ -17,3 +19,10 @@ def capabilities() -> tuple[Capability, ...]:
 
         found.append(PluginBackend(library.name, ort_name, library, {}).probe())
     return tuple(found)
+
+
+def check_names(profile: Profile) -> None:
+    """Raises AOTC-P007 for an execution provider that is neither built in nor a plugin of it."""
+    orders = (profile.providers, *(spec.providers or () for spec in profile.variants))
+    for name in (name for order in (*orders, *profile.tune.providers) for name in order):
+        backend_of(name, profile.plugins)

@@ -72,7 +72,8 @@ def assign(
     chosen = [0] * len(graph.nodes)
     reasons: dict[str, str] = {}
     before = _predecessors(graph)
-    weighing = _Weighing(graph, wanted, rules)
+    places = _Places(bodies, order, rules.outside)
+    weighing = _Weighing(graph, wanted, rules, places)
     while True:
         placed = [names[index] for names, index in zip(wanted, chosen, strict=True)]
         parts = _parts(before, placed, order)
@@ -84,17 +85,8 @@ def assign(
                 chosen[index] += 1
                 reasons[graph.nodes[index].name] = why
     providers = {node.name: name for node, name in zip(graph.nodes, placed, strict=True)}
-    owners = dict(providers)
     for each in graph.body_nodes:
-        names = bodies[each.name]
-        # Nobody's body runs on a provider that comes before its owner's.
-        owner = owners[each.owner]
-        later = [
-            name
-            for name in names
-            if order[name] >= order[owner] and (name not in rules.outside or name == owner)
-        ]
-        providers[each.name] = (later or names)[0]
+        providers[each.name] = places.of(each.name, providers[each.owner])
     return Assignment(tuple(parts), providers, reasons), ()
 
 
@@ -125,11 +117,37 @@ def _parts(
     return [Part(provider, level, tuple(groups[level, provider])) for level, provider in keys]
 
 
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where nodes of bodies run: `claimants` by node, `order` of providers, those not in bodies."""
+
+    claimants: Mapping[str, Sequence[str]]
+    order: Mapping[str, int]
+    outside: frozenset[str]
+
+    def of(self, node: str, owner: str) -> str:
+        """The provider of a body's node whose owner is on the provider `owner`.
+
+        Nobody's body runs on a provider that comes before its owner's.
+        """
+        names = self.claimants[node]
+        later = [
+            name
+            for name in names
+            if self.order[name] >= self.order[owner] and (name not in self.outside or name == owner)
+        ]
+        return (later or names)[0]
+
+
 class _Weighing:
     """Which partitions are not worth their borders; what does not change is computed once."""
 
     def __init__(
-        self, graph: PartitionGraph, wanted: Sequence[Sequence[str]], rules: Rules
+        self,
+        graph: PartitionGraph,
+        wanted: Sequence[Sequence[str]],
+        rules: Rules,
+        places: _Places,
     ) -> None:
         self._wanted = wanted
         self._rules = rules
@@ -154,10 +172,18 @@ class _Weighing:
         # Of partitions, by their nodes: seconds gained less those of the borders.
         self._worth: dict[tuple[int, ...], float] = {}
         self._last = [0] * len(graph.nodes)
+        rates = rules.rates or {}
         self._seconds = {
             name: [_seconds(node.name, rate, rules.sizes) for node in graph.nodes]
-            for name, rate in (rules.rates or {}).items()
+            for name, rate in rates.items()
         }
+        # Bodies cost where they run when their owner runs there: they may not go along.
+        for index, node in enumerate(graph.nodes):
+            for name in wanted[index] if node.bodies else ():
+                self._seconds[name][index] += sum(
+                    _seconds(each, rates[places.of(each, name)], rules.sizes)
+                    for each in node.bodies
+                )
 
     def too_small(
         self, parts: Sequence[Part], placed: Sequence[str], chosen: Sequence[int]

@@ -7,10 +7,11 @@ promise was only predicted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from aotc.contract.manifest import NodePlacement, Placement, Transfers
-from aotc.contract.partitions import PartitionReport
+from aotc.contract.partitions import PartitionReport, RefusedNode
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
 
@@ -36,14 +37,15 @@ def breaches(
     """
     found = _strays(profile, providers, placement, report, where)
     rows = _rows(placement, report)
-    for what, expected, amount in _budgets(profile, providers, placement, report, transfers):
+    for each in _budgets(profile, providers, placement, report, transfers):
         found.append(
             AotcError(
                 "AOTC-P002",
-                what,
+                each.what,
                 where=where,
-                expected=expected,
-                found=amount,
+                expected=each.expected,
+                found=each.found,
+                mend=f"{each.mend}, or change the model where the table says.",
                 rows=rows if rows else (),
             )
         )
@@ -78,65 +80,63 @@ def _strays(
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Breach:
+    what: str
+    expected: str
+    found: str
+    mend: str
+
+
 def _budgets(
     profile: Profile,
     providers: Mapping[str, str],
     placement: Placement,
     report: PartitionReport | None,
     transfers: Transfers,
-) -> list[tuple[str, str, str]]:
-    """What is exceeded, what was expected, and what was found."""
-    budgets, found = profile.budgets, []
+) -> Iterator[_Breach]:
+    budgets = profile.budgets
     shares = _node_shares(placement, report)
     cpu = shares.get(CPU, 0.0)
     most = profile.fallback.max_node_share
     first_choice_is_cpu = next(iter(providers.values()), "") == CPU
     if not first_choice_is_cpu and cpu > most:
-        found.append(
-            ("the share of nodes on the CPU exceeds fallback.max_node_share", f"<= {most:g}", cpu)
-        )
+        what = "the share of nodes on the CPU exceeds fallback.max_node_share"
+        yield _Breach(what, f"<= {most:g}", f"{cpu:g}", "Raise fallback.max_node_share")
     for name, budget in budgets.providers.items():
         if name not in providers:
             continue
         share = shares.get(providers[name], 0.0)
-        if not budget.min_node_share <= share <= budget.max_node_share:
-            found.append(
-                (
-                    f"the share of nodes on {name} is outside of its budget",
-                    f"{budget.min_node_share:g}..{budget.max_node_share:g}",
-                    share,
-                )
+        least, most = budget.min_node_share, budget.max_node_share
+        if not least <= share <= most:
+            mend = "Lower min_node_share" if share < least else "Raise max_node_share"
+            yield _Breach(
+                f"the share of nodes on {name} is outside of its budget",
+                f"{least:g}..{most:g}",
+                f"{share:g}",
+                f"{mend} of budgets.providers.{name}",
             )
     if budgets.cpu_share is not None and not first_choice_is_cpu:
         share = _cpu_compute(placement, report)
         if share > budgets.cpu_share:
-            found.append(
-                (
-                    "the share of compute on the CPU exceeds budgets.cpu_share",
-                    f"<= {budgets.cpu_share:g}",
-                    share,
-                )
-            )
+            what = "the share of compute on the CPU exceeds budgets.cpu_share"
+            expected = f"<= {budgets.cpu_share:g}"
+            yield _Breach(what, expected, f"{share:g}", "Raise budgets.cpu_share")
     # What was predicted is judged by what ORT really did, once that is known.
     foreseen = report is not None and (placement.how == "predicted" or report.how == "observed")
     count = len(report.partitions) if report is not None and foreseen else placement.partitions
     if budgets.partitions is not None and count > budgets.partitions:
-        found.append(
-            ("partitions exceed budgets.partitions", f"<= {budgets.partitions}", float(count))
+        what = "partitions exceed budgets.partitions"
+        yield _Breach(what, f"<= {budgets.partitions}", str(count), "Raise budgets.partitions")
+    unknown = sum(each.bytes_max is None for each in report.crossings) if report is not None else 0
+    total = transfers.bytes_max
+    if budgets.transfer_bytes is not None and (total > budgets.transfer_bytes or unknown):
+        yield _Breach(
+            "bytes that cross between providers exceed budgets.transfer_bytes",
+            f"<= {budgets.transfer_bytes}",
+            f"at least {total}, {unknown} tensors of unknown size" if unknown else str(total),
+            "Raise budgets.transfer_bytes" + (", state the sizes of dims" if unknown else ""),
         )
-    if budgets.transfer_bytes is not None and transfers.bytes_max > budgets.transfer_bytes:
-        found.append(
-            (
-                "bytes that cross between providers exceed budgets.transfer_bytes",
-                f"<= {budgets.transfer_bytes}",
-                float(transfers.bytes_max),
-            )
-        )
-    # Counts and bytes in full, shares rounded.
-    return [
-        (what, expected, f"{amount:.0f}" if amount > 1 else f"{amount:g}")
-        for what, expected, amount in found
-    ]
 
 
 def _node_shares(placement: Placement, report: PartitionReport | None) -> dict[str, float]:
@@ -197,20 +197,33 @@ def _table(
     reasons = {each.node: each for each in report.refusals} if report is not None else {}
     rows = []
     for node in nodes[:_MOST_ROWS]:
-        domain, _, op = node.op.rpartition("::")
         refusal = reasons.get(node.name)
         rows.append(
-            {
-                "node": node.name,
-                "op": op,
-                "domain": domain or "ai.onnx",
-                "refused by": refusal.provider if refusal else "-",
-                "why": refusal.reason if refusal else f"ONNX Runtime put it on {node.provider}",
-                "mend": _mend(op, domain, refusal.reason if refusal else ""),
-            }
+            _row(node.name, node.op, refusal.provider, refusal.reason)
+            if refusal
+            else _row(node.name, node.op, "-", f"ONNX Runtime put it on {node.provider}")
         )
     unique = {tuple(row.items()): row for row in rows}
     return tuple(unique.values())
+
+
+def refusal_rows(refusals: Sequence[RefusedNode]) -> tuple[Mapping[str, str], ...]:
+    """A table of nodes that providers refused."""
+    return tuple(
+        _row(each.node, each.op, each.provider, each.reason) for each in refusals[:_MOST_ROWS]
+    )
+
+
+def _row(node: str, op: str, provider: str, why: str) -> Mapping[str, str]:
+    domain, _, name = op.rpartition("::")
+    return {
+        "node": node,
+        "op": name,
+        "domain": domain or "ai.onnx",
+        "refused by": provider,
+        "why": why,
+        "mend": _mend(name, domain, why),
+    }
 
 
 def _mend(op: str, domain: str, reason: str) -> str:

@@ -33,14 +33,14 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-def artifact_key_parts(model: str | Path | bytes, name: str, options: BuildOptions) -> Json | None:
-    """All that a payload depends on; None where the model cannot be read, which the import tells.
+def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | None:
+    """All that a payload depends on; None where fixtures cannot be read, which the build tells.
 
-    The model with its external data, the resolved profile and target, the toolchain with its
-    passes, every provider's fingerprint, the CPU that computes the reference, and fixtures.
+    `source`, the digest of the model with its external data, the resolved profile and target, the
+    toolchain with its passes, every provider's fingerprint, the CPU that computes the reference,
+    and fixtures.
     """
     try:
-        source = _model_digest(model)
         fixtures = _folder_digest(options.fixtures) if options.fixtures is not None else ""
     except (OSError, ValueError, EOFError):
         return None
@@ -78,6 +78,14 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return ""
+
+
+def model_digest(model: str | Path | bytes) -> str | None:
+    """Of the model with its external data; None where it cannot be read, which the import tells."""
+    try:
+        return _model_digest(model)
+    except (OSError, ValueError, EOFError):
+        return None
 
 
 def _model_digest(model: str | Path | bytes) -> str:

@@ -20,14 +20,18 @@ class CachedBuild:
 
     cache: BuildCache
     key: str
+    title: str
 
 
-def place_of(model: str | Path | bytes, name: str, options: BuildOptions) -> CachedBuild | None:
-    """The place of a build; None where there is no cache, or the model cannot be read."""
-    if options.cache is None:
+def place_of(source: str | None, name: str, options: BuildOptions) -> CachedBuild | None:
+    """The place of a build of the model with this digest; None without cache or digest."""
+    if options.cache is None or source is None:
         return None
-    parts = artifact_key_parts(model, name, options)
-    return None if parts is None else CachedBuild(options.cache, options.cache.key(ARTIFACT, parts))
+    parts = artifact_key_parts(source, name, options)
+    if parts is None:
+        return None
+    title = f"{name}, profile {options.profile.name}"
+    return CachedBuild(options.cache, options.cache.key(ARTIFACT, parts), title)
 
 
 def take(place: CachedBuild, folder: Path) -> tuple[Artifact, Evidence] | None:
@@ -59,6 +63,7 @@ def take(place: CachedBuild, folder: Path) -> tuple[Artifact, Evidence] | None:
 def keep(place: CachedBuild, artifact: Artifact, evidence: Evidence) -> None:
     """Put a finished build into the cache."""
     document: Json = {
+        "title": place.title,
         "evidence": encode(evidence),
         "findings": [encode(each) for each in artifact.findings],
         "digests": dict(artifact.digests),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -13,21 +12,20 @@ from typing import Final
 
 import onnx
 
-from aotc.backends.base import Backend, CompileRequest, Payload, mentioned
+from aotc.backends.base import Backend, Payload, mentioned
 from aotc.caching.cache import PARTITION
 from aotc.contract.manifest import Finding
-from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.parsing import Json, encode
 from aotc.contract.partitions import RefusedNode
-from aotc.contract.profile import PluginSpec
 from aotc.contract.shapes import Domain
-from aotc.contract.target import Target
-from aotc.engine.providers import backend_of
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Assignment, Part, Rules, assign
 from aotc.partitioning.compute import sizes_at
 from aotc.partitioning.extraction import Extractor, borders
 from aotc.partitioning.graph import GraphNode, PartitionGraph, read_graph
+from aotc.partitioning.policy import refusal_rows
 from aotc.stages.build_key import constants_digest, source_digest
+from aotc.stages.compile_job import payload_of
 from aotc.stages.types import BuildOptions, PartitionedModel
 
 # Each round leaves fewer nodes to the provider that failed; then whole partitions are left.
@@ -65,11 +63,22 @@ def compile_all(
     refusals = list(partitioned.refusals)
     findings: list[Finding] = []
     done: dict[tuple[str, tuple[int, ...]], tuple[Payload, Path]] = {}
-    # It ends: every round that fails leaves nodes.
+    # Providers that compile all constants in.
+    whole: set[str] = set()
+    # It ends: every round that fails leaves nodes, or shares no weights where the last one did.
     for round_number in count():
         assignment = _divide(partitioned, graph, backends, refused, refusals, options)
         jobs = {
-            part: _submit(partitioned, extractor, least, part, backends, options, round_number)
+            part: _submit(
+                partitioned,
+                extractor,
+                least,
+                part,
+                backends,
+                options,
+                round_number,
+                share=part.provider not in whole,
+            )
             for part in assignment.parts
             if backends[part.provider].compiles and (part.provider, part.nodes) not in done
         }
@@ -80,13 +89,18 @@ def compile_all(
         failed: list[tuple[Part, AotcError]] = []
         for part, (job, folder) in jobs.items():
             try:
-                done[part.provider, part.nodes] = _payload(job.result()), folder
+                done[part.provider, part.nodes] = payload_of(job.result()), folder
             except AotcError as error:
                 if error.code not in _FAILURES:
                     raise
+                options.tell(error.line())
                 failed.append((part, error))
-        if not failed:
+        alone = _apart(assignment, done) - whole
+        if not failed and not alone:
             break
+        for key in [key for key in done if key[0] in alone]:
+            del done[key]
+        whole |= alone
         for part, failure in failed:
             _leave(part, failure, graph, refused, refusals, findings, partitioned, round_number)
     findings += _outside(partitioned, graph, assignment, backends)
@@ -96,6 +110,25 @@ def compile_all(
         if (part.provider, part.nodes) in done:
             result.payloads[index], result.folders[index] = done[part.provider, part.nodes]
     return result
+
+
+def _apart(
+    assignment: Assignment, done: Mapping[tuple[str, tuple[int, ...]], tuple[Payload, Path]]
+) -> set[str]:
+    """Providers with parts that one session cannot read together.
+
+    Options by which some parts read the shared weights hold for those, too, that must not.
+    """
+    found: dict[str, list[Payload]] = {}
+    for part in assignment.parts:
+        if (part.provider, part.nodes) in done:
+            found.setdefault(part.provider, []).append(done[part.provider, part.nodes][0])
+    return {
+        name
+        for name, payloads in found.items()
+        if any(each.options for each in payloads)
+        and any(not each.options and not each.beside for each in payloads)
+    }
 
 
 def _outside(
@@ -159,21 +192,19 @@ def _nowhere(
 ) -> AotcError:
     plan = partitioned.optimized.specialized.plan
     ops = dict(partitioned.optimized.nodes)
-    errors = []
-    for node in missing:
-        why = [f"{each.provider}: {each.reason}" for each in refusals if each.node == node]
-        errors.append(
-            AotcError(
-                "AOTC-P001",
-                f"node {node} ({ops.get(node, '')}) runs on none of the variant's providers",
-                where=f"variant {plan.name}",
-                expected=", ".join(plan.providers),
-                found="; ".join(why),
-                mend="Add cpu to the profile's providers, or change the model.",
-            )
-        )
-    errors[0].also = tuple(errors[1:])
-    return errors[0]
+    told = [each for each in refusals if each.node in set(missing)]
+    first = missing[0]
+    why = [f"{each.provider}: {each.reason}" for each in told if each.node == first]
+    more = f", and {len(missing) - 1} nodes more" if len(missing) > 1 else ""
+    return AotcError(
+        "AOTC-P001",
+        f"node {first} ({ops.get(first, '')}){more} runs on none of the variant's providers",
+        where=f"variant {plan.name}",
+        expected=", ".join(plan.providers),
+        found="; ".join(why),
+        mend="Add cpu to the profile's providers, or change the model.",
+        rows=refusal_rows(told),
+    )
 
 
 def _leave(
@@ -192,14 +223,16 @@ def _leave(
     left = _named(text, nodes) if round_number < _ROUNDS else frozenset()
     left = left or _own(nodes) or frozenset(nodes)
     refused[part.provider].update(left)
-    for name in left:
+    # What crashed or hung says nothing that would be the same the next time.
+    reason = error.found if error.code == "AOTC-P005" and error.found else error.what
+    for name in [each for each in nodes if each in left]:
         refused[part.provider].update(nodes[name].bodies)
         refusals.append(
             RefusedNode(
                 node=name,
                 op=nodes[name].op,
                 provider=part.provider,
-                reason=f"could not be compiled: {error.found or error.what}"[:300],
+                reason=f"could not be compiled: {reason}"[:300],
             )
         )
     plan = partitioned.optimized.specialized.plan
@@ -207,7 +240,7 @@ def _leave(
         Finding(
             code="AOTC-P006",
             what=f"{part.provider} could not compile {len(nodes)} nodes ({error.code}: "
-            f"{text[:300]}); {len(left)} are left to the next provider",
+            f"{reason[:600]}); {len(left)} are left to the next provider",
             where=f"variant {plan.name}",
         )
     )
@@ -234,6 +267,8 @@ def _submit(
     backends: Mapping[str, Backend],
     options: BuildOptions,
     round_number: int,
+    *,
+    share: bool,
 ) -> tuple[Future[Json], Path]:
     graph = extractor.graph
     plan = partitioned.optimized.specialized.plan
@@ -258,6 +293,7 @@ def _submit(
         "target": encode(options.target, full=True),
         "precision": plan.precision if plan.precision in backend.precisions else "keep",
         "shapes": _shapes(partitioned, graph, part, least),
+        "share": share,
     }
     key = ""
     if options.cache is not None:
@@ -293,13 +329,13 @@ def _compile(
     if cache is not None and (found := cache.get(key, folder)) is not None:
         return found
     value = options.workers.run(
-        "aotc.stages.compiling:compile_job",
+        "aotc.stages.compile_job:compile_job",
         {**request, "weights": str(weights)},
         folder=folder,
         where=where,
     ).value
     if cache is not None:
-        cache.put(key, folder, value["files"], value)
+        cache.put(key, folder, value["files"], {**value, "title": request["stem"]})
     return value
 
 
@@ -326,38 +362,3 @@ def _least(partitioned: PartitionedModel, model: onnx.ModelProto) -> Mapping[str
     specialized = partitioned.optimized.specialized
     domain: Domain = specialized.domain or specialized.analyzed.domain
     return sizes_at(model, domain.corner("min")).shapes
-
-
-def _payload(value: Json) -> Payload:
-    return Payload(
-        attributes=value["attributes"],
-        files=tuple(value["files"]),
-        compatibility=value["compatibility"],
-        options=value["options"],
-    )
-
-
-def compile_job(request: Json) -> Json:
-    """In the worker: compile one partition."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
-    backend = backend_of(request["backend"], plugins)
-    payload = backend.compile(
-        CompileRequest(
-            # Relative, so that no path of this machine is in what is written.
-            model=Path(f"{request['stem']}.onnx"),
-            weights=Path(request["weights"]),
-            stem=request["stem"],
-            target=decode(Target, request["target"]),
-            precision=request["precision"],
-            shapes={
-                name: (tuple(shapes[0]), tuple(shapes[1]), tuple(shapes[2]))
-                for name, shapes in request["shapes"].items()
-            },
-        )
-    )
-    return {
-        **dataclasses.asdict(payload),
-        "files": list(payload.files),
-        "attributes": dict(payload.attributes),
-        "options": dict(payload.options),
-    }

@@ -280,7 +280,9 @@ def _placed(model: onnx.ModelProto, compiled: Compiled, sizes: Sizes) -> tuple[N
     for index, name in enumerate(compiled.names):
         part = compiled.assignment.parts[index]
         named.setdefault(name, part.provider)
-        flops[name] = sum(flops.get(compiled.graph.nodes[each].name, 0) for each in part.nodes)
+        nodes = [compiled.graph.nodes[each] for each in part.nodes]
+        inside = [each for node in nodes for each in (node.name, *node.bodies)]
+        flops[name] = sum(flops.get(each, 0) for each in inside)
     return tuple(
         NodePlacement(
             name=node.name,

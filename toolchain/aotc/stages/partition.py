@@ -51,7 +51,7 @@ def _partition(
 ) -> PartitionedModel:
     plan = optimized.specialized.plan
     backends = backends_of(plan.providers, options.profile)
-    _check_precision(plan, backends)
+    _check_precision(plan, backends, options.target)
     providers = tuple(backend.ort_name for backend in backends)
     if plan.on_cpu_alone:
         return PartitionedModel(
@@ -92,8 +92,22 @@ def _partition(
     )
 
 
-def _check_precision(plan: VariantPlan, backends: Sequence[Backend]) -> None:
-    if any(plan.precision in backend.precisions for backend in backends):
+def _check_precision(plan: VariantPlan, backends: Sequence[Backend], target: Target) -> None:
+    able = [backend for backend in backends if plan.precision in backend.precisions]
+    for backend in able:
+        # Without them a provider computes in another precision, and says nothing.
+        needed = backend.needs(target, plan.precision).isa
+        missing = sorted(set(needed) - set(target.isa or ()))
+        if missing:
+            raise AotcError(
+                "AOTC-N008",
+                f"{backend.name} cannot compute in {plan.precision} on this target's CPU",
+                where="precision",
+                expected=", ".join(missing),
+                found=", ".join(target.isa or ()),
+                mend="Build for a target that has them, or choose precision: keep.",
+            )
+    if able:
         return
     have = {name for backend in backends for name in backend.precisions}
     raise AotcError(
@@ -156,7 +170,8 @@ def describe_job(request: Json) -> Json:
     result = []
     for dims, given in zip(request["shapes"], inputs, strict=True):
         sizes = sizes_at(typed, dims)
-        if any(not cost.known for cost in sizes.nodes.values()):
+        # Of what is inside of bodies, a run of the main graph shows nothing.
+        if any(not sizes.nodes[node.name].known for node in typed.graph.node):
             fixed = onnx.ModelProto()
             fixed.CopyFrom(model)
             for value in fixed.graph.input:
@@ -166,7 +181,7 @@ def describe_job(request: Json) -> Json:
             for value in fixed.graph.output:
                 if value.type.HasField("tensor_type"):
                     value.type.tensor_type.ClearField("shape")
-            sizes = sizes_at(with_types(fixed, weights, given, sizes=True), {}, stated=True)
+            sizes = sizes_at(with_types(fixed, weights, given, sizes=True), dims, stated=True)
         result.append(
             {
                 "nodes": {k: [v.flops, v.bytes, v.known] for k, v in sizes.nodes.items()},

@@ -246,9 +246,10 @@ def _check_placement(placement: Placement, lowered: LoweredModel, options: Build
     """Raise the breaches of policy and budgets, the first with the others in `also`."""
     plan = lowered.partitioned.optimized.specialized.plan
     report = lowered.report
+    judged = options.judged.get(plan.spec, plan.providers)
     found = breaches(
         options.profile,
-        {name: backend_of(name, options.profile.plugins).ort_name for name in plan.providers},
+        {name: backend_of(name, options.profile.plugins).ort_name for name in judged},
         placement,
         report=report,
         transfers=transfers(report.crossings) if report is not None else Transfers(),

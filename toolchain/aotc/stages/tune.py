@@ -62,6 +62,11 @@ def candidates(profile: Profile) -> tuple[Tried, ...]:
     return tuple(found)
 
 
+def stated_orders(profile: Profile) -> dict[str, tuple[str, ...]]:
+    """Order of providers of each variant as the profile states it, by which budgets are judged."""
+    return {spec.name: spec.providers or profile.providers for spec in profile.variants}
+
+
 def choose(table: Sequence[Tried]) -> tuple[Tried, ...]:
     """`table` with the quickest of each variant marked; equal ones: the first.
 
@@ -97,8 +102,8 @@ def resolved(profile: Profile, table: Sequence[Tried]) -> Profile:
         raise AotcError(
             "AOTC-O006",
             "the measurements are not of this profile's candidates",
-            expected=", ".join(spec.name for spec in profile.variants),
-            found=", ".join(dict.fromkeys(each.variant for each in strange))
+            expected="; ".join(_words(each) for each in sorted(bare, key=_words)),
+            found="; ".join(_words(each) for each in strange)
             or f"no choice for {', '.join(missing)}",
         )
     variants: list[VariantSpec] = []
@@ -119,6 +124,12 @@ def resolved(profile: Profile, table: Sequence[Tried]) -> Profile:
         portable = next(spec for spec in profile.variants if spec.isa == "baseline")
         variants.append(replace(portable, name=f"{portable.name}-untuned"))
     return replace(profile, variants=tuple(variants))
+
+
+def _words(tried: Tried) -> str:
+    threads = f"{tried.threads} threads" if tried.threads else "all threads"
+    choices = (tried.precision, tried.isa, tried.optimization, threads)
+    return f"{tried.variant} on {' '.join(tried.providers)} ({', '.join(choices)})"
 
 
 def _bare(tried: Tried) -> Tried:

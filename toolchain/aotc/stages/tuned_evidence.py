@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
 from pathlib import Path
 
+from aotc.contract.manifest import Finding
 from aotc.contract.parsing import ParseError, decode, strict_json
 from aotc.contract.report import Evidence
 from aotc.contract.tuning import Tried
@@ -14,8 +16,8 @@ from aotc.errors import AotcError
 _FILE = "attestations/evidence.sigstore.json"
 
 
-def tuning_of(path: Path) -> tuple[Tried, ...]:
-    """The table in an artifact's folder, or in its evidence attestation.
+def tuning_of(path: Path) -> tuple[tuple[Tried, ...], str]:
+    """The table in an artifact's folder or its evidence attestation, and its model's sha256.
 
     No signature is asked for: the table only chooses among candidates of the user's own profile,
     each of which is proven again.  Raises AOTC-I001, and O006 where there is no table.
@@ -24,7 +26,7 @@ def tuning_of(path: Path) -> tuple[Tried, ...]:
     try:
         bundle = strict_json(file.read_bytes())
         statement = strict_json(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
-        table = decode(Evidence, statement["predicate"], allow_unknown=True).tuning
+        evidence = decode(Evidence, statement["predicate"], allow_unknown=True)
     except OSError as error:
         raise AotcError(
             "AOTC-I001", f"the evidence cannot be read: {error.strerror}", where=str(file)
@@ -33,6 +35,16 @@ def tuning_of(path: Path) -> tuple[Tried, ...]:
         raise AotcError(
             "AOTC-O006", "this is no evidence of a build", where=str(file), found=str(error)[:300]
         ) from None
-    if not table:
+    if not evidence.tuning:
         raise AotcError("AOTC-O006", "the evidence is of a build without --tune", where=str(file))
-    return table
+    return evidence.tuning, evidence.tuned_on or "unknown"
+
+
+def tuned_on_another(evidence: Evidence) -> Iterator[Finding]:
+    """AOTC-O007 where another model was measured than was built."""
+    if evidence.tuning and evidence.tuned_on != evidence.model:
+        yield Finding(
+            code="AOTC-O007",
+            what=f"measured was the model {evidence.tuned_on[:16]}, and this is "
+            f"{evidence.model[:16]}",
+        )

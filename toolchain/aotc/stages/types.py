@@ -51,6 +51,8 @@ class BuildOptions:
     fixtures: Path | None = None
     embed_fixtures: bool = False
     progress: Callable[[str], None] | None = None
+    # Order of providers by which budgets judge a variant, where it was tuned to another one.
+    judged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def tell(self, what: str) -> None:
         """Say what begins, to whoever watches."""

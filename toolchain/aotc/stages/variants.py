@@ -65,7 +65,7 @@ def wanted_variants(
                     isa=spec.isa,
                     prepack=spec.prepack,
                     buckets=buckets,
-                    providers=spec.providers or options.profile.providers,
+                    providers=_with_cpu(order, options),
                     precision=spec.precision or options.profile.precision,
                     threads=spec.threads,
                     optimization=spec.optimization,
@@ -90,6 +90,12 @@ def wanted_variants(
             mend="Give one of the profile's variants another name.",
         )
     return tuple(plans), tuple(findings)
+
+
+def _with_cpu(order: tuple[str, ...], options: BuildOptions) -> tuple[str, ...]:
+    """`order`, and the CPU at its end where the fallback policy gives it the rest."""
+    allowed = options.profile.fallback.policy == "cpu"
+    return (*order, "cpu") if allowed and "cpu" not in order else order
 
 
 def suffix(buckets: Mapping[str, int]) -> str:

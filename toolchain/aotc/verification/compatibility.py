@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aotc.contract.manifest import Finding, Manifest, Variant
@@ -62,7 +62,7 @@ def judge(manifest: Manifest, host: Target) -> Judgement:
             variants=listed,
             findings=tuple(findings),
             refusals=(
-                refusal_of(_no_variant(host)),
+                refusal_of(_no_variant(host, listed)),
                 *(reason for verdict in listed for reason in verdict.reasons),
             ),
         )
@@ -127,5 +127,16 @@ def _at(refusal: Refusal, variant: Variant) -> Refusal:
     )
 
 
-def _no_variant(host: Target) -> AotcError:
-    return AotcError("AOTC-C009", "no variant runs on this host", where=f"target {host.name}")
+def _no_variant(host: Target, verdicts: Sequence[VariantVerdict]) -> AotcError:
+    # The first reason of each, so that one line says why; all of them follow it.
+    reasons = [
+        f"{each.name}: {each.reasons[0].code} {each.reasons[0].what}"
+        for each in verdicts
+        if each.reasons
+    ]
+    return AotcError(
+        "AOTC-C009",
+        "no variant runs on this host",
+        where=f"target {host.name}",
+        found="; ".join(dict.fromkeys(reasons))[:500],
+    )

@@ -139,36 +139,50 @@ def _onnxruntime(
         for name, (provider, package) in _PLUGINS.items()
         if name in found
     ]
-    plugins += _stated(digests, libraries)
+    stated = _stated(digests, libraries, plugins)
+    # A session loads the library that is stated, and not the package's.
+    replaced = {plugin.provider for plugin in stated}
+    plugins = [plugin for plugin in plugins if plugin.provider not in replaced] + stated
     return version, (*(plugin.provider for plugin in plugins), *providers), tuple(plugins)
 
 
-def _stated(digests: bool, libraries: tuple[tuple[str, Path], ...]) -> list[Plugin]:
-    """Plugins that are no package, by the environment or by the caller."""
+def _stated(
+    digests: bool, libraries: tuple[tuple[str, Path], ...], installed: list[Plugin]
+) -> list[Plugin]:
+    """Plugins by the environment or by the caller; those of an installed package as it has them."""
     if not libraries and "AOTC_PLUGINS" not in os.environ:
         return []
     from aotc.contract.plugin_library import libraries_digest, stated_libraries
 
-    return [
-        Plugin(
-            name=library.name,
-            provider=provider,
-            sha256=libraries_digest([library]) if digests else None,
-        )
-        for provider, library in {**stated_libraries(), **dict(libraries)}.items()
-        if library.is_file()
-    ]
+    found = []
+    for provider, library in {**stated_libraries(), **dict(libraries)}.items():
+        own = [plugin for plugin in installed if plugin.provider == provider]
+        if own and _is_of_package(library, own[0].name):
+            found += own
+        elif library.is_file():
+            digest = libraries_digest([library]) if digests else None
+            found.append(Plugin(name=library.name, provider=provider, sha256=digest))
+    return found
+
+
+def _is_of_package(library: Path, distribution: str) -> bool:
+    """Whether a library lies in the folder of an installed package."""
+    _, package = _PLUGINS[distribution]
+    place = _package_folder(package)
+    return place is not None and library.resolve().parent == place.resolve()
+
+
+def _package_folder(package: str) -> Path | None:
+    places = (Path(folder) / package for folder in sys.path)
+    return next((place for place in places if place.is_dir()), None)
 
 
 def _package_digest(package: str) -> str | None:
     """Digest of the libraries of an installed package; None where it is not found."""
     from aotc.contract.plugin_library import libraries_digest, libraries_in
 
-    for folder in sys.path:
-        place = Path(folder) / package
-        if place.is_dir():
-            return libraries_digest(libraries_in(place))
-    return None
+    place = _package_folder(package)
+    return libraries_digest(libraries_in(place)) if place is not None else None
 
 
 def installed_versions(names: Iterable[str]) -> dict[str, str]:

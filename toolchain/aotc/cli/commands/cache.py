@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING
 
 from aotc.cli.commands.base import Command, Group, Parser, add_json
@@ -43,9 +44,9 @@ def list_entries(*, json: bool) -> int:
 def _prune_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--limit",
-        metavar="BYTES",
+        metavar="SIZE",
         type=_bytes,
-        help="what may be left; else $AOTC_CACHE_BYTES, else 10 GiB",
+        help="bytes that may be left, such as 500MB; else $AOTC_CACHE_BYTES, else 10 GiB",
     )
     add_json(parser)
 
@@ -79,16 +80,23 @@ def list_view(answer: CacheListAnswer) -> list[RenderableType]:
         rows = [
             (
                 short(each.key),
+                each.title,
                 each.kind,
                 size(each.bytes),
                 count(each.files, "file"),
-                each.created,
-                each.used,
+                _minute(each.created),
+                _minute(each.used),
             )
             for each in answer.entries
         ]
-        parts.append(section("entries", ("kind", "size", "", "created", "last used"), rows))
+        parts.append(
+            section("entries", ("", "kind", "size", "", "created, UTC", "last used"), rows)
+        )
     return parts
+
+
+def _minute(moment: str) -> str:
+    return moment[:16].replace("T", " ")
 
 
 def prune_view(report: PruneReport) -> list[RenderableType]:
@@ -116,9 +124,12 @@ def _report(report: PruneReport, json: bool) -> int:
 
 
 def _bytes(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes")
-    return int(text)
+    found = re.fullmatch(r"(\d{1,15})(?: ?([kMGT])(i?)B)?", text, re.ASCII)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 1000000, 500MB or 1GiB")
+    number, unit, binary = found.groups()
+    power = " kMGT".index(unit) if unit else 0
+    return int(number) * int((1024 if binary else 1000) ** power)
 
 
 command = Group(

@@ -175,12 +175,13 @@ def _store() -> DoctorCheck:
 
 
 def _cache() -> DoctorCheck:
-    from aotc.caching.folder import default_folder
+    from aotc.caching.folder import default_folder, is_usable
 
     if os.environ.get("AOTC_CACHE") == "off":
         return DoctorCheck(name="build cache", status="note", found="off, by AOTC_CACHE")
     try:
         folder = default_folder()
+        is_usable(folder)
     except AotcError as error:
         return DoctorCheck(name="build cache", status="bad", found=error.line(), mend=error.mend)
     return _writable("build cache", folder, "Point AOTC_CACHE at a folder of yours.")
@@ -195,9 +196,13 @@ def _temporary() -> DoctorCheck:
 def _writable(name: str, folder: Path, mend: str) -> DoctorCheck:
     """Whether the folder, or the nearest one above it that exists, may be written."""
     import shutil
+    import tempfile
 
     there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    try:
+        # Rights alone say little: some folders take no file whoever asks.
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError:
         return DoctorCheck(name=name, status="bad", found=f"{folder} may not be written", mend=mend)
     free = shutil.disk_usage(there).free
     return DoctorCheck(name=name, status="ok", found=f"{folder}, {free / 1e9:.1f} GB free")

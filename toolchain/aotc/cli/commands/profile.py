@@ -48,7 +48,10 @@ def _check_arguments(parser: Parser) -> None:
 
 def check(*, path: Path, json: bool) -> int:
     """Check a profile file; every problem is listed with its path."""
+    from aotc.inspection.providers import check_names
+
     profile = load_profile(path)
+    check_names(profile)
     if json:
         from aotc.cli.document import write_document
 

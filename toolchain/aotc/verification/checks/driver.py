@@ -22,8 +22,13 @@ class NvidiaDriver(Check):
                 results += self.unchecked(expected, host)
             elif host.nvidia_driver is None:
                 results += self.refuse(
-                    "the NVIDIA driver is missing", expected=expected, found="none"
+                    "the NVIDIA driver is missing",
+                    expected=expected,
+                    found="none",
+                    mend="Use a host with an NVIDIA GPU, and install its driver.",
                 )
+                # Without a driver there is no CUDA either.
+                return tuple(results)
             elif not at_least(host.nvidia_driver, requirements.nvidia_driver_min):
                 results += self.refuse(
                     "the NVIDIA driver is too old", expected=expected, found=host.nvidia_driver

@@ -7,6 +7,12 @@ from aotc.contract.report import Refusal
 from aotc.contract.target import Target
 from aotc.verification.checks.base import Check
 
+# Wheels of ONNX Runtime that are built with a provider.
+_BUILT_IN = {
+    "CUDAExecutionProvider": "pip install 'aotc[gpu]', in place of 'aotc[cpu]'.",
+    "CPUExecutionProvider": "pip install 'aotc[cpu]'.",
+}
+
 
 class ExecutionProviders(Check):
     """The host's ONNX Runtime has every execution provider and plugin of the variant.
@@ -27,12 +33,17 @@ class ExecutionProviders(Check):
                 f"execution providers {', '.join(requirements.providers)}", host
             )
         else:
+            # Of a plugin that is missing the plugin is told, with what installs it.
+            have = {(plugin.name, plugin.version) for plugin in host.plugins}
+            told = {p.provider for p in requirements.plugins if (p.name, p.version) not in have}
+            told = told if host.probed or host.plugins else set()
             for name in requirements.providers:
-                if name not in host.providers:
+                if name not in host.providers and name not in told:
                     results += self.refuse(
                         "an execution provider is missing",
                         expected=name,
                         found=", ".join(host.providers) or "none",
+                        mend=_BUILT_IN.get(name, ""),
                     )
         versions = {plugin.name: plugin.version for plugin in host.plugins}
         for plugin in requirements.plugins:
