@@ -2,21 +2,22 @@
 
 Formulas: a convolution, matrix product or recurrence counts two operations a multiply-add; any
 other node counts one operation an output element.  Bytes are those of all its inputs, weights
-included, and outputs.
+included, and outputs.  Nodes of control flow count nothing, the nodes of their bodies do.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
+
+from aotc.partitioning.graph import bodies_of
+from aotc.partitioning.scopes import Scope, Shape, scopes
 
 if TYPE_CHECKING:
     import onnx
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,11 @@ class NodeCompute:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Compute of every node of the main graph, by name, and bytes of every value; at one shape."""
+    """Compute of every node, by name, and bytes of every value; at one shape.
+
+    Both with those of bodies of control flow; where bodies use one name for values of their own,
+    the largest counts.  `shapes` are of values of the main graph.
+    """
 
     nodes: Mapping[str, NodeCompute]
     values: Mapping[str, int]
@@ -42,23 +47,37 @@ def sizes_at(model: onnx.ModelProto, dims: Mapping[str, int], *, stated: bool = 
 
     `model` may have external data, which is not read.  Shapes that ONNX's inference does not find
     leave a node or a value unknown; with `stated`, those that `model` declares are taken instead.
+
+    A body counts as one iteration, a loop's as the first; of an `If`, both branches count.  A node
+    of control flow costs nothing itself: what it reads and makes, its bodies do.
     """
-    shapes, widths = _read(model) if stated else _inferred(model, dims)
-    nodes = {}
-    for node in model.graph.node:
-        inputs = [shapes.get(name) if name else None for name in node.input]
-        outputs = [shapes.get(name) for name in node.output if name]
-        values = [name for name in (*node.input, *node.output) if name]
-        moved = sum(_bytes(shapes, widths, name) or 0 for name in values)
-        known = all(shape is not None for shape in outputs)
-        made = [shape for shape in outputs if shape is not None]
-        nodes[node.name] = NodeCompute(flops_of(node.op_type, inputs, made), moved, known)
-    values_bytes = {name: _bytes(shapes, widths, name) for name in shapes}
-    return Sizes(
-        nodes=nodes,
-        values={name: size for name, size in values_bytes.items() if size is not None},
-        shapes=shapes,
-    )
+    main, *bodies = scopes(model, dims, stated=stated)
+    nodes = {node.name: _cost(node, main) for node in main.nodes}
+    values = _sizes(main)
+    inner: dict[str, int] = {}
+    for body in bodies:
+        nodes |= {node.name: _cost(node, body) for node in body.nodes}
+        for name, size in _sizes(body).items():
+            inner[name] = max(size, inner.get(name, 0))
+    return Sizes(nodes=nodes, values={**inner, **values}, shapes=main.own)
+
+
+def _cost(node: onnx.NodeProto, scope: Scope) -> NodeCompute:
+    shapes = scope.shapes
+    outputs = [shapes.get(name) for name in node.output if name]
+    known = all(shape is not None for shape in outputs)
+    if any(bodies_of(attribute) for attribute in node.attribute):
+        return NodeCompute(0, 0, known)
+    inputs = [shapes.get(name) if name else None for name in node.input]
+    values = [name for name in (*node.input, *node.output) if name]
+    moved = sum(_bytes(scope, name) or 0 for name in values)
+    made = [shape for shape in outputs if shape is not None]
+    return NodeCompute(flops_of(node.op_type, inputs, made), moved, known)
+
+
+def _sizes(scope: Scope) -> dict[str, int]:
+    found = {name: _bytes(scope, name) for name in scope.own}
+    return {name: size for name, size in found.items() if size is not None}
 
 
 def flops_of(op: str, inputs: Sequence[Shape | None], outputs: Sequence[Shape]) -> int:
@@ -85,48 +104,14 @@ def flops_of(op: str, inputs: Sequence[Shape | None], outputs: Sequence[Shape]) 
     return elements
 
 
-def _bytes(shapes: Mapping[str, Shape], widths: Mapping[str, float], name: str) -> int | None:
-    shape = shapes.get(name)
-    return None if shape is None else math.ceil(math.prod(shape) * widths.get(name, 1))
+def _bytes(scope: Scope, name: str) -> int | None:
+    shape = scope.shapes.get(name)
+    if shape is None:
+        return None
+    return math.ceil(math.prod(shape) * width_of(scope.types.get(name, 0)))
 
 
-def _inferred(
-    model: onnx.ModelProto, dims: Mapping[str, int]
-) -> tuple[dict[str, Shape], dict[str, float]]:
-    """Known shapes and bytes an element, of all values of the main graph."""
-    import onnx
-
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(model)
-    del fixed.graph.value_info[:]
-    for value in fixed.graph.input:
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in dims:
-                dim.dim_value = dims[dim.dim_param]
-    for value in fixed.graph.output:
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
-    # Where it fails, only what is declared is known.
-    with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        fixed = onnx.shape_inference.infer_shapes(fixed, data_prop=True)
-    return _read(fixed)
-
-
-def _read(fixed: onnx.ModelProto) -> tuple[dict[str, Shape], dict[str, float]]:
-    shapes: dict[str, Shape] = {}
-    widths: dict[str, float] = {}
-    for value in (*fixed.graph.input, *fixed.graph.value_info, *fixed.graph.output):
-        tensor = value.type.tensor_type
-        if tensor.elem_type:
-            widths[value.name] = width_of(tensor.elem_type)
-        if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
-            shapes[value.name] = tuple(d.dim_value for d in tensor.shape.dim)
-    for initializer in fixed.graph.initializer:
-        shapes[initializer.name] = tuple(initializer.dims)
-        widths[initializer.name] = width_of(initializer.data_type)
-    return shapes, widths
-
-
+@cache
 def width_of(kind: int) -> float:
     """Bytes of one element of an ONNX element type; text counts one."""
     import onnx

@@ -18,6 +18,7 @@ from aotc.contract.partitions import (
 )
 from aotc.partitioning.assignment import Assignment
 from aotc.partitioning.compute import Sizes
+from aotc.partitioning.crossings import crossed
 from aotc.partitioning.graph import PartitionGraph
 
 
@@ -78,23 +79,9 @@ def crossings(
 ) -> list[Crossing]:
     """Each value that one provider makes and another reads, once for each reader's provider.
 
-    What callers give and get crosses too where the provider's device is not the CPU.
+    What callers give and get crosses too where the provider's device is not the CPU.  In bodies of
+    control flow, which count as one iteration, and both branches of an `If`, it is the same.
     """
-    makers = {
-        value: assignment.providers[node.name] for node in graph.nodes for value in node.outputs
-    }
-    found: dict[tuple[str, str, str], None] = {}
-    for node in graph.nodes:
-        reader = assignment.providers[node.name]
-        for value in node.inputs:
-            maker = makers.get(value, "")
-            away = devices[reader] != "cpu" if not maker else maker != reader
-            if away:
-                found[value, maker, reader] = None
-    for value in graph.outputs:
-        maker = makers.get(value, "")
-        if maker and devices[maker] != "cpu":
-            found[value, maker, ""] = None
     opt, largest = sizes
     return [
         Crossing(
@@ -105,7 +92,7 @@ def crossings(
             bytes=opt.values.get(value),
             bytes_max=largest.values.get(value),
         )
-        for value, maker, reader in found
+        for value, maker, reader in crossed(graph, assignment, devices)
     ]
 
 
@@ -116,13 +103,14 @@ def _shares(
     providers: Sequence[str],
 ) -> tuple[ProviderShare, ...]:
     named = assignment.providers
-    main = {p: [n for n in graph.nodes if named[n.name] == p] for p in providers}
+    nodes = [each.name for each in graph.nodes] + [each.name for each in graph.body_nodes]
+    own = {p: [name for name in nodes if named[name] == p] for p in providers}
     total_flops = sum(cost.flops for cost in sizes[0].nodes.values())
     counts = Counter(named.values())
     parts = Counter(part.provider for part in assignment.parts)
     result = []
     for provider in providers:
-        opt, largest = (_compute([n.name for n in main[provider]], one) for one in sizes)
+        opt, largest = (_compute(own[provider], one) for one in sizes)
         result.append(
             ProviderShare(
                 provider=provider,
