@@ -81,6 +81,23 @@ def test_a_cast_of_the_model_that_was_merged_is_told(tmp_path: Path) -> None:
     assert not types_agree(made, source)
 
 
+def test_so_is_one_before_an_operator_whose_types_nobody_infers(tmp_path: Path) -> None:
+    source = model(
+        [
+            helper.make_node("Cast", ["x"], ["half"], "own", to=HALF),
+            helper.make_node("QuickGelu", ["half"], ["a"], "odd", domain="com.microsoft"),
+            helper.make_node("Cast", ["a"], ["y"], "back", to=FULL),
+        ],
+        FULL,
+        FULL,
+    )
+    source.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    made = written(source, tmp_path)
+    run_passes(made, (DropInsertedCasts(),))
+    assert "own" not in [node.name for node in made.graph.node]
+    assert not types_agree(made, source)
+
+
 def test_bodies_of_control_flow_too(tmp_path: Path) -> None:
     def body(op: str, name: str) -> onnx.GraphProto:
         return helper.make_graph(

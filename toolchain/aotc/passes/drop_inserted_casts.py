@@ -39,18 +39,29 @@ class DropInsertedCasts(Pass):
 
 
 def has_inserted_casts(model: onnx.ModelProto) -> bool:
-    """Whether ONNX Runtime put casts of its own into the graph or a body of it."""
-    return any(_is_inserted(node) for node in walk_nodes(model))
+    """Whether ONNX Runtime put casts of its own into the graph or a body of it.
+
+    They may be gone again, each merged with one of the model's; the names of their values stay.
+    """
+    return any(
+        name.startswith(_SIGN) for node in walk_nodes(model) for name in (*node.input, *node.output)
+    )
 
 
 def types_agree(model: onnx.ModelProto, source: onnx.ModelProto) -> bool:
     """Whether values have the types that they have in `source`, and each operator accepts them.
 
-    They may not where ONNX Runtime merged one of its casts with one of the model's.  Types are as
-    ONNX's inference tells them; values of one graph only are not compared.
+    They may not where ONNX Runtime merged one of its casts with one of the model's, all of which
+    must be there or be folded to constants.  Types are as ONNX's inference tells them, which knows
+    no operators of other domains; values of one graph only are not compared.
     """
     import onnx
 
+    left = {node.name for node in walk_nodes(model)}
+    folded = {tensor.name for tensor in model.graph.initializer}
+    for node in walk_nodes(source):
+        if node.op_type == "Cast" and node.name not in left and node.output[0] not in folded:
+            return False
     try:
         found = _types(model, strict=True)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
