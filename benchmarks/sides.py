@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks.fresh import ROOT, environment
 
-# Threads may spin for a while after a run, and would disturb the next one.
-PAUSE_SECONDS = 0.03
+# ONNX Runtime's threads spin for about 50 ms after a run, and would take a core from the next one.
+PAUSE_SECONDS = 0.12
 
 Arrays = Mapping[str, Any]
 # Makes inputs of an argument, which is not timed; and what is called with them.

@@ -6,17 +6,14 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.manifest import Finding, Manifest, Variant
 from aotc.contract.report import LoadReport, VariantLoad
 from aotc.contract.target import Target
 from aotc.engine import session
-from aotc.engine.providers import library_of, plugin_devices
 from aotc.errors import AotcError
 from aotc.runtime.model import ReadyModel
 from aotc.runtime.promises import check_compatibility_strings, check_placement
@@ -204,11 +201,7 @@ def _host(manifest: Manifest, plugins: Mapping[str, Path]) -> Target:
 def _files_read(
     manifest: Manifest, wanted: str | Sequence[str] | None, plugins: Mapping[str, Path]
 ) -> frozenset[str]:
-    """Payload files that loading on this host reads; none where no variant runs.
-
-    Plugins of those that run are registered meanwhile: their libraries have the digests that the
-    manifest, verified by now, demands.
-    """
+    """Payload files that loading on this host reads; none where no variant runs."""
     try:
         verdicts = judge(manifest, _host(manifest, plugins)).variants
         chosen = choose(manifest, verdicts, wanted)
@@ -218,20 +211,5 @@ def _files_read(
         runs = {verdict.name for verdict in verdicts if verdict.runs}
         chosen = tuple(each for each in manifest.variants if each.name in runs)
     tensors = (each for f in manifest.fixtures for each in (*f.inputs, *f.outputs))
-    _register_plugins(chosen, plugins)
     files = (path for each in chosen for path in each.files)
     return frozenset((*files, *(tensor.path for tensor in tensors)))
-
-
-def _register_plugins(variants: Sequence[Variant], plugins: Mapping[str, Path]) -> None:
-    """Load the libraries of the variants' providers, beside the hashing of the payload."""
-
-    def register(name: str, library: Path) -> None:
-        # The session that needs it says it again, with its code.
-        with suppress(AotcError):
-            plugin_devices(name, library)
-
-    for name in dict.fromkeys(name for each in variants for name in each.requirements.providers):
-        library = plugins.get(name) or library_of(name)
-        if library is not None:
-            Thread(target=register, args=(name, library), name=f"register {name}").start()

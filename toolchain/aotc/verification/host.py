@@ -166,10 +166,10 @@ def _stated(
 
 
 def _is_of_package(library: Path, distribution: str) -> bool:
-    """Whether a library lies in the folder of an installed package."""
+    """Whether a library lies in the folder of an installed package, with those it is to load."""
     _, package = _PLUGINS[distribution]
     place = _package_folder(package)
-    return place is not None and library.resolve().parent == place.resolve()
+    return place is not None and library.parent.resolve() == place.resolve()
 
 
 def _package_folder(package: str) -> Path | None:
