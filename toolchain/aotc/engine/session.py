@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aotc.backends.base import import_onnxruntime, ort_errors, ort_message
 from aotc.contract.manifest import SessionSpec
+from aotc.engine.cores import usable_cores
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
 from aotc.engine.providers import library_of, plugin_devices, prepare, threaded
 from aotc.engine.values import Data
@@ -113,8 +114,9 @@ def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.Ses
             expected=f"1..{_MOST_THREADS}",
             found=str(threads),
         )
-    if threads is not None:
-        options.intra_op_num_threads = threads
+    # Even the number that it would take itself is stated: see `usable_cores`.
+    if (number := usable_cores() if threads is None else threads) is not None:
+        options.intra_op_num_threads = number
         options.inter_op_num_threads = 1
     for key, value in spec.config.items():
         options.add_session_config_entry(key, value)
