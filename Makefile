@@ -38,7 +38,7 @@ format: $(STAMP)  ## format the sources
 	$(BIN)/ruff check --fix-only -q $(SOURCES)
 	$(BIN)/ruff format -q $(SOURCES)
 
-bench: $(STAMP)  ## measure, and write docs/benchmarks.md (about 20 minutes)
+bench: $(STAMP)  ## measure, and write docs/benchmarks.md (about 45 minutes)
 	$(BIN)/python -m benchmarks
 
 schemas: $(STAMP)  ## generate the JSON Schemas from the records
