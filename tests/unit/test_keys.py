@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from aotc.errors import AotcError
-from aotc.signing import keys
+from aotc.signing import keys, passwords
 
 
 @pytest.fixture
@@ -80,7 +82,6 @@ def test_unusable_private_keys(tmp_path: Path) -> None:
         (b"", "something else"),
         (b"\xff\x00", "something else"),
         (public, "a public key"),
-        (_private_pem(p256, b"secret"), "an encrypted private key"),
         (_private_pem(ec.generate_private_key(ec.SECP384R1())), "a key on the curve secp384r1"),
         (_private_pem(rsa.generate_private_key(65537, 2048)), "a key of type RSAPrivateKey"),
     ]:
@@ -91,6 +92,92 @@ def test_unusable_private_keys(tmp_path: Path) -> None:
     with pytest.raises(AotcError) as caught:
         keys.load_private(tmp_path / "none.pem")
     assert caught.value.code == "AOTC-I001"
+
+
+def test_an_encrypted_key_takes_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (passwords.FILE_VARIABLE, passwords.VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    path, public = keys.generate(tmp_path / "release.pem", password=b"correct horse")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text().startswith("-----BEGIN ENCRYPTED PRIVATE KEY-----")
+    assert keys.load_private(path, password=b"correct horse").public_pem == public.read_text()
+    with pytest.raises(AotcError) as caught:
+        keys.load_private(path)
+    assert caught.value.line() == (
+        f"AOTC-I034 there is no terminal to ask for a password on [{path}]"
+    )
+    monkeypatch.setenv(passwords.VARIABLE, "wrong")
+    with pytest.raises(AotcError) as caught:
+        keys.load_private(path)
+    assert caught.value.line() == f"AOTC-I034 the password does not open the key file [{path}]"
+    monkeypatch.setenv(passwords.VARIABLE, "correct horse")
+    assert keys.load_private(path).public_pem == public.read_text()
+    # A file is asked before the variable, and only its first line counts.
+    (tmp_path / "password").write_bytes(b"other\n")
+    monkeypatch.setenv(passwords.FILE_VARIABLE, str(tmp_path / "password"))
+    with pytest.raises(AotcError):
+        keys.load_private(path)
+    (tmp_path / "password").write_bytes(b"correct horse\r\nnot this\n")
+    assert keys.load_private(path).public_pem == public.read_text()
+    # A password for a key that has none is not asked for.
+    plain, _ = keys.generate(tmp_path / "plain.pem")
+    assert keys.load_private(plain).key_id != keys.load_private(path).key_id
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"x" * 1024])
+def test_unusable_password_files(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "password").write_bytes(content)
+    with pytest.raises(AotcError) as caught:
+        passwords.from_file(tmp_path / "password")
+    assert (caught.value.code, caught.value.what) == ("AOTC-I034", "the password is unusable")
+    for name in ("none", "."):
+        with pytest.raises(AotcError) as caught:
+            passwords.from_file(tmp_path / name)
+        assert caught.value.what == "the password file cannot be read"
+
+
+def test_openssl_opens_an_encrypted_key(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command")
+    path, public = keys.generate(tmp_path / "release.pem", password=b"secret")
+    done = subprocess.run(
+        ["openssl", "pkey", "-in", path, "-passin", "pass:secret", "-pubout"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == public.read_text()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize(("second", "status"), [("secret", 0), ("other", 3)])
+def test_keygen_asks_twice_on_a_terminal(second: str, status: int, tmp_path: Path) -> None:
+    import pty
+
+    child, terminal = pty.fork()
+    if child == 0:
+        words = [sys.executable, "-m", "aotc.cli.main", "keygen", "-o", "a.pem", "--password"]
+        os.chdir(tmp_path)
+        os.execv(sys.executable, words)
+    shown = b""
+    for typed in ("secret", second):
+        while not shown.endswith(b": "):
+            shown += os.read(terminal, 1024)
+        os.write(terminal, typed.encode() + b"\n")
+        shown = b""
+    with contextlib.suppress(OSError):  # The end of a pseudo-terminal is an error.
+        while block := os.read(terminal, 1024):
+            shown += block
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status
+    os.close(terminal)
+    assert b"secret" not in shown
+    if status == 0:
+        assert keys.load_private(tmp_path / "a.pem", password=b"secret")
+    else:
+        assert b"the two passwords differ" in shown
+        assert not (tmp_path / "a.pem").exists()
 
 
 def test_trust_files(tmp_path: Path) -> None:

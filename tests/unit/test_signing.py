@@ -72,7 +72,13 @@ def _edit(bundle: bytes, edit: Callable[[dict[str, Any]], object]) -> bytes:
         (lambda b: b["dsseEnvelope"].update(payload="é"), "dsseEnvelope.payload: is not base64"),
         (lambda b: b["dsseEnvelope"].update(payload="QR=="), "is not canonical base64"),
         (lambda b: b["dsseEnvelope"].update(payload=1), "dsseEnvelope.payload: expected a string"),
-        (lambda b: b["verificationMaterial"].update(certificate={}), "certificate: unknown field"),
+        (lambda b: b["verificationMaterial"].update(certificate={}), "expected one of publicKey"),
+        (lambda b: b["verificationMaterial"].pop("publicKey"), "expected one of publicKey"),
+        (lambda b: b.update(verificationMaterial={"certificate": {}}), "rawBytes: missing"),
+        (
+            lambda b: b.update(verificationMaterial={"x509CertificateChain": {"certificates": []}}),
+            "expected 1 to 8 certificates",
+        ),
         (
             lambda b: b["verificationMaterial"]["publicKey"].update(hint=1),
             "hint: expected a string",

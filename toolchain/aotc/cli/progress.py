@@ -19,17 +19,22 @@ def stages(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
 
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as shown:
-        task: TaskID | None = None
-        name, since = "", time.monotonic()
+    shown = Progress(*columns, console=console, transient=True)
+    task: TaskID | None = None
+    name, since = "", time.monotonic()
 
-        def begin(stage: str) -> None:
-            nonlocal task, name, since
-            now = time.monotonic()
-            if task is not None:
-                shown.remove_task(task)
-                console.print(f"  {name}  {now - since:.1f} s")
-            name, since = stage, now
-            task = shown.add_task(stage, total=None)
+    def begin(stage: str) -> None:
+        nonlocal task, name, since
+        now = time.monotonic()
+        if task is not None:
+            shown.remove_task(task)
+            console.print(f"  {name}  {now - since:.1f} s")
+        name, since = stage, now
+        # Not before: it wipes its line, on which a password may be asked for.
+        shown.start()
+        task = shown.add_task(stage, total=None)
 
+    try:
         yield begin
+    finally:
+        shown.stop()

@@ -13,7 +13,10 @@ from aotc.reasons.building import BUILDING
 from aotc.reasons.inputs import INPUTS
 from aotc.reasons.loading import LOADING
 from aotc.reasons.reason import Reason
+from aotc.reasons.trust import TRUST
 
 __all__ = ["REASONS", "Reason"]
 
-REASONS: Final[dict[str, Reason]] = {row[0]: Reason(*row) for row in (*INPUTS, *BUILDING, *LOADING)}
+REASONS: Final[dict[str, Reason]] = {
+    row[0]: Reason(*row) for row in (*INPUTS, *BUILDING, *LOADING, *TRUST)
+}

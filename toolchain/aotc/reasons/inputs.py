@@ -80,7 +80,7 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The YAML document does not fit its schema; each problem is given with its path.",
      "Mend the fields that are named; 'aotc profile check FILE' checks again."),
     ("AOTC-I023", "key file is unusable", INPUT,
-     "The file is not an unencrypted PKCS#8 P-256 private key, or not a PEM public key.",
+     "The file is not a PKCS#8 P-256 private key, not a PEM public key, or not a signer file that makes sense.",
      "Make a key with 'aotc keygen -o NAME.pem'."),
     ("AOTC-I024", "fixtures are unusable", INPUT,
      "The fixture file cannot be read, or its names, types or shapes are not the model's.",

@@ -7,12 +7,13 @@ alone would not bind names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 from aotc.contract.parsing import Json, ParseError, Problem, strict_json
-from aotc.contract.trust import TrustedKey
+from aotc.contract.signer import Signer
+from aotc.contract.trust import Anchor, TrustedKey
 from aotc.signing import dsse
-from aotc.signing.keys import PrivateKey
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 
@@ -34,9 +35,7 @@ class Claim(NamedTuple):
     hint: str
 
 
-def attest(
-    predicate_type: str, predicate: Json, subjects: Mapping[str, str], key: PrivateKey
-) -> bytes:
+def attest(predicate_type: str, predicate: Json, subjects: Mapping[str, str], key: Signer) -> bytes:
     """A bundle that says `predicate` of `subjects` (sha256 hex by name).
 
     Equal arguments give equal bytes.
@@ -55,13 +54,17 @@ def attest(
 
 
 def read(
-    bundle: bytes, keys: Iterable[TrustedKey], *, predicate_type: str | None = None
+    bundle: bytes,
+    anchors: Iterable[Anchor],
+    *,
+    predicate_type: str | None = None,
+    at: datetime | None = None,
 ) -> Attestation:
-    """Verify a bundle and read its statement; raises G002, G003, G004.
+    """Verify a bundle and read its statement; raises G002 to G004, G037, G038 as `dsse.verify`.
 
     With `predicate_type`, a statement of another type is refused (G004).
     """
-    verified = dsse.verify(dsse.parse(bundle), keys)
+    verified = dsse.verify(dsse.parse(bundle), anchors, at=at)
     kind, predicate, subjects = _read(verified.payload)
     if predicate_type is not None and kind != predicate_type:
         problem = Problem("predicateType", f"expected {predicate_type}, found {kind}")
@@ -70,10 +73,10 @@ def read(
 
 
 def peek(bundle: bytes) -> Claim:
-    """What a bundle claims, UNVERIFIED: to show, never to act on; raises G004."""
+    """What a bundle claims, UNVERIFIED: to show, never to act on; raises G004, G037."""
     parsed = dsse.parse(bundle)
     kind, predicate, subjects = _read(parsed.payload)
-    return Claim(kind, predicate, subjects, parsed.hint)
+    return Claim(kind, predicate, subjects, dsse.claimed_signer(parsed))
 
 
 def _read(payload: bytes) -> tuple[str, Json, dict[str, str]]:

@@ -9,27 +9,43 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from aotc.contract.canonical import canonical_json
 from aotc.contract.parsing import Json, ParseError, Problem, strict_json
-from aotc.contract.trust import TrustedKey
+from aotc.contract.signer import Signer
+from aotc.contract.trust import (
+    Anchor,
+    TrustedAuthority,
+    TrustedIdentity,
+    TrustedKey,
+    pem_bytes,
+)
 from aotc.errors import AotcError
-from aotc.signing.keys import PrivateKey, key_id
+from aotc.signing.key_loading import key_id
 
 IN_TOTO = "application/vnd.in-toto+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 MAX_BUNDLE_BYTES = 32 << 20
+MAX_CERTIFICATES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A parsed bundle: not verified.  `hint` claims a key; it may be empty."""
+    """A parsed bundle: not verified.
+
+    `hint` claims a key, and may be empty; or `certificates` (DER, the signer's first) do.
+    `logged`: it holds entries of a transparency log; `source` is the whole bundle.
+    """
 
     payload: bytes
     signature: bytes
     hint: str
+    certificates: tuple[bytes, ...] = ()
+    logged: bool = False
+    source: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,46 +62,64 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def sign(statement: Json, key: PrivateKey) -> bytes:
-    """A sigstore bundle over an in-toto statement; equal arguments give equal bytes."""
+def sign(statement: Json, signer: Signer) -> bytes:
+    """A sigstore bundle over an in-toto statement; equal arguments give equal bytes.
+
+    That is so for a key in a file; a signer command may sign with random nonces.
+    """
     payload = canonical_json(statement)
     return canonical_json(
         {
             "mediaType": BUNDLE_MEDIA_TYPE,
-            "verificationMaterial": {"publicKey": {"hint": key.key_id}, "tlogEntries": []},
+            "verificationMaterial": {**_claim(signer), "tlogEntries": []},
             "dsseEnvelope": {
                 "payload": _base64(payload),
                 "payloadType": IN_TOTO,
-                "signatures": [{"keyid": "", "sig": _base64(key.sign(pae(IN_TOTO, payload)))}],
+                "signatures": [{"keyid": "", "sig": _base64(signer.sign(pae(IN_TOTO, payload)))}],
             },
         }
     )
 
 
 def parse(bundle: bytes) -> Bundle:
-    """Read a bundle of the public-key kind; raises G004 with everything that is wrong in it."""
+    """Read a bundle that names a key or holds certificates.
+
+    Raises G004 with everything that is wrong in it.
+    """
     try:
-        return _parse(strict_json(bundle, limit=MAX_BUNDLE_BYTES))
+        parsed = _parse(strict_json(bundle, limit=MAX_BUNDLE_BYTES))
+        return replace(parsed, source=bundle)
     except ParseError as error:
         raise malformed(error) from None
 
 
-def verify(bundle: Bundle, keys: Iterable[TrustedKey]) -> VerifiedBundle:
-    """The payload, with the trusted key that signed it.
+def verify(
+    bundle: Bundle,
+    anchors: Iterable[Anchor],
+    *,
+    at: datetime | None = None,
+) -> VerifiedBundle:
+    """The payload, with the trusted key that signed it, or the key that was certified for it.
+
+    A certificate must be valid at the moment `at`, now by default; of a key that is trusted by
+    itself it is not looked at.  What the bundle claims merely selects among the anchors.
 
     Raises G003 where the key that the bundle names is trusted and its signature is wrong, or
-    another trusted key than the named one made it; G002 where no trusted key made it.
+    another trusted key than the named one made it; G002 where no trusted key made it; G037 and
+    G038 where no authority vouches for its certificate.
     """
-    trusted = {key_id(key.pem): key for key in keys}
+    listed = tuple(anchors)
+    trusted = {key_id(each.pem): each for each in listed if isinstance(each, TrustedKey)}
+    if bundle.certificates:
+        identities = tuple(each for each in listed if isinstance(each, TrustedIdentity))
+        if bundle.logged and identities:
+            return _keyless(bundle, identities)
+        authorities = tuple(each for each in listed if isinstance(each, TrustedAuthority))
+        key = _certified(bundle, trusted, authorities, at)
+        return VerifiedBundle(bundle.payload, _only_by(bundle, key))
     named = trusted.get(bundle.hint)
     if named is not None:
-        if not _signed_by(bundle, named):
-            raise AotcError(
-                "AOTC-G003",
-                "the signature does not match the signed bytes",
-                expected=f"a signature by key {bundle.hint}",
-            )
-        return VerifiedBundle(bundle.payload, named)
+        return VerifiedBundle(bundle.payload, _only_by(bundle, named))
     for identity, key in trusted.items():
         if _signed_by(bundle, key):
             if bundle.hint:
@@ -104,6 +138,15 @@ def verify(bundle: Bundle, keys: Iterable[TrustedKey]) -> VerifiedBundle:
     )
 
 
+def claimed_signer(bundle: Bundle) -> str:
+    """The id of the key that a bundle claims, UNVERIFIED; empty where it names none, or G037."""
+    if not bundle.certificates:
+        return bundle.hint
+    from aotc.signing.certificates import leaf_key
+
+    return key_id(leaf_key(bundle.certificates))
+
+
 def malformed(error: ParseError) -> AotcError:
     """A G004 refusal for each problem of a bundle or statement, the first leading."""
     first, *rest = (
@@ -114,18 +157,68 @@ def malformed(error: ParseError) -> AotcError:
     return first
 
 
+def _certified(
+    bundle: Bundle,
+    trusted: Mapping[str, TrustedKey],
+    authorities: tuple[TrustedAuthority, ...],
+    at: datetime | None,
+) -> TrustedKey:
+    from aotc.signing import certificates
+
+    pinned = trusted.get(key_id(certificates.leaf_key(bundle.certificates)))
+    if pinned is not None:
+        return pinned
+    if not authorities:
+        raise AotcError(
+            "AOTC-G002",
+            "the signature is by a certificate, and no certificate authority is trusted",
+            expected=", ".join(trusted) or "a key given with --key or --trust",
+            found=certificates.claimed_name(bundle.certificates),
+        )
+    return certificates.verify_chain(bundle.certificates, authorities, at)
+
+
+def _keyless(bundle: Bundle, identities: tuple[TrustedIdentity, ...]) -> VerifiedBundle:
+    from aotc.signing.keyless import verify_identity
+
+    key, payload = verify_identity(bundle.source, bundle.certificates[0], identities)
+    # Two parsers read the bundle; what was verified must be what is used.
+    if payload != bundle.payload:
+        raise malformed(ParseError([Problem("dsseEnvelope.payload", "is ambiguous")]))
+    return VerifiedBundle(payload, key)
+
+
+def _only_by(bundle: Bundle, key: TrustedKey) -> TrustedKey:
+    """`key`, where it signed the bundle; else raises G003."""
+    if not _signed_by(bundle, key):
+        raise AotcError(
+            "AOTC-G003",
+            "the signature does not match the signed bytes",
+            expected=f"a signature by key {key_id(key.pem)}",
+        )
+    return key
+
+
 def _signed_by(bundle: Bundle, key: TrustedKey) -> bool:
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     try:
         public = load_pem_public_key(key.pem.encode("ascii"))
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         public = None
-    if not isinstance(public, ec.EllipticCurvePublicKey):
-        raise AotcError("AOTC-G013", "a trusted key is unusable", where=key.origin)
+    # The algorithm is the project's, whatever a bundle says; no other curve is interoperable.
+    if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(
+        public.curve, ec.SECP256R1
+    ):
+        raise AotcError(
+            "AOTC-G013",
+            "a trusted key is unusable",
+            where=key.origin,
+            expected="a PEM public key on P-256",
+        )
     try:
         public.verify(bundle.signature, pae(IN_TOTO, bundle.payload), ec.ECDSA(SHA256()))
     except InvalidSignature:
@@ -133,19 +226,19 @@ def _signed_by(bundle: Bundle, key: TrustedKey) -> bool:
     return True
 
 
+def _claim(signer: Signer) -> dict[str, Json]:
+    """Who signs: the id of a bare key, or its certificates, its own first."""
+    if not signer.chain:
+        return {"publicKey": {"hint": signer.key_id}}
+    listed = [{"rawBytes": _base64(pem_bytes(block))} for block in signer.chain]
+    return {"x509CertificateChain": {"certificates": listed}}
+
+
 def _parse(data: Json) -> Bundle:
     top = _fields(data, "", ("mediaType", "verificationMaterial", "dsseEnvelope"))
     if top["mediaType"] != BUNDLE_MEDIA_TYPE:
         raise ParseError([Problem("mediaType", f"expected {BUNDLE_MEDIA_TYPE}")])
-    material = _fields(
-        top["verificationMaterial"],
-        "verificationMaterial",
-        ("publicKey",),
-        optional=("tlogEntries", "timestampVerificationData"),
-    )
-    public = _fields(
-        material["publicKey"], "verificationMaterial.publicKey", (), optional=("hint",)
-    )
+    hint, certificates, logged = _parse_material(top["verificationMaterial"])
     envelope = _fields(
         top["dsseEnvelope"], "dsseEnvelope", ("payload", "payloadType", "signatures")
     )
@@ -156,16 +249,48 @@ def _parse(data: Json) -> Bundle:
         raise ParseError([Problem("dsseEnvelope.signatures", "expected exactly one")])
     where = "dsseEnvelope.signatures[0]"
     signature = _fields(signatures[0], where, ("sig",), optional=("keyid",))
-    hint = public.get("hint") or ""
-    if not isinstance(hint, str):
-        raise ParseError([Problem("verificationMaterial.publicKey.hint", "expected a string")])
     if signature.get("keyid") not in (None, "", hint):
         raise ParseError([Problem(f"{where}.keyid", "is not the key of the hint")])
     return Bundle(
         payload=_decode_base64(envelope["payload"], "dsseEnvelope.payload"),
         signature=_decode_base64(signature["sig"], f"{where}.sig"),
         hint=hint,
+        certificates=certificates,
+        logged=logged,
     )
+
+
+# Who signed: exactly one of these (VerificationMaterial of the bundle specification).
+_CLAIMS = ("publicKey", "certificate", "x509CertificateChain")
+
+
+def _parse_material(data: Json) -> tuple[str, tuple[bytes, ...], bool]:
+    """The hint, the certificates, and whether a transparency log has entries."""
+    path = "verificationMaterial"
+    optional = (*_CLAIMS, "tlogEntries", "timestampVerificationData")
+    material = _fields(data, path, (), optional=optional)
+    claims = [name for name in _CLAIMS if name in material]
+    if len(claims) != 1:
+        raise ParseError([Problem(path, f"expected one of {', '.join(_CLAIMS)}, found {claims}")])
+    claim, where = material[claims[0]], f"{path}.{claims[0]}"
+    logged = bool(material.get("tlogEntries"))
+    if claims[0] == "publicKey":
+        hint = _fields(claim, where, (), optional=("hint",)).get("hint") or ""
+        if not isinstance(hint, str):
+            raise ParseError([Problem(f"{where}.hint", "expected a string")])
+        return hint, (), logged
+    if claims[0] == "certificate":
+        return "", (_certificate(claim, where),), logged
+    listed = _fields(claim, where, ("certificates",))["certificates"]
+    where += ".certificates"
+    if not isinstance(listed, list) or not 0 < len(listed) <= MAX_CERTIFICATES:
+        raise ParseError([Problem(where, f"expected 1 to {MAX_CERTIFICATES} certificates")])
+    found = tuple(_certificate(each, f"{where}[{i}]") for i, each in enumerate(listed))
+    return "", found, logged
+
+
+def _certificate(data: Json, path: str) -> bytes:
+    return _decode_base64(_fields(data, path, ("rawBytes",))["rawBytes"], f"{path}.rawBytes")
 
 
 def _fields(

@@ -10,12 +10,13 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from aotc.contract.parsing import Json, ParseError, Problem, decode, record, strict_json
 from aotc.contract.payload_path import PayloadPath
-from aotc.contract.trust import TrustedKey
+from aotc.contract.signer import Signer
+from aotc.contract.trust import Anchor, TrustedKey
 from aotc.signing import dsse
-from aotc.signing.keys import PrivateKey
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
@@ -50,7 +51,7 @@ def root(digests: Iterable[str]) -> str:
     return hashlib.sha256(b"".join(bytes.fromhex(digest) for digest in digests)).hexdigest()
 
 
-def sign(digests: Mapping[str, str], key: PrivateKey) -> bytes:
+def sign(digests: Mapping[str, str], key: Signer) -> bytes:
     """The bundle that signs a payload; equal arguments give equal bytes.
 
     `digests` maps each path inside the payload, aotc.json and manifest.json included, to the
@@ -83,9 +84,14 @@ def sign(digests: Mapping[str, str], key: PrivateKey) -> bytes:
     )
 
 
-def verify(bundle: bytes, keys: Iterable[TrustedKey]) -> SignedPayload:
-    """The digests that a trusted key signed; raises G002, G003, G004."""
-    verified = dsse.verify(dsse.parse(bundle), keys)
+def verify(
+    bundle: bytes,
+    anchors: Iterable[Anchor],
+    *,
+    at: datetime | None = None,
+) -> SignedPayload:
+    """The digests that a trusted key signed; raises G002 to G004, G037, G038 as `dsse.verify`."""
+    verified = dsse.verify(dsse.parse(bundle), anchors, at=at)
     return SignedPayload(digests=read_digests(verified.payload), key=verified.key)
 
 

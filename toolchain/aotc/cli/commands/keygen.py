@@ -20,14 +20,50 @@ def arguments(parser: Parser) -> None:
         required=True,
         help="private key to write; the public one is NAME.pub beside it",
     )
+    # A password itself is never an argument: those stand in process lists and shell histories.
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--password",
+        action="store_true",
+        help="encrypt the private key with a password that is asked for twice",
+    )
+    source.add_argument(
+        "--password-file",
+        metavar="FILE",
+        type=Path,
+        help="encrypt the private key with the first line of a file",
+    )
+    source.add_argument(
+        "--password-env",
+        metavar="NAME",
+        help="encrypt the private key with the value of an environment variable",
+    )
     add_json(parser)
 
 
-def keygen(*, output: Path, json: bool) -> int:
-    """Write NAME.pem (private, mode 0600) and NAME.pub (public); neither is ever overwritten."""
-    from aotc.signing import keys
+def keygen(
+    *,
+    output: Path,
+    password: bool,
+    password_file: Path | None,
+    password_env: str | None,
+    json: bool,
+) -> int:
+    """Write NAME.pem (private, mode 0600) and NAME.pub (public); neither is ever overwritten.
 
-    private, public = keys.generate(output)
+    Without a password the private key is not encrypted. Where it is used, the password comes from
+    the file that $AOTC_KEY_PASSWORD_FILE names, from $AOTC_KEY_PASSWORD, or from a prompt.
+    """
+    from aotc.signing import keys, passwords
+
+    secret = None
+    if password:
+        secret = passwords.new()
+    elif password_file is not None:
+        secret = passwords.from_file(password_file)
+    elif password_env is not None:
+        secret = passwords.from_variable(password_env)
+    private, public = keys.generate(output, password=secret)
     answer = KeygenAnswer(
         private_key=str(private),
         public_key=str(public),

@@ -1,0 +1,106 @@
+"""The development key of a user, made at its first use, and the trust that holds by default.
+
+The default trust needs no `cryptography`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from aotc.contract.trust import TrustedKey, split_pem
+from aotc.errors import AotcError
+from aotc.signing import key_files
+from aotc.signing.key_loading import PrivateKey, load_private, load_public
+
+
+def development_key() -> PrivateKey:
+    """This user's development key, created at its first use.
+
+    Raises I023 where the file is unusable, I026 where it cannot be written.
+    """
+    secret_path, public_path = _paths()
+    if not secret_path.exists():
+        _create(secret_path)
+    key = load_private(secret_path, development=True)
+    pem = key.public_pem.encode("ascii")
+    try:
+        if not public_path.exists() or public_path.read_bytes() != pem:
+            key_files.replace(public_path, pem, 0o644)
+    except OSError as error:
+        raise key_files.unwritable(public_path, error) from None
+    return key
+
+
+def default_trust() -> tuple[TrustedKey, ...]:
+    """The development public key of this user, if there is one; nothing else is trusted unasked."""
+    try:
+        secret_path, public_path = _paths()
+        if not secret_path.is_file():
+            return ()
+        blocks = split_pem(public_path.read_text("ascii")) if public_path.is_file() else ()
+    except (AotcError, OSError, UnicodeDecodeError):
+        return ()
+    if len(blocks) != 1:
+        return (load_private(secret_path, development=True).trusted(),)
+    return (TrustedKey(pem=blocks[0], origin="development key", development=True),)
+
+
+def resolve_trust(
+    trust: str | Path | None = None, key: str | Path | None = None
+) -> tuple[TrustedKey, ...]:
+    """The keys that may vouch: those of `trust` and `key`, or the default where neither is given.
+
+    Raises I001, G013 (for `trust`), I023 (for `key`).
+    """
+    if trust is None and key is None:
+        return default_trust()
+    found: dict[str, TrustedKey] = {}
+    if trust is not None:
+        found.update((each.pem, each) for each in load_public(Path(trust)))
+    if key is not None:
+        found.update((each.pem, each) for each in load_public(Path(key), code="AOTC-I023"))
+    development = {each.pem for each in default_trust()}
+    return tuple(
+        TrustedKey(pem=each.pem, origin=each.origin, development=each.pem in development)
+        for each in found.values()
+    )
+
+
+def _paths() -> tuple[Path, Path]:
+    configured = os.environ.get("XDG_CONFIG_HOME", "")
+    # The XDG base directory specification has relative paths ignored.
+    if configured and Path(configured).is_absolute():
+        base = Path(configured)
+    else:
+        try:
+            base = Path.home() / ".config"
+        except RuntimeError:
+            raise AotcError(
+                "AOTC-I026",
+                "this user has no home folder for a development key",
+                mend="Set XDG_CONFIG_HOME, or sign with --key.",
+            ) from None
+    return base / "aotc" / "development.pem", base / "aotc" / "development.pub"
+
+
+def _create(path: Path) -> None:
+    """Of several processes that create the key at once, one wins and all use its key."""
+    secret_pem, _ = key_files.new_pair()
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        key_files.write_new(draft, secret_pem, 0o600)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        except OSError:
+            # A file system without hard links: O_EXCL on the name itself decides the race.
+            if not path.exists():
+                key_files.write_new(path, secret_pem, 0o600)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise key_files.unwritable(path, error) from None

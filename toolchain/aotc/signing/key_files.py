@@ -1,0 +1,131 @@
+"""Key files: new pairs, written once and never over another file, and read whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aotc.errors import AotcError
+from aotc.signing.key_encryption import encrypted_pem
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+
+MAX_KEY_FILE_BYTES = 1 << 20
+
+
+def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
+    """Write a new private key (PKCS#8 PEM, mode 0600) to `path` and its public half beside it.
+
+    With `password` the private key is encrypted (PBES2 with AES-256).  Returns both paths; the
+    public one has the suffix `.pub`.
+    Raises I017 where either exists, I026 where the folder cannot be written, I027 for a bad name.
+    """
+    if not path.name or path.is_dir():
+        raise AotcError(
+            "AOTC-I027", "the private key needs a file name", where=str(path), mend="Give NAME.pem."
+        )
+    public = path.with_suffix(".pub")
+    if public == path:
+        raise AotcError(
+            "AOTC-I027",
+            "the private key's name may not end in .pub",
+            where=str(path),
+            mend="Give a name that ends in .pem.",
+        )
+    if public.exists() or public.is_symlink():
+        raise _exists(public)
+    secret_pem, public_pem = new_pair(password)
+    write_new(path, secret_pem, 0o600)
+    try:
+        write_new(public, public_pem.encode("ascii"), 0o644)
+    except AotcError:
+        path.unlink(missing_ok=True)
+        raise
+    return path, public
+
+
+def new_pair(password: bytes | None = None) -> tuple[bytes, str]:
+    """A new P-256 key: its private half (PKCS#8 PEM) and its public one (SPKI PEM)."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    secret = ec.generate_private_key(ec.SECP256R1())
+    encoding = serialization.Encoding.PEM if password is None else serialization.Encoding.DER
+    data = secret.private_bytes(
+        encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    if password is not None:
+        data = encrypted_pem(data, password)
+    return data, public_pem(secret.public_key())
+
+
+def public_pem(public: EllipticCurvePublicKey) -> str:
+    """SPKI PEM as OpenSSL writes it."""
+    from cryptography.hazmat.primitives import serialization
+
+    data = public.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return data.decode("ascii")
+
+
+def read(path: Path) -> bytes:
+    """The first `MAX_KEY_FILE_BYTES` of a file; raises I001."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_KEY_FILE_BYTES)
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I001", f"cannot read the key file: {error.strerror}", where=str(path)
+        ) from None
+
+
+def replace(path: Path, data: bytes, mode: int) -> None:
+    """Write a file in one step, over one that may be there; raises I018, I026, OSError."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    write_new(draft, data, mode)
+    draft.replace(path)
+
+
+def write_new(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that must not be there yet; raises I017, I018, I026."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags, mode)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise unwritable(path, error) from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise unwritable(path, error) from None
+        raise
+
+
+def unwritable(path: Path, error: OSError) -> AotcError:
+    """I018 where the disk is full, else I026."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return AotcError(
+        "AOTC-I018" if full else "AOTC-I026",
+        f"cannot write the key: {error.strerror}",
+        where=str(path),
+    )
+
+
+def _exists(path: Path) -> AotcError:
+    return AotcError(
+        "AOTC-I017",
+        "the key file is already there, and keys are never overwritten",
+        where=str(path),
+        mend="Choose another name with -o.",
+    )

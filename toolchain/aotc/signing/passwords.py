@@ -1,0 +1,86 @@
+"""Passwords of key files: from a prompt, a file or the environment, never from an argument.
+
+Arguments of a command stand in process lists and shell histories.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from aotc.errors import AotcError
+
+FILE_VARIABLE = "AOTC_KEY_PASSWORD_FILE"
+VARIABLE = "AOTC_KEY_PASSWORD"
+# What OpenSSL reads of a password, in bytes.
+MAX_PASSWORD_BYTES = 1023
+
+
+def from_file(path: Path) -> bytes:
+    """The first line of a file; raises I034 where it is empty, too long or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(MAX_PASSWORD_BYTES + 3)
+    except (OSError, ValueError) as error:
+        raise AotcError(
+            "AOTC-I034",
+            "the password file cannot be read",
+            where=str(path),
+            found=getattr(error, "strerror", None) or str(error),
+        ) from None
+    return _checked(line.removesuffix(b"\n").removesuffix(b"\r"), str(path))
+
+
+def from_variable(name: str) -> bytes:
+    """The value of an environment variable; raises I034 where it is unset, empty or too long."""
+    stated = os.environ.get(name)
+    if stated is None:
+        raise AotcError("AOTC-I034", "the environment variable is not set", where=name)
+    return _checked(stated.encode("utf-8", "surrogateescape"), name)
+
+
+def new() -> bytes:
+    """A password that the user types twice; raises I034 without a terminal, or if they differ."""
+    first = _ask("password for the new key: ")
+    if _ask("the same again: ") != first:
+        raise AotcError("AOTC-I034", "the two passwords differ", where="prompt")
+    return first
+
+
+def stated(key: Path) -> bytes:
+    """The password of the key file `key`: by $AOTC_KEY_PASSWORD_FILE, $AOTC_KEY_PASSWORD, a prompt.
+
+    Raises I034.
+    """
+    file = os.environ.get(FILE_VARIABLE)
+    if file:
+        return from_file(Path(file))
+    if VARIABLE in os.environ:
+        return from_variable(VARIABLE)
+    return _ask(f"password of {key}: ", where=str(key))
+
+
+def _ask(prompt: str, where: str = "prompt") -> bytes:
+    terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    if not terminal:
+        raise AotcError("AOTC-I034", "there is no terminal to ask for a password on", where=where)
+    import getpass
+
+    try:
+        typed = getpass.getpass(prompt)
+    except EOFError:
+        typed = ""
+    return _checked(typed.encode("utf-8", "surrogateescape"), where)
+
+
+def _checked(password: bytes, where: str) -> bytes:
+    if not password or len(password) > MAX_PASSWORD_BYTES:
+        raise AotcError(
+            "AOTC-I034",
+            "the password is unusable",
+            where=where,
+            expected=f"1 to {MAX_PASSWORD_BYTES} bytes",
+            found=f"{len(password)} bytes" if password else "nothing",
+        )
+    return password
