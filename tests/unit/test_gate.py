@@ -79,8 +79,9 @@ def test_a_good_artifact_is_optimal(artifact: Path, keys: Keys) -> None:
     assert report.signers == (keys.private.key_id,)
     assert not report.development_key
     assert [step.step for step in report.steps] == list(gate.STEPS)
-    assert statuses(report) == ["passed"] * 8
-    assert report.steps[7].detail == "optimal: native"
+    assert statuses(report) == [*["passed"] * 6, "not-run", "passed", "passed"]
+    assert report.steps[6].detail == "no policy"
+    assert report.steps[8].detail == "optimal: native"
     assert report.artifact_id == payload_digests(artifact)["aotc.json"]
     assert report.bytes_hashed == sum(
         path.stat().st_size for path in (artifact / "payload").rglob("*") if path.is_file()
@@ -267,7 +268,7 @@ def test_tampering_has_its_code(
     report = verify(artifact, key=keys.public)
     assert not report.authentic
     assert report.verdict == "unverified"
-    assert len(report.steps) == 8
+    assert len(report.steps) == 9
     found = reasons(report)
     assert [code for code, _ in found] == [code for code, _ in wanted]
     for (_, where), (_, start) in zip(found, wanted, strict=True):
@@ -285,7 +286,7 @@ def test_every_reason_is_listed_and_nothing_after_is_claimed(
     report = verify(artifact, key=other.public)
     assert [code for code, _ in reasons(report)] == ["AOTC-G002", "AOTC-G005", "AOTC-G007"]
     assert statuses(report) == [
-        "passed", "passed", "failed", "failed", "failed", "not-run", "not-run", "not-run",
+        "passed", "passed", "failed", "failed", "failed", *["not-run"] * 4,
     ]  # fmt: skip
     assert report.signers == ()
     assert report.refusals[0].expected == other.private.key_id
@@ -295,7 +296,7 @@ def test_every_reason_is_listed_and_nothing_after_is_claimed(
 def test_an_unknown_key_leaves_digests_unvouched(artifact: Path, other: Keys) -> None:
     report = verify(artifact, key=other.public)
     assert reasons(report) == [("AOTC-G002", OMS)]
-    assert statuses(report)[2:] == ["failed", *["not-run"] * 5]
+    assert statuses(report)[2:] == ["failed", *["not-run"] * 6]
 
 
 def test_loading_reads_no_large_file_for_an_unknown_signer(
@@ -375,7 +376,7 @@ def test_ambiguous_json_is_refused_though_signed(
     assert reasons(report) == [("AOTC-G009", "payload/aotc.json")]
     assert found in report.refusals[0].found
     assert statuses(report)[1] == "failed"
-    assert statuses(report)[5:] == ["not-run"] * 3
+    assert statuses(report)[5:] == ["not-run"] * 4
 
 
 @pytest.mark.parametrize(
@@ -468,7 +469,7 @@ def test_ort_manifest_may_say_nothing_that_ours_does_not(
     report = verify(artifact, key=keys.public)
     assert {refusal.code for refusal in report.refusals} == {"AOTC-G014"}
     assert any(where in each.where and found in each.found for each in report.refusals)
-    assert statuses(report) == [*["passed"] * 5, "failed", "not-run", "not-run"]
+    assert statuses(report) == [*["passed"] * 5, "failed", *["not-run"] * 3]
 
 
 def test_a_signed_file_that_the_manifest_does_not_list_is_refused(
@@ -484,7 +485,7 @@ def test_limits(artifact: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(container, "MAX_ENTRIES", 5)
     report = verify(artifact, key=keys.public)
     assert [refusal.code for refusal in report.refusals] == ["AOTC-G012"]
-    assert statuses(report) == ["failed", *["not-run"] * 7]
+    assert statuses(report) == ["failed", *["not-run"] * 8]
     monkeypatch.undo()
     deep = artifact / "payload" / "/".join("abcdefghij")
     deep.mkdir(parents=True)
@@ -567,7 +568,7 @@ def test_incompatible_lists_the_reasons(tmp_path: Path, keys: Keys) -> None:
         ("AOTC-C005", "variant native"),
     ]
     assert report.refusals[1].mend == 'pip install "onnxruntime>=99,<100"'
-    assert statuses(report) == [*["passed"] * 6, "failed", "failed"]
+    assert statuses(report) == [*["passed"] * 6, "not-run", "failed", "failed"]
 
 
 def test_the_fallback_for_systems_without_openat_refuses_links_too(

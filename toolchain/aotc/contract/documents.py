@@ -135,6 +135,12 @@ def yaml_text(record: Any, *, full: bool = True) -> str:
     class Dumper(yaml.SafeDumper):
         """Quotes what the loader would take for other than text."""
 
+    def text(dumper: Any, value: str) -> Any:
+        """Text of several lines, such as a key, stays on its lines."""
+        style = "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
     Dumper.yaml_implicit_resolvers = _loader().yaml_implicit_resolvers
     # Lists of plain values stay on one line each.
     return str(

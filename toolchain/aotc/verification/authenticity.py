@@ -8,10 +8,14 @@ from aotc.errors import AotcError
 from aotc.signing import attest, dsse, oms
 from aotc.verification.container import Container
 from aotc.verification.examination import Examination, malformed
+from aotc.verification.policy.statement import Statement
 
 MAX_BUNDLES = 64
 BUNDLE_SUFFIX = ".sigstore.json"
 DOCUMENTS = ("aotc.json", "manifest.json")
+# Refusals of one signer, which another may make good: unknown, not allowed this, not valid now.
+_UNKNOWN = frozenset({"AOTC-G002", "AOTC-G038"})
+_OF_SIGNER = _UNKNOWN | {"AOTC-G027", "AOTC-G028", "AOTC-G037"}
 
 
 def list_files(state: Examination, attestations: Container) -> bool:
@@ -48,6 +52,14 @@ def list_files(state: Examination, attestations: Container) -> bool:
             )
         )
         return False
+    if state.trust.policy is not None:
+        from aotc.verification.policy.limits import exceeded
+
+        excesses = exceeded(state.trust.policy.policy.limits, payload, len(names))
+        for excess in excesses:
+            state.refuse(excess)
+        if excesses:
+            return False
     for name in names:
         _read(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles)
     for name in DOCUMENTS:
@@ -87,20 +99,24 @@ def check_signatures(state: Examination) -> None:
             if is_oms(path):
                 _check_oms(state, path, bundle)
             else:
-                state.attested[path] = attest.read(bundle, state.trust).subjects
+                said = attest.read(bundle, state.trust.anchors())
+                kind = attest.peek(bundle).predicate_type
+                state.statements.append(
+                    Statement(path, kind, said.predicate, said.subjects, said.key)
+                )
         except AotcError as error:
             error.where = error.where or path
-            if error.code != "AOTC-G002":
+            if error.code not in _OF_SIGNER:
                 state.refuse(error)
             elif is_oms(path):
                 oms_errors.append(error)
             else:
-                state.findings.append(_unknown_signer(error))
+                state.findings.append(_counts_for_nothing(error))
     for each in oms_errors:
         if state.digests is None:
             state.refuse(each)
         else:
-            state.findings.append(_unknown_signer(each))
+            state.findings.append(_counts_for_nothing(each))
     if state.digests is None and len(state.refusals) == before and not _broken_oms(state):
         state.refuse(
             AotcError(
@@ -120,7 +136,15 @@ def check_signatures(state: Examination) -> None:
 def _check_oms(state: Examination, path: str, bundle: bytes) -> None:
     if state.claimed is None:
         state.claimed = oms.read_digests(dsse.parse(bundle).payload)
-    signed = oms.verify(bundle, state.trust)
+    signed = oms.verify(bundle, state.trust.anchors())
+    state.statements.append(Statement(path, oms.PREDICATE_TYPE, None, {}, signed.key))
+    if state.trust.policy is not None:
+        from aotc.verification.policy.fitness import unfit_key
+
+        # What the policy does not let the key sign cannot say which bytes are right.
+        reason = unfit_key(state.trust.policy, signed.key, "oms")
+        if reason is not None:
+            raise reason
     if state.digests is None:
         state.digests = signed.digests
     elif state.digests != signed.digests:
@@ -134,8 +158,10 @@ def _broken_oms(state: Examination) -> bool:
     return any(is_oms(refusal.where) for refusal in state.refusals)
 
 
-def _unknown_signer(error: AotcError) -> Finding:
-    return Finding(code="AOTC-G018", what=f"{error.what}: {error.found}", where=error.where)
+def _counts_for_nothing(error: AotcError) -> Finding:
+    """A signature that is left out of account, with another one to rely on."""
+    code = "AOTC-G018" if error.code in _UNKNOWN else error.code
+    return Finding(code=code, what=f"{error.what}: {error.found}", where=error.where)
 
 
 def _read(

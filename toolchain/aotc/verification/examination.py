@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 
 from aotc.contract.manifest import Finding, Manifest
 from aotc.contract.parsing import Json, Problem
+from aotc.contract.policy_decision import PolicyDecision
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
 from aotc.verification.container import Container, Listing
+from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.trust import Trust
 
 # Nobody reads more, and an unauthenticated bundle may claim any number of files.
 MAX_REFUSALS = 1000
@@ -20,20 +23,21 @@ MAX_REFUSALS = 1000
 class Examination:
     """The state of one run of the gate.
 
-    Only `digests`, `signers`, `attested` (subjects by path) and `manifest` were vouched for by a
-    trusted key; `claimed` is what some bundle lists.  `documents` are read once into memory,
-    checked and parsed there, so that what is checked is what is read.
+    Only `digests`, `signers`, `statements` and `manifest` were vouched for by a trusted key;
+    of `statements` a policy may take some only.  `claimed` is what some bundle lists.
+    `documents` are read once into memory, checked and parsed there, so that what is checked is
+    what is read.
     """
 
     container: Container
-    trust: tuple[TrustedKey, ...]
+    trust: Trust
     reads: Callable[[Manifest], Collection[str]] | None = None
     listing: Listing = field(default_factory=lambda: Listing({}, frozenset(), ()))
     bundles: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, bytes] = field(default_factory=dict)
     parsed: dict[str, Json] = field(default_factory=dict)
     signers: list[TrustedKey] = field(default_factory=list)
-    attested: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    statements: list[Statement] = field(default_factory=list)
     digests: Mapping[str, str] | None = None
     claimed: Mapping[str, str] | None = None
     manifest: Manifest | None = None
@@ -42,6 +46,7 @@ class Examination:
     findings: list[Finding] = field(default_factory=list)
     seen: set[tuple[str, str, str]] = field(default_factory=set)
     bytes_hashed: int = 0
+    decision: PolicyDecision | None = None
 
     def refuse(self, error: AotcError, where: str = "") -> None:
         """Keep an error and those beside it, once each."""

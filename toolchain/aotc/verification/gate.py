@@ -6,12 +6,13 @@
 4. Digests: every signed file is there, with the signed bytes.
 5. Nothing unlisted: no file, and no folder, beside the signed ones.
 6. Schema: aotc.json fits its record, and agrees with manifest.json and the signature.
-7. Host compatibility: the requirements of each variant against the host or target.
-8. Verdict: optimal, degraded or incompatible.
+7. Policy: where there is one, exactly one of its rules is for the artifact, and all of it is met.
+8. Host compatibility: the requirements of each variant against the host or target.
+9. Verdict: optimal, degraded or incompatible.
 
 `verify` collects every reason.  A step whose ground was not established is `not-run`; what an
 unknown signer claims may add refusals, and never takes one away.  `authenticate` is for loading:
-it stops before it reads large files for nobody, and returns the artifact only when steps 1 to 6
+it stops before it reads large files for nobody, and returns the artifact only when steps 1 to 7
 hold.
 """
 
@@ -19,21 +20,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from aotc.contract.manifest import Finding, Manifest
+from aotc.contract.policy_decision import PolicyDecision
 from aotc.contract.report import CheckResult, VariantVerdict, Verdict, VerifyReport
 from aotc.contract.target import Target
-from aotc.contract.trust import TrustedKey
+from aotc.contract.trust import Anchor, TrustedKey
 from aotc.errors import AotcError
-from aotc.signing.keys import key_id, resolve_trust
+from aotc.signing.keys import key_id
 from aotc.verification import authenticity, contents
 from aotc.verification.compatibility import Judgement, error_of, judge, refusal_of
-from aotc.verification.container import Container
+from aotc.verification.container import Container, open_container
 from aotc.verification.digests import Sink
 from aotc.verification.examination import Examination
+from aotc.verification.policy.step import check_policy
+from aotc.verification.policy.trust import Trust, resolve
 
 STEPS = (
     "1 container and limits",
@@ -42,14 +46,18 @@ STEPS = (
     "4 digests",
     "5 nothing unlisted",
     "6 schema",
-    "7 host compatibility",
-    "8 verdict",
+    "7 policy",
+    "8 host compatibility",
+    "9 verdict",
 )
+
+# What is at the path cannot be read as an artifact at all.
+_NO_ARTIFACT = frozenset({"AOTC-G008", "AOTC-G012", "AOTC-G015", "AOTC-G039"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthenticArtifact:
-    """An artifact that passed steps 1 to 6: a trusted key vouches for all that is here."""
+    """An artifact that passed steps 1 to 7: a trusted key vouches for all that is here."""
 
     manifest: Manifest
     id: str
@@ -57,6 +65,7 @@ class AuthenticArtifact:
     keys: tuple[TrustedKey, ...]
     findings: tuple[Finding, ...]
     bytes_hashed: int
+    decision: PolicyDecision | None = None
 
     @property
     def development(self) -> bool:
@@ -78,22 +87,22 @@ class CompatibleArtifact:
 
 def authenticate(
     container: Container,
-    trust: Iterable[TrustedKey],
+    trust: Trust | Iterable[Anchor],
     *,
     sink: Sink | None = None,
     attestations: Container | None = None,
     reads: Callable[[Manifest], Collection[str]] | None = None,
 ) -> AuthenticArtifact:
-    """Steps 1 to 6, for loading: each failed step ends it.
+    """Steps 1 to 7, for loading: each failed step ends it.
 
     `reads` says which payload files the caller will read, once the manifest is vouched for: of the
     others only the presence is checked, and the caller must not read them.
 
     With `sink`, what is verified is copied there from the same reads.  With `attestations`,
     the signatures are read from there, for a payload that is held elsewhere.
-    Raises the first refusal (G001 to G014, I001), the others of that step in `also`.
+    Raises the first refusal (AOTC-G, I001), the others of that step in `also`.
     """
-    state = Examination(container, tuple(trust), reads=reads)
+    state = Examination(container, Trust.of(trust), reads=reads)
     _examine(state, attestations or container, sink=sink, full=False, collect=False)
     if state.refusals:
         first, *others = state.refusals
@@ -108,11 +117,12 @@ def authenticate(
         keys=tuple(state.signers),
         findings=tuple(state.findings),
         bytes_hashed=state.bytes_hashed,
+        decision=state.decision,
     )
 
 
 def check_compatibility(authentic: AuthenticArtifact, host: Target) -> CompatibleArtifact:
-    """Steps 7 and 8; raises C009, with each variant's reasons in `also`, where none runs."""
+    """Steps 8 and 9; raises C009, with each variant's reasons in `also`, where none runs."""
     judgement = judge(authentic.manifest, host)
     if judgement.best is None:
         first, *others = (error_of(refusal) for refusal in judgement.refusals)
@@ -131,54 +141,60 @@ def check_compatibility(authentic: AuthenticArtifact, host: Target) -> Compatibl
 def verify(
     artifact: str | Path,
     *,
-    trust: str | Path | None = None,
+    trust: str | Path | Trust | None = None,
     key: str | Path | None = None,
     target: str | Path = "host",
     full: bool = False,
+    channel: str | None = None,
 ) -> VerifyReport:
-    """Run the whole gate on an artifact's folder and report every reason.
+    """Run the whole gate on an artifact and report every reason.
 
-    `trust` (a file of public keys) or `key` (one public key) replaces the default trust, which is
-    this user's development key.  `target` is "host", a built-in target or a target file.
+    `trust` (a trust policy, or a file of public keys) or `key` (one public key) replaces the
+    default trust, which is this user's development key; on a host with root keys, only a policy
+    that they signed is taken.  `channel` is what a policy judges the artifact for.
+    `target` is "host", a built-in target or a target file.
     `full` also hashes whole files whose chunks were hashed.
-    Never raises for a bad artifact; raises I001 (no such path or key file), G013, I021, I022
-    and I023 for arguments that cannot be used.
+    Never raises for a bad artifact; raises I001 (no such path or key file), G013, G019 to G022,
+    G035, G036, I021, I022, I023 and I027 for arguments that cannot be used.
     """
     started = time.perf_counter()
     path = Path(artifact)
-    keys = resolve_trust(trust, key)
     described = None if str(target) == "host" else _load_target(target)
+    trusted = (
+        trust
+        if isinstance(trust, Trust)
+        else resolve(trust, key, channel=channel, target=described)
+    )
     try:
-        container = Container(path)
+        container = open_container(path)
     except AotcError as error:
-        if error.code != "AOTC-G015":
+        if error.code not in _NO_ARTIFACT:
             raise
-        refused = refusal_of(error)
         return VerifyReport(
             artifact=str(path),
             authentic=False,
             verdict="unverified",
             target=described.name if described else "host",
             steps=_not_run(0, failed=True),
-            refusals=(refused,),
+            refusals=tuple(refusal_of(each) for each in (error, *error.also)),
             seconds=time.perf_counter() - started,
         )
     with container:
-        state = Examination(container, keys)
+        state = Examination(container, trusted)
         steps = _examine(state, container, sink=None, full=full, collect=True)
     authentic = not state.refusals
     judgement: Judgement | None = None
     if authentic and state.manifest is not None:
-        # 7.
+        # 8.
         host = described or _probe(state.manifest)
         judgement = judge(state.manifest, host)
         fits = judgement.best is not None
-        steps.append(_result(6, "passed" if fits else "failed", f"target {host.name}"))
-        # 8.
+        steps.append(_result(7, "passed" if fits else "failed", f"target {host.name}"))
+        # 9.
         detail = judgement.verdict + (f": {judgement.best}" if judgement.best else "")
-        steps.append(_result(7, "passed" if fits else "failed", detail))
+        steps.append(_result(8, "passed" if fits else "failed", detail))
     else:
-        steps += _not_run(6)
+        steps += _not_run(7)
     return VerifyReport(
         artifact=str(path),
         artifact_id=state.artifact_id,
@@ -194,6 +210,7 @@ def verify(
         ),
         findings=(*state.findings, *(judgement.findings if judgement else ())),
         variants=judgement.variants if judgement else (),
+        policy=state.decision,
         bytes_hashed=state.bytes_hashed,
         seconds=time.perf_counter() - started,
     )
@@ -207,8 +224,9 @@ def _examine(
     full: bool,
     collect: bool,
 ) -> list[CheckResult]:
-    """Steps 1 to 6 into `state`; without `collect`, the first failed one ends it."""
+    """Steps 1 to 7 into `state`; without `collect`, the first failed one ends it."""
     steps: list[CheckResult] = []
+    state.findings += state.trust.findings
     seen = 0
 
     def done(*, established: bool = True) -> bool:
@@ -224,7 +242,7 @@ def _examine(
     # 1.
     goes_on = authenticity.list_files(state, attestations)
     if not done() or not goes_on:
-        return [*steps, *_not_run(len(steps), before=6)]
+        return [*steps, *_not_run(len(steps), before=7)]
     # 2.
     authenticity.parse_strictly(state)
     if not done():
@@ -244,7 +262,12 @@ def _examine(
         return steps
     # 6.
     contents.check_schema(state)
-    done(established=state.manifest is not None)
+    if not done(established=state.manifest is not None):
+        return steps
+    # 7.
+    detail = check_policy(state)
+    done(established=state.decision is not None)
+    steps[-1] = replace(steps[-1], detail=steps[-1].detail or detail)
     return steps
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.cli.commands.base import Command, Parser, add_artifact, add_json, add_trust
+from aotc.cli.commands.base import (
+    Command,
+    Parser,
+    add_artifact,
+    add_channel,
+    add_json,
+    add_trust,
+)
 from aotc.errors import EXIT_NO, EXIT_YES
 
 
@@ -12,6 +19,7 @@ def arguments(parser: Parser) -> None:
     """Declare them."""
     add_artifact(parser)
     add_trust(parser)
+    add_channel(parser)
     parser.add_argument(
         "--target",
         metavar="NAME|FILE",
@@ -21,19 +29,32 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--full", action="store_true", help="also hash whole files whose chunks were hashed"
     )
+    parser.add_argument(
+        "--explain", action="store_true", help="show which rule of the policy decided, and why"
+    )
     add_json(parser)
 
 
 def verify(
-    *, artifact: Path, trust: Path | None, key: Path | None, target: str, full: bool, json: bool
+    *,
+    artifact: Path,
+    trust: Path | None,
+    key: Path | None,
+    channel: str | None,
+    target: str,
+    full: bool,
+    explain: bool,
+    json: bool,
 ) -> int:
-    """Check an artifact's signature, its digests, and that it fits a host.
+    """Check an artifact's signature, its digests, the trust policy, and that it fits a host.
 
     Exit status 0 where it is authentic and a variant runs, 1 where not; every reason is listed.
+    With a policy, the highest sequence, the release and the time are remembered, so that nothing
+    older is taken later.
     """
     from aotc.verification.gate import verify as run_gate
 
-    report = run_gate(artifact, trust=trust, key=key, target=target, full=full)
+    report = run_gate(artifact, trust=trust, key=key, target=target, full=full, channel=channel)
     if json:
         from aotc.cli.document import write_document
 
@@ -42,7 +63,12 @@ def verify(
         from aotc.cli.render import show
         from aotc.cli.views import verify_view
 
-        show(verify_view(report))
+        shown = verify_view(report)
+        if explain:
+            from aotc.cli.policy_views import decision_view
+
+            shown += decision_view(report.policy)
+        show(shown)
     return EXIT_YES if report.authentic and report.verdict in ("optimal", "degraded") else EXIT_NO
 
 

@@ -1,0 +1,190 @@
+"""A real artifact under a policy, from the commands that make it to the model that answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from built_artifact import BuiltArtifact
+
+import aotc
+from aotc.errors import AotcError
+from aotc.verification.policy import roots
+
+SCRIPT = Path(sys.executable).with_name("aotc")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of its own: home, state, store and working folder."""
+
+    folder: Path
+
+    def environment(self) -> dict[str, str]:
+        """What commands see."""
+        return {
+            **os.environ,
+            "HOME": str(self.folder / "home"),
+            "XDG_CONFIG_HOME": str(self.folder / "config"),
+            "XDG_STATE_HOME": str(self.folder / "state"),
+            "AOTC_STORE": str(self.folder / "store"),
+        }
+
+    def aotc(self, *words: str | Path, status: int = 0) -> dict[str, Any]:
+        """Run a command with `--json`; its document, once it ended as it should."""
+        done = subprocess.run(
+            [SCRIPT, *words, "--json"],
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, done
+        document = json.loads(done.stdout)
+        assert isinstance(document, dict)
+        return document
+
+    def text(self, *words: str | Path) -> str:
+        """What a command shows, whatever its status."""
+        done = subprocess.run(
+            [SCRIPT, *words],
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def host(tmp_path: Path, digits: BuiltArtifact, monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setattr(roots, "SYSTEM_ROOT", tmp_path / "etc" / "root.yaml")
+    monkeypatch.delenv("AOTC_TRUST_ROOT", raising=False)
+    made = Host(tmp_path)
+    shutil.copytree(digits.path, tmp_path / "digits.aotc")
+    shutil.copy(digits.public_key, tmp_path / "release.pub")
+    for name in ("ops", "root-a", "root-b"):
+        made.aotc("keygen", "-o", f"{name}.pem")
+    return made
+
+
+def codes(document: dict[str, Any]) -> list[str]:
+    """Codes of a report, or of an error."""
+    return [each["code"] for each in document.get("refusals", document.get("errors"))]
+
+
+def test_from_a_first_policy_to_a_loaded_model(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
+    assert host.aotc("verify", "digits.aotc", "--trust", "trust.yaml")["policy"]["accepted"]
+    host.aotc(
+        *("trust", "add", "trust.yaml", "--id", "ops", "--key", "ops.pub", "--usage", "approval"),
+        *("--rule", "default", "--match", "digits", "--match-channel", "prod"),
+        *("--require", "oms:release", "--require", "approval:ops"),
+    )
+    refused = host.aotc("verify", "digits.aotc", "--trust", "trust.yaml", status=1)
+    assert codes(refused) == ["AOTC-G023"]
+    asked = ("digits.aotc", "--trust", "trust.yaml", "--channel", "prod")
+    assert codes(host.aotc("verify", *asked, status=1)) == ["AOTC-G025"]
+    assert codes(host.aotc("run", *asked, status=1)) == ["AOTC-G025"]
+    assert not (host.folder / "store").exists() or not list((host.folder / "store").glob("sha*"))
+
+    host.aotc(
+        *("attest", "digits.aotc", "--approve", "--channel", "prod", "--expires", "2099-01-01"),
+        *("--key", "ops.pem", "--trust", "release.pub"),
+    )
+    report = host.aotc("verify", *asked)
+    assert (report["policy"]["rule"], report["policy"]["release"]["kind"]) == (
+        "default",
+        "approved",
+    )
+    assert host.aotc("run", *asked)["runs"]
+    shown = host.text("verify", *asked, "--explain")
+    assert "approval" in shown
+    assert "1 of 1 distinct keys" in shown
+    for name, value in host.environment().items():
+        monkeypatch.setenv(name, value)
+    with aotc.load(host.folder / "digits.aotc", trust=host.folder / "trust.yaml") as model:
+        assert model.ready
+    with pytest.raises(AotcError) as caught:
+        aotc.load(host.folder / "digits.aotc", trust=host.folder / "trust.yaml", channel="dev")
+    assert caught.value.code == "AOTC-G023"
+
+
+def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
+    host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
+    (host.folder / "config" / "aotc").mkdir(parents=True)
+    root = host.folder / "config" / "aotc" / "root.yaml"
+    host.aotc(
+        *("trust", "root", "-o", root, "--threshold", "2"),
+        *("--key", "root-a.pub", "--key", "root-b.pub"),
+    )
+    under = ("verify", "digits.aotc", "--trust", "trust.yaml")
+    assert codes(host.aotc(*under, status=1)) == ["AOTC-G021"]
+    first = host.aotc("trust", "sign", "trust.yaml", "--key", "root-a.pem")
+    assert codes(host.aotc("trust", "check", "trust.yaml", status=1)) == ["AOTC-G021"]
+    host.aotc("trust", "sign", "trust.yaml", "--key", "root-b.pem")
+    assert host.aotc("trust", "check", "trust.yaml")["checked"]
+    # Signing again gives the same bytes.
+    bundle = host.folder / first["bundle"]
+    before = bundle.read_bytes()
+    host.aotc("trust", "sign", "trust.yaml", "--key", "root-a.pem")
+    assert bundle.read_bytes() == before
+    assert len(host.aotc(*under)["policy"]["roots"]) == 2
+    assert not host.aotc(*under)["findings"]
+    plain = host.aotc("verify", "digits.aotc", "--key", "release.pub", status=1)
+    assert codes(plain) == ["AOTC-G021"]
+    # A change needs every signature anew; then the earlier policy is not taken back.
+    old = {path.name: path.read_bytes() for path in host.folder.glob("trust.yaml*")}
+    artifact = host.aotc(*under)["artifact_id"]
+    host.aotc("trust", "add", "trust.yaml", "--revoke-artifact", artifact)
+    assert codes(host.aotc(*under, status=1))[0] == "AOTC-G021"
+    host.aotc("trust", "sign", "trust.yaml", "--key", "root-a.pem")
+    host.aotc("trust", "sign", "trust.yaml", "--key", "root-b.pem")
+    assert codes(host.aotc(*under, status=1)) == ["AOTC-G029"]
+    assert codes(host.aotc("run", *under[1:], status=1)) == ["AOTC-G029"]
+    for name, data in old.items():
+        (host.folder / name).write_bytes(data)
+    assert codes(host.aotc(*under, status=1)) == ["AOTC-G022"]
+
+
+def test_explaining_remembers_nothing_and_says_who_decides(host: Host) -> None:
+    host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
+    host.aotc("trust", "add", "trust.yaml", "--rule", "more", "--require", "sbom:release")
+    found = host.aotc("trust", "explain", "trust.yaml", "digits.aotc", status=1)
+    assert codes(found) == ["AOTC-G024"]
+    assert [each["matches"] for each in found["policy"]["rules"]] == [True, True]
+    assert "several rules" in host.text("trust", "explain", "trust.yaml", "digits.aotc")
+    assert not (host.folder / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("trust", "add", "trust.yaml"), "AOTC-I027"),
+        (("trust", "add", "trust.yaml", "--id", "x", "--key", "ops.pub"), "AOTC-I027"),
+        (("trust", "add", "trust.yaml", "--rule", "x"), "AOTC-G019"),
+        (("trust", "add", "trust.yaml", "--id", "x", "--key", "none.pub"), "AOTC-I001"),
+        (("trust", "add", "trust.yaml", "--expires", "soon"), "AOTC-G019"),
+        (("trust", "init", "--name", "x", "--signer", "release.pub"), "AOTC-I027"),
+        (("trust", "init", "--name", "x", "--signer", "a=release.pub"), "AOTC-I017"),
+        (("trust", "root", "--key", "ops.pub", "--threshold", "2"), "AOTC-G019"),
+        (("trust", "check", "ops.pub"), "AOTC-G019"),
+        (("verify", "digits.aotc", "--key", "release.pub", "--channel", "x"), "AOTC-I027"),
+    ],
+)
+def test_what_cannot_be_is_said(words: tuple[str, ...], code: str, host: Host) -> None:
+    host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
+    before = (host.folder / "trust.yaml").read_bytes()
+    status = 2 if code == "AOTC-I027" else 3
+    assert codes(host.aotc(*words, status=status))[0] == code
+    assert (host.folder / "trust.yaml").read_bytes() == before

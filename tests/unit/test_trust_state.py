@@ -1,0 +1,112 @@
+"""What is remembered survives other processes and crashes, and is never taken back."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trust_state_jobs
+
+from aotc.contract.policy_decision import ReleaseOf
+from aotc.errors import AotcError
+from aotc.verification.policy.release import is_below, is_older
+from aotc.verification.policy.state import SeenPolicy, StateFile
+
+TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def start(job: str, place: Path, number: int, steps: int) -> subprocess.Popen[bytes]:
+    words = [sys.executable, trust_state_jobs.__file__, job, str(place), str(number), str(steps)]
+    return subprocess.Popen(words, env={"PYTHONPATH": str(TOOLCHAIN)}, stderr=subprocess.PIPE)
+
+
+def test_processes_at_once_lose_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "aotc" / "state.json"
+    jobs = [start("climb", place, number, 12) for number in range(4)]
+    for job in jobs:
+        _, said = job.communicate(timeout=120)
+        assert job.returncode == 0, said
+    state = StateFile(place).read()
+    assert {name: each.sequence for name, each in state.policies.items()} == {
+        "shared": 12, "own-0": 12, "own-1": 12, "own-2": 12, "own-3": 12,
+    }  # fmt: skip
+    assert {name: each.value for name, each in state.artifacts.items()} == {
+        f"artifact-{number}": "1.12" for number in range(4)
+    }
+    assert sorted(path.name for path in place.parent.iterdir()) == ["state.json", "state.json.lock"]
+
+
+def test_a_killed_process_leaves_the_last_whole_state(tmp_path: Path) -> None:
+    place = tmp_path / "state.json"
+    job = start("die", place, 0, 4)
+    job.communicate(timeout=120)
+    assert job.returncode == -signal.SIGKILL
+    state = StateFile(place).read()
+    # Three notes a step: the fourth write is the second step's first.
+    assert state.policies["shared"].sequence == 2
+    assert state.policies["own-0"].sequence == 1
+    assert state.artifacts["artifact-0"].value == "1.1"
+    # Its lock went with it.
+    StateFile(place).note_policy(
+        "own-0", SeenPolicy(sequence=2, sha256="0" * 64), datetime.now(UTC), exact=True
+    )
+    assert StateFile(place).read().policies["own-0"].sequence == 2
+
+
+def test_the_latest_time_only_rises(tmp_path: Path) -> None:
+    state = StateFile(tmp_path / "state.json")
+    seen = SeenPolicy(sequence=1, sha256="0" * 64)
+    state.note_policy("a", seen, NOW, exact=True)
+    state.note_policy("b", seen, NOW - timedelta(minutes=59), exact=True)
+    assert state.read().latest == "2027-01-01T00:00:00Z"
+    with pytest.raises(AotcError) as caught:
+        state.note_policy("c", seen, NOW - timedelta(minutes=61), exact=True)
+    assert caught.value.code == "AOTC-G036"
+    state.note_policy("a", seen, NOW + timedelta(hours=3), exact=True)
+    assert state.read().latest == "2027-01-01T03:00:00Z"
+    assert set(state.read().policies) == {"a", "b"}
+
+
+def test_a_state_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    seen = SeenPolicy(sequence=1, sha256="0" * 64)
+    for place in (tmp_path / "file" / "state.json", tmp_path):
+        with pytest.raises(AotcError) as caught:
+            StateFile(place).note_policy("a", seen, NOW, exact=True)
+        assert caught.value.code == "AOTC-G035"
+
+
+@pytest.mark.parametrize(
+    ("lower", "higher"),
+    [
+        (("version", "1.9.9"), ("version", "1.10")),
+        (("version", "1"), ("version", "1.0.1")),
+        (("built", ""), ("built", "2026-01-01T00:00:00Z")),
+        (("built", "2027-01-01T00:00:00Z"), ("approved", "2026-01-01T00:00:00Z")),
+        (("approved", "2027-01-01T00:00:00Z"), ("version", "0")),
+        (("approved", "2026-12-31T23:59:59Z"), ("approved", "2027-01-01T00:00:00Z")),
+    ],
+)
+def test_releases_are_ordered(lower: tuple[str, str], higher: tuple[str, str]) -> None:
+    one = ReleaseOf(kind=lower[0], value=lower[1])  # type: ignore[arg-type]
+    other = ReleaseOf(kind=higher[0], value=higher[1])  # type: ignore[arg-type]
+    assert is_older(one, other)
+    assert not is_older(other, one)
+    assert not is_older(one, one)
+
+
+def test_what_cannot_be_compared_with_the_least_is_below_it() -> None:
+    version = ReleaseOf(kind="version", value="1.4.0")
+    approved = ReleaseOf(kind="approved", value="2027-01-01T00:00:00Z")
+    assert not is_below(version, "1.4")
+    assert is_below(version, "1.4.1")
+    assert is_below(version, "2020-01-01T00:00:00Z")
+    assert not is_below(approved, "2027-01-01T00:00:00Z")
+    assert is_below(approved, "2027-01-01T00:00:01Z")
+    assert is_below(approved, "0")
+    assert is_below(ReleaseOf(kind="built", value=""), "2020-01-01T00:00:00Z")

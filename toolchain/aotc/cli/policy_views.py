@@ -1,0 +1,97 @@
+"""How a trust policy, and what it decided, are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import facts, heading, section, short
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from aotc.contract.policy_decision import PolicyDecision, ReleaseOf, RequirementOutcome
+    from aotc.contract.trust_answers import RootAnswer, TrustAnswer
+
+
+def policy_view(answer: TrustAnswer) -> list[RenderableType]:
+    """A policy, in short."""
+    return [
+        heading(answer.file, "usable on this host now" if answer.checked else ""),
+        facts(
+            [
+                ("policy", f"{answer.name}, sequence {answer.sequence}"),
+                ("expires", answer.expires),
+                ("sha256", answer.sha256),
+                ("rules", ", ".join(answer.rules)),
+                ("keys", ", ".join(answer.keys)),
+                ("signed by", ", ".join(short(each) for each in answer.signed_by)),
+                ("signature", answer.bundle),
+            ]
+        ),
+    ]
+
+
+def root_view(answer: RootAnswer) -> list[RenderableType]:
+    """A host's root keys."""
+    keys = ", ".join(short(each) for each in answer.keys)
+    rows = [("a policy needs", f"{answer.threshold} of {len(answer.keys)} roots"), ("roots", keys)]
+    return [heading(answer.file), facts(rows)]
+
+
+def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
+    """Which rule decided, and each requirement with the attestations that were looked at."""
+    if decision is None:
+        return [facts([("policy", "none decided")])]
+    signed = ", ".join(short(each) for each in decision.roots) or "nobody: unsigned"
+    origin = {"argument": "asked for", "approval": "of the approvals", "": "none"}
+    parts: list[RenderableType] = [
+        section(
+            "policy",
+            ("",),
+            [
+                ("policy", f"{decision.policy}, sequence {decision.sequence}"),
+                ("signed by", signed),
+                ("expires", decision.expires),
+                ("artifact", decision.artifact),
+                ("channel", f"{decision.channel!r}, {origin[decision.channel_from]}"),
+                ("rule", decision.rule or "none decided"),
+                ("release", _release(decision.release)),
+                ("seen before", _release(decision.highest)),
+                ("decision", "accepted" if decision.accepted else "refused"),
+            ],
+        ),
+        section(
+            "rules",
+            ("name", "channel", ""),
+            [
+                (each.rule, each.name, each.channel, "matches" if each.matches else "")
+                for each in decision.rules
+            ],
+        ),
+    ]
+    if decision.requirements:
+        rows = [_summary(each) for each in decision.requirements]
+        parts.append(section("requirements", ("", "of", ""), rows))
+    looked_at = [
+        (each.path.rpartition("/")[2], each.id, short(each.key), _verdict(each.code, each.why))
+        for need in decision.requirements
+        for each in need.considered
+    ]
+    if looked_at:
+        parts.append(section("attestations", ("key", "", ""), looked_at))
+    return parts
+
+
+def _summary(need: RequirementOutcome) -> tuple[str, str, str, str]:
+    counted = f"{need.distinct} of {need.threshold} distinct keys"
+    return need.predicate, "met" if need.met else "not met", ", ".join(need.signers), counted
+
+
+def _verdict(code: str, why: str) -> str:
+    return f"{code} {why}" if code else "counts"
+
+
+def _release(release: ReleaseOf | None) -> str:
+    if release is None:
+        return "none"
+    return f"{release.kind} {release.value}" if release.value else "says nothing"

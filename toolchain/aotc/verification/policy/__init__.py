@@ -1,0 +1,1 @@
+"""Trust policies: read, checked against the roots, and applied to an artifact's attestations."""

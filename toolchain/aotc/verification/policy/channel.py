@@ -1,0 +1,47 @@
+"""The channel that an artifact is judged for: the one asked for, else that of its approvals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from aotc.errors import AotcError
+from aotc.verification.policy.fitness import Subject, unfit
+from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.trust import AppliedPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """Its name, and who said so; an empty name where nobody did."""
+
+    name: str
+    source: Literal["", "argument", "approval"]
+
+
+def channel_of(
+    asked: str | None, statements: Iterable[Statement], applied: AppliedPolicy
+) -> Channel:
+    """The channel; raises G024 where none is asked for and approvals are for several."""
+    if asked is not None:
+        return Channel(asked, "argument")
+    names: dict[str, None] = {}
+    for each in statements:
+        if each.usage != "approval":
+            continue
+        try:
+            name = each.approval().channel
+        except AotcError:
+            continue  # The requirement that looks at it says what is wrong.
+        if unfit(applied, each, Subject("", name, None), None) is None:
+            names[name] = None
+    if len(names) > 1:
+        raise AotcError(
+            "AOTC-G024",
+            "the artifact is approved for several channels",
+            where="attestations",
+            expected="--channel with one of them",
+            found=", ".join(names),
+        )
+    return Channel(next(iter(names), ""), "approval" if names else "")

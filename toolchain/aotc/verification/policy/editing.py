@@ -1,0 +1,156 @@
+"""Policies made and changed: each change is a new sequence, and is read back before it is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, TypeVar
+
+from aotc.contract.attestations import instant
+from aotc.contract.documents import yaml_text
+from aotc.contract.parsing import ParseError, decode
+from aotc.contract.policy_decision import Usage
+from aotc.contract.trust_policy import (
+    Match,
+    PolicyKey,
+    Requirement,
+    Revoked,
+    RootKeys,
+    Rule,
+    TrustPolicy,
+)
+from aotc.errors import AotcError, cannot_write
+from aotc.verification.policy.document import PolicyFile, parse_policy
+
+T = TypeVar("T", PolicyKey, Rule)
+
+# What the key of a builder signs.
+BUILDER_USAGE: Final[tuple[Usage, ...]] = ("oms", "provenance", "sbom", "evidence")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is added to a policy; a key or rule replaces one of the same name."""
+
+    keys: tuple[PolicyKey, ...] = ()
+    authorities: tuple[PolicyKey, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    revoked: Revoked = field(default_factory=Revoked)
+    rollback: tuple[str, ...] = ()
+    expires: str | None = None
+
+
+def new_policy(name: str, signers: Iterable[tuple[str, str]], days: int) -> TrustPolicy:
+    """A policy by which any of `signers` (id and PEM) vouches for every artifact, for `days`."""
+    listed = tuple(signers)
+    need = Requirement(predicate="oms", signers=tuple(name for name, _ in listed))
+    return TrustPolicy(
+        schema="aotc.trust/1",
+        name=name,
+        sequence=1,
+        expires=instant(datetime.now(UTC) + timedelta(days=days)),
+        keys=tuple(PolicyKey(id=name, pem=pem, usage=BUILDER_USAGE) for name, pem in listed),
+        rules=(Rule(name="default", match=Match(name="*"), require=(need,)),),
+    )
+
+
+def changed(policy: TrustPolicy, change: Change) -> TrustPolicy:
+    """The next sequence of a policy."""
+    return replace(
+        policy,
+        sequence=policy.sequence + 1,
+        expires=change.expires or policy.expires,
+        keys=_merged(policy.keys, change.keys, "id"),
+        authorities=_merged(policy.authorities, change.authorities, "id"),
+        rules=_merged(policy.rules, change.rules, "name"),
+        revoked=Revoked(
+            artifacts=_union(policy.revoked.artifacts, change.revoked.artifacts),
+            keys=_union(policy.revoked.keys, change.revoked.keys),
+        ),
+        rollback=_union(policy.rollback, change.rollback),
+    )
+
+
+def requirement(text: str) -> Requirement:
+    """A requirement as the command line states it: PREDICATE:ID[,ID][:THRESHOLD]; raises G019."""
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(parts):
+        raise _unreadable(text, "PREDICATE:ID[,ID][:THRESHOLD]")
+    stated: dict[str, object] = {"predicate": parts[0], "signers": parts[1].split(",")}
+    if len(parts) == 3:
+        if not (parts[2].isascii() and parts[2].isdigit() and len(parts[2]) < 6):
+            raise _unreadable(text, "a threshold that is a number")
+        stated["threshold"] = int(parts[2])
+    try:
+        return decode(Requirement, stated)
+    except ParseError as error:
+        raise _unreadable(text, str(error.problems[0])) from None
+
+
+def write_policy(path: Path, policy: TrustPolicy, *, new: bool) -> PolicyFile:
+    """Write a policy, once it is found to be a good one.
+
+    Raises G019, I017 where it is `new` and there is a file, I018 and I026.
+    """
+    file = parse_policy(yaml_text(policy, full=False).encode("utf-8"), path)
+    write(path, file.data, new=new)
+    return file
+
+
+def write_roots(path: Path, keys: Sequence[str], threshold: int) -> None:
+    """Write the root keys of a host; raises G019, I017, I018 and I026."""
+    roots = RootKeys(schema="aotc.root/1", threshold=threshold, keys=tuple(keys))
+    for problem in roots.problems():
+        raise AotcError(
+            "AOTC-G019",
+            "the file of root keys is malformed",
+            where=problem.path,
+            found=problem.what,
+        )
+    write(path, yaml_text(roots, full=False).encode("utf-8"), new=True)
+
+
+def write(path: Path, data: bytes, *, new: bool) -> None:
+    """Write a file in one step; raises I017 where it is `new` and something is there."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:
+        with os.fdopen(os.open(draft, flags, 0o644), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if new and path.exists():
+            raise AotcError(
+                "AOTC-I017", "the file is already there", where=str(path), mend="Choose another -o."
+            )
+        draft.replace(path)
+    except OSError as error:
+        raise cannot_write(error, "cannot write the file", str(path)) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _merged(old: tuple[T, ...], new: tuple[T, ...], by: str) -> tuple[T, ...]:
+    found = {getattr(each, by): each for each in old}
+    found.update({getattr(each, by): each for each in new})
+    return tuple(found.values())
+
+
+def _union(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*old, *new)))
+
+
+def _unreadable(text: str, expected: str) -> AotcError:
+    return AotcError(
+        "AOTC-G019",
+        "the requirement cannot be read",
+        where="--require",
+        expected=expected,
+        found=text,
+    )

@@ -1,0 +1,258 @@
+"""What a policy decides of an artifact whose payload and signature hold.
+
+1. The artifact is not revoked.
+2. Exactly one rule is for its name and channel.
+3. Every requirement of the rule is met, by distinct public keys.
+4. Its release is not below what the policy demands, nor below what this host has accepted.
+
+Nothing counts that does not: a key counts by itself, never by its name, its hint or its
+signature's bytes; an attestation counts by its signed type, never by its file's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from aotc.contract.attestations import instant
+from aotc.contract.policy_decision import (
+    Considered,
+    PolicyDecision,
+    ReleaseOf,
+    RequirementOutcome,
+)
+from aotc.contract.trust_policy import Requirement, Rule
+from aotc.errors import AotcError
+from aotc.signing.keys import key_id
+from aotc.verification.policy.channel import Channel, channel_of
+from aotc.verification.policy.fitness import Subject, unfit
+from aotc.verification.policy.match import matches, the_rule
+from aotc.verification.policy.release import is_below, rank
+from aotc.verification.policy.state import check_artifact
+from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.trust import AppliedPolicy, Trust
+
+
+@dataclass(slots=True)
+class Judged:
+    """The decision, and every reason for a no."""
+
+    decision: PolicyDecision
+    refusals: list[AotcError] = field(default_factory=list)
+
+
+def judge(trust: Trust, artifact_id: str, name: str, statements: Sequence[Statement]) -> Judged:
+    """Apply the policy of `trust` to an artifact; nothing is remembered here.
+
+    The artifact's bytes and the statements' signatures must have been verified.
+    """
+    applied = trust.policy
+    if applied is None:
+        raise AotcError("AOTC-R999", "there is no policy to apply")
+    refusals: list[AotcError] = []
+    if artifact_id in applied.policy.revoked.artifacts:
+        refusals.append(
+            AotcError(
+                "AOTC-G029", "the policy revokes this artifact", where=name, found=artifact_id
+            )
+        )
+    channel = Channel("", "")
+    rule: Rule | None = None
+    try:
+        channel = channel_of(trust.channel, statements, applied)
+        looked_at = matches(applied.policy, name, channel.name)
+        rule = the_rule(applied.policy, looked_at, name, channel.name)
+    except AotcError as error:
+        looked_at = matches(applied.policy, name, channel.name)
+        refusals.append(error)
+    outcomes: list[RequirementOutcome] = []
+    subject = Subject(name, channel.name, trust.target)
+    for need in rule.require if rule else ():
+        outcome, refused = _required(applied, need, subject, statements)
+        outcomes.append(outcome)
+        refusals += refused
+    release = _release(applied, subject, rule, statements) if rule else None
+    highest = applied.state.read().artifacts.get(name) if applied.state else None
+    if rule is not None:
+        refusals += _too_old(applied, rule, name, artifact_id, release, highest)
+    return Judged(
+        PolicyDecision(
+            policy=applied.policy.name,
+            sequence=applied.policy.sequence,
+            sha256=applied.sha256,
+            expires=applied.policy.expires,
+            roots=applied.roots,
+            artifact=name,
+            channel=channel.name,
+            channel_from=channel.source,
+            accepted=not refusals,
+            rule=rule.name if rule else "",
+            rules=looked_at,
+            requirements=tuple(outcomes),
+            release=release,
+            highest=highest,
+        ),
+        refusals,
+    )
+
+
+def remember(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
+    """Note the release of an accepted artifact; raises G030, G035, G036.
+
+    Another process may have noted a later one since it was judged.
+    """
+    applied = trust.policy
+    if applied is None or applied.state is None or not applied.remembers:
+        return
+    if decision.release is None:
+        return
+    applied.state.note_artifact(
+        decision.artifact,
+        decision.release,
+        applied.now,
+        allowed=artifact_id in applied.policy.rollback,
+    )
+
+
+def _required(
+    applied: AppliedPolicy, need: Requirement, subject: Subject, statements: Iterable[Statement]
+) -> tuple[RequirementOutcome, list[AotcError]]:
+    considered: list[Considered] = []
+    rejected: list[AotcError] = []
+    distinct: set[str] = set()
+    people: set[str] = set()
+    for each in statements:
+        if each.usage != need.predicate:
+            continue
+        reason = unfit(applied, each, subject, need)
+        holder = applied.holder(each.key)
+        if reason is None:
+            # Neither a person with two keys nor a key with two names is two signers.
+            if applied.person(each.key) not in people:
+                distinct.add(each.key.pem)
+            people.add(applied.person(each.key))
+        else:
+            rejected.append(reason)
+        considered.append(
+            Considered(
+                path=each.path,
+                key=key_id(each.key.pem),
+                id=holder.id if holder else "",
+                counts=reason is None,
+                code=reason.code if reason else "",
+                why=_why(reason) if reason else "",
+            )
+        )
+    met = len(distinct) >= need.threshold
+    outcome = RequirementOutcome(
+        predicate=need.predicate,
+        signers=need.signers,
+        threshold=need.threshold,
+        distinct=len(distinct),
+        met=met,
+        considered=tuple(considered),
+    )
+    if met:
+        return outcome, []
+    return outcome, _unmet(need, subject, outcome, rejected)
+
+
+def _unmet(
+    need: Requirement, subject: Subject, outcome: RequirementOutcome, rejected: list[AotcError]
+) -> list[AotcError]:
+    """Why a requirement is not met: what spoils each attestation, and what is lacking."""
+    wanted = f"{need.predicate} by {need.threshold} of: {', '.join(need.signers)}"
+    if not outcome.considered:
+        where = f"channel {subject.channel!r}" if need.predicate == "approval" else "attestations"
+        return [
+            AotcError(
+                "AOTC-G025",
+                f"the required {need.predicate} is missing",
+                where=where,
+                expected=wanted,
+                found="none by a key of the policy",
+            )
+        ]
+    # A key that the rule does not name spoils nothing; it is simply not one of them.
+    spoiled = [each for each in rejected if each.code != "AOTC-G026"]
+    if spoiled and outcome.distinct + len(spoiled) >= need.threshold:
+        return spoiled
+    return [
+        *spoiled,
+        AotcError(
+            "AOTC-G026",
+            f"too few distinct keys made the required {need.predicate}",
+            where="attestations",
+            expected=wanted,
+            found=f"{outcome.distinct} distinct keys that count, "
+            f"in {len(outcome.considered)} attestations",
+        ),
+    ]
+
+
+def _release(
+    applied: AppliedPolicy, subject: Subject, rule: Rule, statements: Iterable[Statement]
+) -> ReleaseOf:
+    """The release of an artifact, by statements that the policy takes (see `release`)."""
+    versions: list[str] = []
+    approved: dict[str, str] = {}
+    built: list[str] = []
+    for each in statements:
+        needs: list[Requirement | None] = []
+        needs += [need for need in rule.require if need.predicate == each.usage]
+        if all(unfit(applied, each, subject, need) is not None for need in needs or [None]):
+            continue
+        made = each.made_at()
+        if each.usage == "provenance":
+            version = each.version()
+            versions += [version] if version[:1].isdigit() else []
+            built += [instant(made)] if made else []
+        elif each.usage == "approval" and made is not None:
+            person = applied.person(each.key)
+            approved[person] = max(instant(made), approved.get(person, ""))
+    if versions:
+        # Of several, the lowest: nobody may lift an artifact by a second statement.
+        return min((ReleaseOf(kind="version", value=each) for each in versions), key=rank)
+    if approved:
+        # When as many as the rule asks for had approved it: one of them alone cannot renew it.
+        asked = [need.threshold for need in rule.require if need.predicate == "approval"]
+        latest = sorted(approved.values(), reverse=True)
+        return ReleaseOf(kind="approved", value=latest[min(max(asked, default=1), len(latest)) - 1])
+    return ReleaseOf(kind="built", value=min(built, default=""))
+
+
+def _too_old(
+    applied: AppliedPolicy,
+    rule: Rule,
+    name: str,
+    artifact_id: str,
+    release: ReleaseOf | None,
+    highest: ReleaseOf | None,
+) -> list[AotcError]:
+    found: list[AotcError] = []
+    if release is None:
+        return found
+    allowed = artifact_id in applied.policy.rollback
+    for least in (rule.min_version, applied.policy.min_versions.get(name)):
+        if least is not None and is_below(release, least):
+            found.append(
+                AotcError(
+                    "AOTC-G030",
+                    "the artifact is older than the policy demands",
+                    where=name,
+                    expected=f"{least} or later",
+                    found=f"{release.kind} {release.value}" if release.value else "no version",
+                )
+            )
+    try:
+        check_artifact(highest, name, release, allowed=allowed)
+    except AotcError as error:
+        found.append(error)
+    return found
+
+
+def _why(error: AotcError) -> str:
+    text = error.what
+    if error.expected or error.found:
+        text += f" (expected {error.expected or '-'}; found {error.found or '-'})"
+    return text

@@ -1,0 +1,163 @@
+"""Root keys: whose signatures make a policy one of this host's.
+
+The policy file `trust.yaml` has one bundle a root key beside it:
+`trust.yaml.<first 16 digits of the key id>.sigstore.json`, a DSSE envelope with an in-toto
+Statement whose subject is the sha256 of the file's bytes.  How many must be there stands in the
+host's own file of root keys.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aotc.contract.trust import TrustedKey
+from aotc.errors import AotcError
+from aotc.signing import attest, dsse
+from aotc.signing.keys import key_id
+
+if TYPE_CHECKING:
+    from aotc.contract.signer import Signer
+    from aotc.contract.trust_policy import RootKeys
+    from aotc.verification.policy.document import PolicyFile
+
+ROOT_VARIABLE: Final = "AOTC_TRUST_ROOT"
+SYSTEM_ROOT: Final = Path("/etc/aotc/root.yaml")
+POLICY_NAME: Final = "trust.yaml"
+MAX_BUNDLES: Final = 64
+_SUFFIX: Final = ".sigstore.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The roots of this host, and the file that states them."""
+
+    path: Path
+    record: RootKeys
+
+    @property
+    def policy_path(self) -> Path:
+        """The policy that is used where none is named."""
+        return self.path.with_name(POLICY_NAME)
+
+
+def host_roots() -> Roots | None:
+    """The roots of this host, or None where it has none; raises I001, G019.
+
+    The first of /etc/aotc/root.yaml, $AOTC_TRUST_ROOT and aotc/root.yaml in the user's
+    configuration: what the administrator states cannot be replaced by a variable.
+    """
+    stated = os.environ.get(ROOT_VARIABLE)
+    if _exists(SYSTEM_ROOT):
+        path = SYSTEM_ROOT
+    elif stated:
+        path = Path(stated)
+    else:
+        own = _user_root()
+        if own is None or not _exists(own):
+            return None
+        path = own
+    from aotc.verification.policy.document import read_roots
+
+    return Roots(path, read_roots(path))
+
+
+def sign_policy(file: PolicyFile, key: Signer) -> bytes:
+    """The bundle by which a root key vouches for a policy; equal arguments give equal bytes."""
+    from aotc.contract.trust_policy import POLICY_PREDICATE
+
+    return attest.attest(
+        POLICY_PREDICATE,
+        {"name": file.policy.name, "sequence": file.policy.sequence},
+        {POLICY_NAME: file.sha256},
+        key,
+    )
+
+
+def bundle_path(policy: Path, identity: str) -> Path:
+    """Where the bundle of the root key with this id is."""
+    return policy.with_name(f"{policy.name}.{identity[:16]}{_SUFFIX}")
+
+
+def signed_by(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
+    """Key ids of the distinct root keys that signed the policy.
+
+    Raises G021 where they are fewer than the threshold, with what is wrong with each bundle.
+    """
+    trusted = [TrustedKey(pem=pem, origin="root key") for pem in roots.keys]
+    signers: dict[str, None] = {}
+    problems: list[AotcError] = []
+    for path in _bundles(file.path):
+        try:
+            signers[_signer(path, file, trusted)] = None
+        except AotcError as error:
+            error.where = error.where or str(path)
+            problems.append(error)
+    if len(signers) >= roots.threshold:
+        return tuple(signers)
+    raise AotcError(
+        "AOTC-G021",
+        "the policy is not signed by enough root keys",
+        where=str(file.path),
+        expected=f"{roots.threshold} of {len(roots.keys)} root keys",
+        found=", ".join(each[:16] for each in signers) or "none",
+        also=tuple(problems),
+    )
+
+
+def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:
+    from aotc.contract.trust_policy import POLICY_PREDICATE
+
+    try:
+        with path.open("rb") as opened:
+            bundle = opened.read(dsse.MAX_BUNDLE_BYTES + 1)
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I001", f"cannot read the bundle: {error.strerror}", where=str(path)
+        ) from None
+    said = attest.read(bundle, trusted, predicate_type=POLICY_PREDICATE)
+    if tuple(said.subjects.values()) != (file.sha256,):
+        raise AotcError(
+            "AOTC-G003",
+            "the signature is of another policy file",
+            where=str(path),
+            expected=f"sha256 {file.sha256}",
+            found=", ".join(said.subjects.values()),
+        )
+    return key_id(said.key.pem)
+
+
+def _bundles(policy: Path) -> list[Path]:
+    try:
+        names = sorted(
+            each
+            for each in os.listdir(policy.parent)  # noqa: PTH208 - names alone
+            if each.startswith(f"{policy.name}.") and each.endswith(_SUFFIX)
+        )
+    except OSError:
+        return []
+    return [policy.parent / name for name in names[:MAX_BUNDLES]]
+
+
+def _user_root() -> Path | None:
+    configured = os.environ.get("XDG_CONFIG_HOME", "")
+    # The XDG base directory specification has relative paths ignored.
+    if configured and Path(configured).is_absolute():
+        return Path(configured) / "aotc" / "root.yaml"
+    try:
+        return Path.home() / ".config" / "aotc" / "root.yaml"
+    except RuntimeError:
+        return None
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is something; what cannot be looked at counts as there, and is refused."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True

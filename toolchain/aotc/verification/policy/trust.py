@@ -1,0 +1,239 @@
+"""Who may vouch for an artifact on this host: keys by themselves, or a policy about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aotc.contract.manifest import Finding
+from aotc.contract.target import Target
+from aotc.contract.trust import Anchor, TrustedAuthority, TrustedIdentity, TrustedKey
+from aotc.errors import AotcError
+from aotc.signing.keys import resolve_trust
+from aotc.verification.policy.roots import Roots, host_roots, signed_by
+
+if TYPE_CHECKING:
+    from aotc.contract.trust_policy import Holder, TrustPolicy
+    from aotc.verification.policy.document import PolicyFile
+    from aotc.verification.policy.state import StateFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedPolicy:
+    """A policy that was taken, for the present moment.
+
+    `roots` are key ids of those that signed it; `state` is what this user has seen, which
+    nothing is added to unless it `remembers`.
+    """
+
+    policy: TrustPolicy
+    sha256: str
+    roots: tuple[str, ...]
+    now: datetime
+    state: StateFile | None = None
+    remembers: bool = True
+
+    def holder(self, key: TrustedKey) -> Holder | None:
+        """What the policy says of the key that signed, or of who vouched for that key."""
+        for each in self.policy.keys:
+            if each.pem == key.pem:
+                return each
+        vouching: dict[str, Holder] = {each.id: each for each in self.policy.authorities}
+        vouching.update((each.id, each) for each in self.policy.identities)
+        return vouching.get(key.origin)
+
+    def person(self, key: TrustedKey) -> str:
+        """Who signed, for counting: a name of the policy, or of the certificate of an authority.
+
+        Keyless signers have another key each time, and an authority certifies many people.
+        """
+        holder = self.holder(key)
+        if holder is None or holder in self.policy.authorities:
+            return key.certificate or key.pem
+        return holder.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """Keys, authorities and identities that may vouch; with a policy, all that it knows.
+
+    Deliberately no iterable: who takes the keys out of it leaves the policy behind.
+    `channel` is what the artifact is to be loaded for, None where its approvals say so;
+    `target` describes the host that it is for, None for this one.
+    """
+
+    keys: tuple[TrustedKey, ...] = ()
+    authorities: tuple[TrustedAuthority, ...] = ()
+    identities: tuple[TrustedIdentity, ...] = ()
+    policy: AppliedPolicy | None = None
+    channel: str | None = None
+    target: Target | None = None
+    findings: tuple[Finding, ...] = field(default=())
+
+    @classmethod
+    def of(cls, trust: Trust | Iterable[Anchor]) -> Trust:
+        """Plain keys and authorities as trust without a policy."""
+        if isinstance(trust, Trust):
+            return trust
+        listed = tuple(trust)
+        return cls(
+            keys=tuple(each for each in listed if isinstance(each, TrustedKey)),
+            authorities=tuple(each for each in listed if isinstance(each, TrustedAuthority)),
+            identities=tuple(each for each in listed if isinstance(each, TrustedIdentity)),
+        )
+
+    def anchors(self) -> tuple[Anchor, ...]:
+        """Keys, authorities and identities in one."""
+        return (*self.keys, *self.authorities, *self.identities)
+
+
+def resolve(
+    trust: str | Path | None = None,
+    key: str | Path | None = None,
+    *,
+    channel: str | None = None,
+    target: Target | None = None,
+    remember: bool = True,
+) -> Trust:
+    """Whom to trust: a policy or list of keys in the file `trust`, the key in `key`, or default.
+
+    Where the host has root keys, only a policy that enough of them signed is taken: `trust`, or
+    trust.yaml beside the file of root keys.  With `remember`, its sequence and the time are noted.
+    Raises I001, I023, G013, G019 to G022, G035 and G036; I027 for a channel without a policy.
+    """
+    roots = host_roots()
+    if roots is not None:
+        if key is not None:
+            raise _not_a_policy(roots, f"the key {key}")
+        path = Path(trust) if trust is not None else roots.policy_path
+        return _by_policy(path, roots, channel, target, remember)
+    if trust is not None:
+        from aotc.verification.policy.document import is_policy, read_bytes
+
+        path = Path(trust)
+        data = read_bytes(path, "trust file")
+        if is_policy(path, data):
+            if key is not None:
+                raise AotcError(
+                    "AOTC-I027",
+                    "a policy and a key beside it cannot be given",
+                    where="--key",
+                    mend="Put the key into the policy.",
+                )
+            return _by_policy(path, None, channel, target, remember, data=data)
+    if channel is not None:
+        raise AotcError(
+            "AOTC-I027",
+            "a channel says something only to a trust policy",
+            where="--channel",
+            mend="Give the policy with --trust.",
+        )
+    return replace(Trust.of(resolve_trust(trust, key)), target=target)
+
+
+def apply(
+    file: PolicyFile,
+    now: datetime,
+    *,
+    roots: tuple[str, ...] = (),
+    state: StateFile | None = None,
+    remembers: bool = True,
+) -> AppliedPolicy:
+    """A policy for the moment `now`; raises G020 where it is outside of its period."""
+    from aotc.contract.attestations import parse_instant
+
+    policy = file.policy
+    if now >= parse_instant(policy.expires):
+        raise _untimely(file, f"before {policy.expires}", now)
+    if policy.valid_from is not None and now < parse_instant(policy.valid_from):
+        raise _untimely(file, f"from {policy.valid_from}", now)
+    return AppliedPolicy(
+        policy=policy,
+        sha256=file.sha256,
+        roots=roots,
+        now=now,
+        state=state,
+        remembers=remembers,
+    )
+
+
+def of_policy(
+    applied: AppliedPolicy, *, channel: str | None = None, target: Target | None = None
+) -> Trust:
+    """Trust in what a policy knows."""
+    policy = applied.policy
+    return Trust(
+        keys=tuple(TrustedKey(pem=each.pem, origin=each.id) for each in policy.keys),
+        authorities=tuple(
+            TrustedAuthority(pem=each.pem, origin=each.id) for each in policy.authorities
+        ),
+        identities=tuple(
+            TrustedIdentity(identity=each.identity, issuer=each.issuer, origin=each.id)
+            for each in policy.identities
+        ),
+        policy=applied,
+        channel=channel,
+        target=target,
+    )
+
+
+def _by_policy(
+    path: Path,
+    roots: Roots | None,
+    channel: str | None,
+    target: Target | None,
+    remember: bool,
+    *,
+    data: bytes | None = None,
+) -> Trust:
+    from aotc.verification.policy.document import is_policy, parse_policy, read_bytes
+    from aotc.verification.policy.state import SeenPolicy, check_clock, check_policy, user_state
+
+    if data is None:
+        data = read_bytes(path, "trust policy")
+    if roots is not None and not is_policy(path, data):
+        raise _not_a_policy(roots, f"the list of keys {path}")
+    file = parse_policy(data, path)
+    signers = signed_by(file, roots.record) if roots is not None else ()
+    now = datetime.now(UTC)
+    state = user_state()
+    applied = apply(file, now, roots=signers, state=state, remembers=remember)
+    # A policy that nobody signed cannot push one aside that was.
+    name = file.policy.name if roots is not None else f"unsigned:{file.policy.name}"
+    seen = SeenPolicy(sequence=file.policy.sequence, sha256=file.sha256)
+    if remember:
+        state.note_policy(name, seen, now, exact=roots is not None)
+    else:
+        known = state.read()
+        check_clock(known, now)
+        check_policy(known.policies.get(name), name, seen, exact=roots is not None)
+    found = of_policy(applied, channel=channel, target=target)
+    if roots is None:
+        what = "this host has no root keys: the trust policy is taken as it is, unsigned"
+        found = replace(found, findings=(Finding(code="AOTC-G021", what=what, where=str(path)),))
+    return found
+
+
+def _untimely(file: PolicyFile, expected: str, now: datetime) -> AotcError:
+    from aotc.contract.attestations import instant
+
+    return AotcError(
+        "AOTC-G020",
+        "the trust policy is outside of its period",
+        where=str(file.path),
+        expected=expected,
+        found=instant(now),
+    )
+
+
+def _not_a_policy(roots: Roots, found: str) -> AotcError:
+    return AotcError(
+        "AOTC-G021",
+        "this host has root keys, so only a policy that they signed is taken",
+        where=str(roots.path),
+        expected=f"a trust policy signed by {roots.record.threshold} root keys",
+        found=found,
+    )
