@@ -1,4 +1,7 @@
-"""Reading an artifact's folder without following anything that leads out of it.
+"""Reading an artifact without following anything that leads out of it.
+
+`open_container` takes what is at a path: a folder, or a packed artifact, which has the same
+methods and is checked by `verification.archive`.  Of a folder:
 
 Where the system allows, every step from the root is an `openat` with O_NOFOLLOW on a descriptor
 that is held, so that a folder that is swapped while it is read cannot redirect a read.  Each
@@ -16,6 +19,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol, Self
 
 from aotc.errors import AotcError
 
@@ -27,7 +31,7 @@ _BY_DESCRIPTOR = (
 )
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 # O_NONBLOCK: opening a FIFO must not wait for a writer; plain files ignore it.
-_READ_FILE = _READ | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+READ_FILE = _READ | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _READ_FOLDER = _READ | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 0)
 
 
@@ -47,6 +51,48 @@ class Listing:
         }
 
 
+class ArtifactFile(Protocol):
+    """One file of an artifact, open for reading, unbuffered."""
+
+    size: int
+    """In bytes, when it was opened."""
+    crc32: int | None
+    """What a packed artifact states; nothing may be believed because of it."""
+
+    def fileno(self) -> int:
+        """A descriptor of this file alone; raises OSError where it has none."""
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Where the next read begins."""
+
+    def read(self, size: int = -1, /) -> bytes | None:
+        """At most `size` bytes; none at the end."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill `buffer` as far as a read gives; 0 at the end."""
+
+    def close(self) -> None:
+        """Release it."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+class PlainFile(FileIO):
+    """A file of a folder."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "rb")
+        self.size = os.fstat(descriptor).st_size
+        self.crc32: int | None = None
+
+
 class Container:
     """An artifact's folder, held open.  The root itself may be reached through a link."""
 
@@ -64,7 +110,7 @@ class Container:
                 "AOTC-I001", f"cannot read the artifact: {error.strerror}", where=str(root)
             ) from None
 
-    def __enter__(self) -> Container:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -101,7 +147,7 @@ class Container:
                     else:
                         pending.append(path)
                     continue
-                problem = _plainness(status, path)
+                problem = plainness(status, path)
                 if problem is not None:
                     problems.append(problem)
                 else:
@@ -109,17 +155,17 @@ class Container:
         problems.sort(key=lambda problem: problem.where)
         return Listing(dict(sorted(files.items())), frozenset(folders), tuple(problems))
 
-    def open(self, path: str) -> FileIO:
-        """A plain file, unbuffered.
+    def open(self, path: str) -> ArtifactFile:
+        """A plain file.
 
         Raises G006 where it is missing, G008 where it or a folder on the way is a link or
         something special, I001 where it cannot be read.
         """
         try:
-            file = FileIO(self._open(path, _READ_FILE), "rb")
+            file = PlainFile(self._open(path, READ_FILE))
         except OSError as error:
             raise _unreadable(error, path) from None
-        problem = _plainness(os.fstat(file.fileno()), path)
+        problem = plainness(os.fstat(file.fileno()), path)
         if problem is not None:
             file.close()
             raise problem
@@ -128,14 +174,13 @@ class Container:
     def read(self, path: str, limit: int) -> bytes:
         """A small file's bytes, read once; raises what `open` does, and G012 beyond `limit`."""
         with self.open(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > limit:
+            if file.size > limit:
                 raise AotcError(
                     "AOTC-G012",
                     "the file is larger than is read",
                     where=path,
                     expected=f"at most {limit} bytes",
-                    found=f"{size} bytes",
+                    found=f"{file.size} bytes",
                 )
             parts = bytearray()
             while len(parts) <= limit:
@@ -208,6 +253,23 @@ class Container:
         return descriptor
 
 
+def open_container(path: Path) -> Container:
+    """The artifact at a path: a folder, or a packed one.
+
+    Raises I001 where there is nothing to read, G015 where it is neither; of what is packed also
+    G008, G012 and G039.
+    """
+    try:
+        is_file = path.is_file()
+    except OSError:
+        is_file = False
+    if is_file:
+        from aotc.verification.archive_container import ArchiveContainer
+
+        return ArchiveContainer(path)
+    return Container(path)
+
+
 def _usable(name: str) -> bool:
     try:
         name.encode("utf-8")
@@ -216,7 +278,8 @@ def _usable(name: str) -> bool:
     return "\\" not in name and all(character >= " " for character in name)
 
 
-def _plainness(status: os.stat_result, path: str) -> AotcError | None:
+def plainness(status: os.stat_result, path: str) -> AotcError | None:
+    """G008 for what is no plain file with a single link."""
     if stat.S_ISREG(status.st_mode):
         # Windows reports no link count without opening the file.
         if status.st_nlink <= 1:

@@ -108,15 +108,15 @@ def check_schema(state: Examination) -> None:
                     found=each.what,
                 )
             )
-    for path, subjects in state.attested.items():
-        if state.artifact_id not in subjects.values():
+    for said in state.statements:
+        if not said.is_signature and state.artifact_id not in said.subjects.values():
             state.refuse(
                 AotcError(
                     "AOTC-G014",
                     "the attestation is about another artifact",
-                    where=path,
+                    where=said.path,
                     expected=state.artifact_id,
-                    found=", ".join(subjects.values()),
+                    found=", ".join(said.subjects.values()),
                 )
             )
 

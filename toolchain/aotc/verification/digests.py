@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from io import FileIO
 from typing import Protocol
 
 from aotc.contract.manifest import CHUNK_BYTES
 from aotc.errors import AotcError
-from aotc.verification.container import Container
+from aotc.verification.container import ArtifactFile, Container
 
 # Small enough to stay in the second-level cache between the read and the hash.
 BUFFER_BYTES = 256 << 10
@@ -67,9 +67,18 @@ class _Span:
     offset: int = 0
     length: int | None = None
     copy: bool = True
+    checksum: bool = False
+    """Whether the CRC-32 of a packed file is to be what the archive states."""
 
     def weight(self) -> int:
         return self.length if self.length is not None else self.wanted.size or 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    sha256: str
+    crc32: int
+    count: int
 
 
 def check(
@@ -78,7 +87,8 @@ def check(
     """Hash `files` of `container` and compare; with `full`, whole files beside their chunks.
 
     Raises only what the sink raises; a file that is missing, no plain one, or not as wanted
-    is a problem of the result (G005, G006, G008, I001), sorted by path.
+    is a problem of the result (G005, G006, G008, I001; with `full`, of a packed artifact G039),
+    sorted by path.
     """
     spans = sorted(
         (span for wanted in files for span in _spans(wanted, full)),
@@ -109,10 +119,10 @@ def check(
 
 def _spans(wanted: Wanted, full: bool) -> Iterable[_Span]:
     if not wanted.chunks or wanted.size is None:
-        yield _Span(wanted, wanted.sha256, length=wanted.size)
+        yield _Span(wanted, wanted.sha256, length=wanted.size, checksum=full)
         return
     if full:
-        yield _Span(wanted, wanted.sha256, length=wanted.size, copy=False)
+        yield _Span(wanted, wanted.sha256, length=wanted.size, copy=False, checksum=True)
     for number, digest in enumerate(wanted.chunks):
         offset = number * CHUNK_BYTES
         yield _Span(wanted, digest, offset, min(CHUNK_BYTES, wanted.size - offset))
@@ -127,28 +137,37 @@ def _check_span(
     except AotcError as problem:
         return problem, 0
     with file:
-        size = os.fstat(file.fileno()).st_size
-        if wanted.size is not None and size != wanted.size:
-            return _mismatch(wanted.path, f"{wanted.size} bytes", f"{size} bytes"), 0
-        length = size if span.length is None else span.length
+        if wanted.size is not None and file.size != wanted.size:
+            return _mismatch(wanted.path, f"{wanted.size} bytes", f"{file.size} bytes"), 0
+        length = file.size if span.length is None else span.length
+        stated = file.crc32 if span.checksum else None
         file.seek(span.offset)
         writer = sink.open(wanted.path) if sink is not None and span.copy else None
         try:
-            digest, count = _stream(file, span.offset, length, writer)
+            read = _stream(file, span.offset, length, writer, checksum=stated is not None)
         except OSError as error:
             what = f"a file of the artifact cannot be read: {error.strerror}"
             return AotcError("AOTC-I001", what, where=wanted.path), 0
         finally:
             if writer is not None:
                 writer.close()
-    if digest != span.sha256:
+    if read.sha256 != span.sha256:
         part = f" from byte {span.offset}" if wanted.chunks else ""
-        return _mismatch(wanted.path, f"sha256 {span.sha256}{part}", f"sha256 {digest}"), count
-    return None, count
+        found = f"sha256 {read.sha256}"
+        return _mismatch(wanted.path, f"sha256 {span.sha256}{part}", found), read.count
+    if stated is not None and read.crc32 != stated:
+        what = "the file's CRC-32 is not the one that the archive states"
+        return _mismatch(
+            wanted.path, f"{read.crc32:08x}", f"{stated:08x}", what, "AOTC-G039"
+        ), read.count
+    return None, read.count
 
 
-def _stream(file: FileIO, offset: int, length: int, writer: Writer | None) -> tuple[str, int]:
+def _stream(
+    file: ArtifactFile, offset: int, length: int, writer: Writer | None, *, checksum: bool
+) -> _Read:
     hasher = hashlib.sha256()
+    crc32 = 0
     buffer = memoryview(bytearray(min(BUFFER_BYTES, length)))
     done = 0
     while done < length:
@@ -156,20 +175,22 @@ def _stream(file: FileIO, offset: int, length: int, writer: Writer | None) -> tu
         if not count:
             break
         hasher.update(buffer[:count])
+        if checksum:
+            crc32 = zlib.crc32(buffer[:count], crc32)
         if writer is not None:
             writer.write(offset + done, buffer[:count])
         done += count
-    return hasher.hexdigest(), done
+    return _Read(hasher.hexdigest(), crc32, done)
 
 
-def _mismatch(path: str, expected: str, found: str) -> AotcError:
-    return AotcError(
-        "AOTC-G005",
-        "the file's bytes are not the ones that were signed",
-        where=path,
-        expected=expected,
-        found=found,
-    )
+def _mismatch(
+    path: str,
+    expected: str,
+    found: str,
+    what: str = "the file's bytes are not the ones that were signed",
+    code: str = "AOTC-G005",
+) -> AotcError:
+    return AotcError(code, what, where=path, expected=expected, found=found)
 
 
 def _processors() -> int:

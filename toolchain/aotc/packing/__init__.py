@@ -1,0 +1,1 @@
+"""An artifact as one file for transport, and back."""

@@ -1,0 +1,147 @@
+"""From an artifact's folder to a packed artifact, the same bytes each time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Mapping
+from io import FileIO
+from pathlib import Path
+
+from aotc.contract import packed_form
+from aotc.contract.packing import PackAnswer
+from aotc.errors import AotcError
+from aotc.packing.output import beside, check_output
+from aotc.verification.container import ArtifactFile, Container
+
+MANIFEST = "payload/aotc.json"
+# Small enough to stay in the second-level cache between the read and the write.
+_BUFFER = 256 << 10
+
+
+def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> PackAnswer:
+    """Write the artifact in the folder `artifact` to the file `output`, in the packed form.
+
+    Nothing is verified: what is packed is what is there, and `verify` says the same of both.
+    The output depends on the files alone, and appears when it is complete.
+    Raises I001 and G015 where there is no artifact's folder; G007, G008 and G012 for what no
+    artifact may hold; I035 for what the packed form cannot hold, or where a file changes
+    meanwhile; I017, I018 and I026 for the output.
+    """
+    place = Path(output)
+    check_output(place, force=force)
+    with Container(Path(artifact)) as source, beside(place) as draft:
+        sizes = _sizes(source)
+        packed = _Packer(source, draft)
+        try:
+            packed.write(sizes)
+        finally:
+            packed.close()
+        check_output(place, force=force)
+        draft.replace(place)
+    return PackAnswer(
+        artifact=str(artifact),
+        archive=str(place),
+        artifact_id=packed.manifest.hexdigest(),
+        files=len(sizes),
+        bytes=packed.position,
+    )
+
+
+def _sizes(source: Container) -> dict[str, int]:
+    """Sizes of all files by path, once it is clear that all can be packed."""
+    listing = source.listing()
+    if listing.problems:
+        first, *others = listing.problems
+        first.also = tuple(others)
+        raise first
+    if MANIFEST not in listing.files:
+        raise AotcError(
+            "AOTC-G015",
+            "the folder is not an aotc artifact",
+            where=str(source.root),
+            expected=f"a folder with {MANIFEST}",
+        )
+    empty = set(listing.folders)
+    for path in listing.files:
+        if not path.startswith(("payload/", "attestations/")):
+            raise _unfit("a file is of neither payload nor attestations", path)
+        problem = packed_form.name_problem(path)
+        if problem:
+            raise _unfit(f"a name {problem}", repr(path))
+        while "/" in path:
+            path = path.rpartition("/")[0]
+            empty.discard(path)
+    if empty:
+        raise _unfit("a folder is empty", min(empty))
+    for one, other in packed_form.clashes(listing.files):
+        raise _unfit("two paths are one to some file systems", repr(one), repr(other))
+    return dict(sorted(listing.files.items()))
+
+
+class _Packer:
+    """A packed artifact while it is written.  `position` is where the next byte goes."""
+
+    def __init__(self, source: Container, place: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        self._file = FileIO(os.open(place, flags, 0o666), "r+b")
+        self._source = source
+        self._buffer = memoryview(bytearray(_BUFFER))
+        self.position = 0
+        self.manifest = hashlib.sha256()
+
+    def write(self, sizes: Mapping[str, int]) -> None:
+        """All files, the directory and the end."""
+        directory = bytearray()
+        for name, size in sizes.items():
+            encoded, header = name.encode(), self.position
+            data = packed_form.data_offset(encoded, size, header)
+            crc32 = self._copy(name, size, data)
+            # It holds the CRC-32, which is known now.
+            self._write(packed_form.local_header(encoded, size, crc32, header), header)
+            directory += packed_form.central_record(encoded, size, crc32, header)
+            self.position = data + size
+        end = packed_form.end_records(len(sizes), len(directory), self.position)
+        self._write(directory + end, self.position)
+        self.position += len(directory) + len(end)
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
+
+    def _copy(self, name: str, size: int, data: int) -> int:
+        """Copy a file's bytes to `data`; their CRC-32."""
+        crc32 = done = 0
+        with self._source.open(name) as file:
+            while count := _read(file, self._buffer, name):
+                part = self._buffer[:count]
+                crc32 = zlib.crc32(part, crc32)
+                if name == MANIFEST:
+                    self.manifest.update(part)
+                if done + count <= size:
+                    self._write(part, data + done)
+                done += count
+        if done != size:
+            raise _unfit("a file changed while it was packed", name, f"{done} bytes", f"{size}")
+        return crc32
+
+    def _write(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        self._file.seek(offset)
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+
+
+def _read(file: ArtifactFile, buffer: memoryview, name: str) -> int:
+    # The caller takes an OSError for one of writing.
+    try:
+        return file.readinto(buffer) or 0
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I001", f"a file of the artifact cannot be read: {error.strerror}", where=name
+        ) from None
+
+
+def _unfit(what: str, where: str, found: str = "", expected: str = "") -> AotcError:
+    return AotcError("AOTC-I035", what, where=where, expected=expected, found=found)

@@ -1,0 +1,83 @@
+"""From a packed artifact to its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from io import FileIO
+from pathlib import Path
+
+from aotc.contract.packing import UnpackAnswer
+from aotc.contract.parsing import MAX_JSON_BYTES
+from aotc.errors import AotcError
+from aotc.packing.output import beside, check_output
+from aotc.verification.archive import malformed
+from aotc.verification.archive_container import ArchiveContainer
+from aotc.verification.container import ArtifactFile, Container
+
+MANIFEST = "payload/aotc.json"
+_BUFFER = 256 << 10
+_MEND = "Choose another output with -o, or remove it."
+
+
+def unpack(archive: str | Path, folder: str | Path) -> UnpackAnswer:
+    """Write the files of a packed artifact into the new folder `folder`.
+
+    The archive's structure and CRC-32s are checked, and no signature: `verify` says the same of
+    both forms.  The folder appears when it is complete.
+    Raises I001, G008, G012, G015 and G039 for the archive; I017, I018 and I026 for the output.
+    """
+    place = Path(folder)
+    check_output(place, mend=_MEND)
+    with ArchiveContainer(Path(archive)) as source:
+        files = source.listing().files
+        if MANIFEST not in files:
+            raise AotcError(
+                "AOTC-G015",
+                "the archive is not an aotc artifact",
+                where=str(archive),
+                expected=f"a packed artifact with {MANIFEST}",
+            )
+        with beside(place) as draft:
+            draft.mkdir()
+            buffer = memoryview(bytearray(_BUFFER))
+            for path in files:
+                _write(source, path, draft / path, buffer)
+            identity = hashlib.sha256(source.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
+            check_output(place, mend=_MEND)
+            draft.rename(place)
+    return UnpackAnswer(
+        archive=str(archive),
+        artifact=str(place),
+        artifact_id=identity,
+        files=len(files),
+        bytes=sum(files.values()),
+    )
+
+
+def _write(source: Container, path: str, target: Path, buffer: memoryview) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    crc32 = done = 0
+    with source.open(path) as file, FileIO(os.open(target, flags, 0o666), "wb") as output:
+        while count := _read(file, buffer, path):
+            part = buffer[:count]
+            crc32 = zlib.crc32(part, crc32)
+            done += count
+            while part:
+                part = part[output.write(part) :]
+        if done != file.size or crc32 != file.crc32:
+            raise malformed(
+                "the bytes of a file do not have the CRC-32 that the archive states", path
+            )
+
+
+def _read(file: ArtifactFile, buffer: memoryview, path: str) -> int:
+    # The caller takes an OSError for one of writing.
+    try:
+        return file.readinto(buffer) or 0
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I001", f"the archive cannot be read: {error.strerror}", where=path
+        ) from None
