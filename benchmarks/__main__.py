@@ -18,6 +18,7 @@ TITLES = {
     "verify": "Verification",
     "build": "Build time",
     "load": "Loading",
+    "system_store": "Loading from a system-wide store",
     "latency": "Latency",
     "variants": "Many variants",
     "plans": "Plans for traffic",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -213,7 +214,13 @@ def test_an_encrypted_key(built: Command) -> None:
     secret = ec.generate_private_key(ec.SECP256R1())
     (built.folder / "locked.pem").write_bytes(_pem(secret, "password"))
     words = ("build", "linear.onnx", "-o", "out.aotc", "--key", "locked.pem")
-    assert built(*words).refused("AOTC-I023", 3)["found"] == "an encrypted private key"
+    assert built(*words).refused("AOTC-I034", 3)["where"] == "locked.pem"
+    (built.folder / "password").write_text("wrong\n")
+    asked = dataclasses.replace(built, extra={"AOTC_KEY_PASSWORD_FILE": "password"})
+    found = asked(*words).refused("AOTC-I034", 3)
+    assert found["what"] == "the password does not open the key file"
+    (built.folder / "password").write_text("password\n")
+    assert asked("build", "linear.onnx", "-o", "opened.aotc", "--key", "locked.pem").status == 0
 
 
 def test_halves_that_are_confused(built: Command) -> None:

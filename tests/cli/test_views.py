@@ -149,10 +149,17 @@ def artifact_report() -> InspectReport:
             claims=(
                 Claim(path="attestations/evidence.sigstore.json", predicate_type="other"),
                 Claim(
+                    path="attestations/approval-prod-ab.sigstore.json",
+                    key_id="ab" * 32,
+                    predicate_type="urn:aotc:approval:v1",
+                    says="approved for prod until 2027-01-31T00:00:00Z",
+                ),
+                Claim(
                     path="attestations/oms.sigstore.json",
                     key_id=KEY,
                     development_key=True,
                     predicate_type=MODEL,
+                    says="8 files of the payload",
                 ),
             ),
             variants=(

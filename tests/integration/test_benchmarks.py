@@ -17,7 +17,18 @@ NEEDS_OPENVINO = pytest.mark.skipif(
     find_spec("onnxruntime_ep_openvino") is None or find_spec("openvino") is None,
     reason="onnxruntime-ep-openvino and openvino are not installed",
 )
-PLAIN = ("memory", "verify", "build", "load", "latency", "variants", "plans", "calls", "startup")
+PLAIN = (
+    "memory",
+    "verify",
+    "build",
+    "load",
+    "system_store",
+    "latency",
+    "variants",
+    "plans",
+    "calls",
+    "startup",
+)
 WITH_OPENVINO = ("openvino_latency", "openvino_load", "openvino_lengths", "cached_build", "tuned")
 
 

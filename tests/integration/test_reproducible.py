@@ -154,11 +154,15 @@ def test_payload_says_nothing_of_where_and_when(twins: tuple[Path, Path]) -> Non
             assert found == [], f"{name} holds {found}"
 
 
-def test_evidence_alone_says_when(twins: tuple[Path, Path]) -> None:
-    one, other = ((path / "attestations/evidence.sigstore.json").read_bytes() for path in twins)
-    assert one != other
-    for path in twins:
-        assert sorted(p.name for p in (path / "attestations").iterdir()) == [
-            "evidence.sigstore.json",
-            "oms.sigstore.json",
-        ]
+def test_evidence_and_provenance_alone_say_when(twins: tuple[Path, Path]) -> None:
+    one, other = (contents(path / "attestations") for path in twins)
+    assert sorted(name for name in one if one[name] != other[name]) == [
+        "evidence.sigstore.json",
+        "provenance.sigstore.json",
+    ]
+    assert sorted(one) == [
+        "evidence.sigstore.json",
+        "oms.sigstore.json",
+        "provenance.sigstore.json",
+        "sbom.sigstore.json",
+    ]

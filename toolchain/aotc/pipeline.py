@@ -13,21 +13,23 @@ from pathlib import Path
 from typing import Final
 
 from aotc.caching.cache import BuildCache
+from aotc.contract.attestations import instant
 from aotc.contract.documents import load_profile, load_target, with_libraries
 from aotc.contract.manifest import Finding
-from aotc.contract.parsing import ParseError, encode
+from aotc.contract.parsing import ParseError
 from aotc.contract.partitions import DroppedVariant
 from aotc.contract.profile import Profile
 from aotc.contract.report import BuildReport, Evidence
 from aotc.contract.shapes import DimRange
+from aotc.contract.signer import Signer
 from aotc.contract.target import Target
 from aotc.contract.tuning import Tried
-from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
-from aotc.signing import attest, keys, oms
+from aotc.signing import keys, provenance, sbom
+from aotc.signing.sealing import seal
 from aotc.stages.analyze import analyze
-from aotc.stages.build_key import model_digest
+from aotc.stages.build_key import model_digest, source_digest
 from aotc.stages.cached import keep, place_of, take
 from aotc.stages.fallback import drop, finding_of
 from aotc.stages.importing import import_model
@@ -79,7 +81,7 @@ def build(
     profile: str | Path | Profile = "edge",
     target: str | Path | None = None,
     output: str | Path | None = None,
-    key: str | Path | None = None,
+    key: str | Path | Signer | None = None,
     force: bool = False,
     dims: Mapping[str, str | int] | None = None,
     fixtures: str | Path | None = None,
@@ -87,6 +89,10 @@ def build(
     cache: bool = True,
     tune: bool = False,
     tuned_from: str | Path | None = None,
+    builder_id: str | None = None,
+    invocation_id: str = "",
+    release: str = "",
+    licence: str = "",
     progress: Progress | None = None,
 ) -> BuildReport:
     """Build a signed artifact from an ONNX model, and prove it against the model.
@@ -96,7 +102,8 @@ def build(
     from the user's cache, and a new one is kept there.  `output` defaults to `NAME.aotc` in the
     working directory.  `tune` measures the profile's candidates and takes the quickest;
     `tuned_from`, an artifact or its evidence, takes what was quickest then.  Without `key` the
-    user's development key signs.
+    user's development key signs.  `builder_id` (a URI; else $AOTC_BUILDER_ID), `invocation_id` and
+    `release`, a version, stand in the provenance; the model's `licence` in the bill of materials.
     Raises `AotcError`: exit status 3 where the input must be mended, 1 where a gate of the profile
     failed; nothing is left at `output` then.
     """
@@ -109,8 +116,10 @@ def build(
             where=str(model),
             mend="Build from the .onnx file; 'aotc inspect' tells which one it was.",
         )
-    started = time.monotonic()
+    started, began = time.monotonic(), datetime.datetime.now(datetime.UTC)
     clock = _Clock(progress)
+    label = provenance.label(builder_id, invocation_id, release)
+    sbom.require_library()
     resolved_profile = (
         with_libraries(profile, Path()) if isinstance(profile, Profile) else load_profile(profile)
     )
@@ -120,7 +129,7 @@ def build(
     name = "model" if isinstance(model, bytes) else Path(model).stem
     place = Path(output) if output is not None else Path(f"{name}.aotc")
     check_output(place, force)
-    signer = keys.load_private(Path(key)) if key is not None else keys.development_key()
+    signer = keys.load_signer(key)
     host = probe()
     store = BuildCache() if cache and os.environ.get("AOTC_CACHE") != "off" else None
     with work_folder(place) as work, Workers(resolved_profile.limits) as workers:
@@ -162,7 +171,27 @@ def build(
             with clock.stage("cache"):
                 keep(built, artifact, evidence)
         with clock.stage("sign"):
-            signed = _sign(artifact, evidence, signer, place, force)
+            materials = provenance.gather(
+                model,
+                label=label,
+                started=began,
+                fixtures=options.fixtures,
+                tuned_from=tuned_from,
+                dims=dims or {},
+                options={"embed_fixtures": embed_fixtures, "tune": tune},
+                host=host,
+                source_sha256=source_digest(),
+                cached=taken is not None,
+                licence=licence,
+            )
+            seal(artifact.folder, artifact.digests, evidence, materials, signer)
+            publish(artifact.folder, place, force)
+            signed = SignedArtifact(
+                artifact=artifact,
+                path=place,
+                key_id=signer.key_id,
+                development_key=signer.development,
+            )
     return BuildReport(
         artifact=str(signed.path),
         artifact_id=artifact.artifact_id,
@@ -238,16 +267,11 @@ def _line(
         with clock.stage("package"):
             artifact = package(proven, dropped, findings, weights.result(), folder, options)
     evidence = Evidence(
-        built_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        built_at=instant(datetime.datetime.now(datetime.UTC)),
         stages=clock.seconds,
         variants=tuple(item.evidence for item in proven),
         model=source.capture.sha256,
-        host={
-            "os": options.host.os,
-            "architecture": options.host.architecture,
-            "isa": " ".join(options.host.isa or ()),
-            "cores": str(os.cpu_count() or 0),
-        },
+        host={**provenance.describe(options.host), "cores": str(os.cpu_count() or 0)},
     )
     return artifact, evidence
 
@@ -338,26 +362,6 @@ def _nothing_left(dropped: Sequence[DroppedVariant], refusals: Sequence[AotcErro
         "AOTC-P002",
         "every variant breaches the placement policy",
         found="; ".join(f"{each.name}: {each.reason}" for each in dropped)[:2000],
-    )
-
-
-def _sign(
-    artifact: Artifact, evidence: Evidence, signer: keys.PrivateKey, place: Path, force: bool
-) -> SignedArtifact:
-    folder = artifact.folder / "attestations"
-    folder.mkdir()
-    (folder / "oms.sigstore.json").write_bytes(oms.sign(artifact.digests, signer))
-    (folder / "evidence.sigstore.json").write_bytes(
-        attest.attest(
-            EVIDENCE_PREDICATE, encode(evidence), {"aotc.json": artifact.artifact_id}, signer
-        )
-    )
-    publish(artifact.folder, place, force)
-    return SignedArtifact(
-        artifact=artifact,
-        path=place,
-        key_id=signer.key_id,
-        development_key=signer.development,
     )
 
 

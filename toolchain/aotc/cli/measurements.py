@@ -42,6 +42,8 @@ def _output(each: RunOutput) -> tuple[str, ...]:
 def _load(report: LoadReport) -> list[tuple[str, str]]:
     held = (
         "in the store, which held it; the files at the path were not read"
+        if report.from_store and report.hashed
+        else "in the system-wide store, by signature; hashed at install"
         if report.from_store
         else "while copied into the store"
     )

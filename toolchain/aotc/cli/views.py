@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aotc.cli.attestation_views import claims_view
 from aotc.cli.partition_views import partitions_view, tuning_view
 from aotc.cli.render import (
     count,
@@ -44,6 +45,7 @@ def inspect_view(report: InspectReport) -> list[RenderableType]:
         heading(report.path, _UNVERIFIED, "yellow"),
         facts(_identity(report)),
         *_tables(report),
+        *claims_view(report.artifact.claims if report.artifact is not None else ()),
     ]
 
 

@@ -20,6 +20,7 @@ from aotc.contract.manifest import (
 )
 from aotc.contract.parsing import record
 from aotc.contract.partitions import PartitionReport
+from aotc.contract.policy_decision import PolicyDecision
 from aotc.contract.profile import Traffic
 from aotc.contract.shapes import Domain
 from aotc.contract.tuning import Tried
@@ -130,6 +131,9 @@ class VerifyReport:
     refusals: tuple[Refusal, ...] = ()
     findings: tuple[Finding, ...] = ()
     variants: tuple[VariantVerdict, ...] = ()
+    policy: Annotated[PolicyDecision | None, "what a trust policy decided; None: there is none"] = (
+        None
+    )
     bytes_hashed: int = 0
     seconds: float = 0.0
 
@@ -172,7 +176,8 @@ class LoadReport:
     artifact_id: str
     variant: str
     verdict: Verdict
-    from_store: Annotated[bool, "the store already held it; its digests were checked again"]
+    from_store: Annotated[bool, "the store already held it"]
+    hashed: Annotated[bool, "digests were checked now; else at install alone"] = True
     verify_seconds: Annotated[float, "signature, digests, and the copy where there was one"]
     session_seconds: float
     warmup_seconds: Annotated[float, "placement, and all fixtures run and compared"]
@@ -190,6 +195,7 @@ class Claim:
     key_id: Annotated[str, "key that it names; empty where it names none"] = ""
     development_key: Annotated[bool, "it names this user's development key"] = False
     predicate_type: str = ""
+    says: Annotated[str, "in words; empty where it is of no known type"] = ""
 
 
 @record

@@ -16,16 +16,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from aotc.contract import answers, report
+from aotc.contract import answers, attestations, report
 from aotc.contract.cache import CacheListAnswer, PruneReport
 from aotc.contract.costs import CostTable
 from aotc.contract.documents import data_folder
 from aotc.contract.manifest import Manifest
+from aotc.contract.packing import PackAnswer, UnpackAnswer
 from aotc.contract.parsing import Bounds, Json, Pattern, encode, hints_of
 from aotc.contract.profile import Profile
 from aotc.contract.shapes import DimRange, _StatedRange
+from aotc.contract.signer import SignerFile
+from aotc.contract.store import InstallReport, StoreListAnswer, StorePruneReport
 from aotc.contract.target import Target
 from aotc.contract.telemetry import TelemetryAnswer
+from aotc.contract.trust_answers import RootAnswer, TrustAnswer
+from aotc.contract.trust_policy import RootKeys, TrustPolicy
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -34,6 +39,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("profiles", "profile", Profile),
     ("profiles", "target", Target),
     ("manifests", "manifest", Manifest),
+    ("manifests", "signer", SignerFile),
     ("manifests", "build", report.BuildReport),
     ("manifests", "verify", report.VerifyReport),
     ("manifests", "costs", CostTable),
@@ -47,9 +53,21 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "bench", answers.BenchAnswer),
     ("manifests", "cache-list", CacheListAnswer),
     ("manifests", "cache-prune", PruneReport),
+    ("manifests", "install", InstallReport),
+    ("manifests", "store-list", StoreListAnswer),
+    ("manifests", "store-prune", StorePruneReport),
     ("manifests", "explain", answers.ExplainAnswer),
+    ("manifests", "trust", TrustPolicy),
+    ("manifests", "root", RootKeys),
+    ("manifests", "trust-answer", TrustAnswer),
+    ("manifests", "root-answer", RootAnswer),
     ("manifests", "keygen", answers.KeygenAnswer),
     ("manifests", "list", answers.ListAnswer),
+    ("manifests", "pack", PackAnswer),
+    ("manifests", "unpack", UnpackAnswer),
+    ("manifests", "attest", attestations.AttestAnswer),
+    ("manifests", "approval", attestations.Approval),
+    ("manifests", "qualification", attestations.Qualification),
     ("manifests", "check", answers.CheckAnswer),
     ("manifests", "doctor", answers.DoctorAnswer),
 )

@@ -32,24 +32,26 @@ from aotc.contract.versions import (
     manifest_version,
 )
 from aotc.errors import AotcError
+from aotc.inspection.claims import in_words
 from aotc.inspection.coverage import shape_report, traffic_coverage
 from aotc.signing import attest, dsse, keys
-from aotc.verification.container import Container
+from aotc.verification.archive_container import is_packed
+from aotc.verification.container import Container, open_container
 
 MANIFEST = "payload/aotc.json"
 
 
 def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectReport:
-    """Read the artifact in a folder, or the ONNX model in a file.
+    """Read the artifact in a folder or packed, or the ONNX model in a file.
 
     `traffic` is a file of recorded shapes; what an artifact would do with them is told.
     Raises I001 where there is nothing; I027 for the traffic of a model; S020 to S023 on the
     traffic; of an artifact G006, G008,
-    G009, G010, G012 and G015 where aotc.json cannot be read, of a model what
+    G009, G010, G012, G015 and G039 where aotc.json cannot be read, of a model what
     `inspection.evidence` raises.
     """
     place = Path(path)
-    if place.is_file():
+    if place.is_file() and not is_packed(place):
         if traffic is not None:
             raise AotcError(
                 "AOTC-I027",
@@ -60,7 +62,7 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
         from aotc.inspection.evidence import inspect_model
 
         return inspect_model(place)
-    with Container(place) as container:
+    with open_container(place) as container:
         return _inspect_artifact(place, container, traffic)
 
 
@@ -73,7 +75,7 @@ def _inspect_artifact(
         if error.code != "AOTC-G006":
             raise
         raise AotcError(
-            "AOTC-G015", "the folder holds no payload/aotc.json", where=str(place)
+            "AOTC-G015", "the artifact holds no payload/aotc.json", where=str(place)
         ) from None
     manifest = _manifest(content)
     problems: list[Refusal] = []
@@ -188,6 +190,7 @@ def _attestations(
                     key_id=said.hint,
                     development_key=said.hint in own,
                     predicate_type=said.predicate_type,
+                    says=in_words(said.predicate_type, said.predicate),
                 )
             )
             if said.predicate_type == EVIDENCE_PREDICATE:

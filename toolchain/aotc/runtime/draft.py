@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.runtime.hold import Hold, share
 from aotc.verification.container import Container
 
 PREFIX = ".new-"
@@ -86,6 +87,20 @@ class Draft:
                 Path(place, name).chmod(0o444)
             Path(place).chmod(0o555)
 
+    def sync(self) -> None:
+        """Have all of it written to the disk, so that a power failure leaves it whole."""
+        for place, _, names in os.walk(self.folder, topdown=False):
+            for name in names:
+                sync(Path(place, name))
+            sync(Path(place))
+
+    def keep(self) -> Hold:
+        """The folder, once it was published, as one that is in use."""
+        if self._descriptor is None:
+            raise ValueError("the draft was discarded")
+        descriptor, self._descriptor = self._descriptor, None
+        return share(descriptor)
+
     def discard(self) -> None:
         """Release the lock, and remove the folder if it was not published."""
         remove(self.folder)
@@ -126,6 +141,15 @@ def lock(folder: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def sync(path: Path) -> None:
+    """Have a file or the names in a folder written to the disk; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove(folder: Path) -> None:

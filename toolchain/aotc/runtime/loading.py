@@ -19,12 +19,13 @@ from aotc.runtime.model import ReadyModel
 from aotc.runtime.promises import check_compatibility_strings, check_placement
 from aotc.runtime.recorder import ShapeRecorder
 from aotc.runtime.routing import choose, spec_of
-from aotc.runtime.store import Store, StoredArtifact
+from aotc.runtime.store import StoredArtifact
+from aotc.runtime.system_store import take
 from aotc.runtime.warmup import open_variant
-from aotc.signing.keys import resolve_trust
 from aotc.verification.compatibility import judge
 from aotc.verification.gate import CompatibleArtifact, check_compatibility
 from aotc.verification.host import probe
+from aotc.verification.policy.trust import Trust, resolve
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -36,42 +37,51 @@ _OF_PLACEMENT: Final = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P003", "AOTC-C
 def load(
     path: str | Path,
     *,
-    trust: str | Path | None = None,
+    trust: str | Path | Trust | None = None,
     key: str | Path | None = None,
     variant: str | Sequence[str] | None = None,
     threads: int | None = None,
     store: str | Path | None = None,
+    trust_store: bool = False,
     warm_up: bool | Sequence[str] = True,
     record: str | Path | None = None,
     record_bytes: int = 16 << 20,
     plugins: Mapping[str, str | Path] | None = None,
+    channel: str | None = None,
 ) -> ReadyModel:
     """Load a signed artifact; what was verified is what is loaded.
 
-    1. Verify the artifact while it is copied into the store, or verify the store's copy again.
+    1. Verify the artifact while it is copied into the store, or verify the store's copy again;
+       of a system-wide store, which this process cannot change, all but the digests.
     2. Check the requirements of its variants against this host, and choose those to load.
     3. Create their sessions from the store's files, side by side.
     4. Compare the observed placements with the promised ones.
     5. Run the fixtures: they warm the sessions up, and must match the golden outputs.
 
     `variant` names one of the profile's variants, for all of its buckets, or some buckets.
-    `threads` of one operator (None: one for each core); `store` is the store's folder.
+    `path` is an artifact, or `sha256-<id>` of one in the store.
+    `threads` of one operator (None: one for each core); `store` is the store's folder (see
+    `aotc.runtime.system_store`), and `trust_store` takes a copy in a system-wide store as it was
+    verified at install, even where this process could change it.
     `warm_up` may name the variants for step 5; `ready` is true once all are warm.
     `record` is a file to which the shapes of requests are appended, up to `record_bytes`; else
     $AOTC_RECORD_SHAPES.
     `plugins` are libraries of execution providers of your own, by the name that ONNX Runtime gives
     the provider; else $AOTC_PLUGINS (`NAME=PATH`, separated as in PATH).
-    Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008,
+    `trust` is a trust policy or a list of public keys; `channel` is what a policy judges for.
+    Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008, R016,
     C013, P001 to P004 and N003.
     """
     libraries = {name: Path(path) for name, path in (plugins or {}).items()}
     # The import is no part of the load times.
     session.import_onnxruntime()
     # 1.
-    stored = Store(store).install(
-        Path(path),
-        resolve_trust(trust, key),
+    stored = take(
+        path,
+        trust if isinstance(trust, Trust) else resolve(trust, key, channel=channel),
         reads=lambda promised: _files_read(promised, variant, libraries),
+        store=store,
+        trust_store=trust_store,
     )
     manifest = stored.authentic.manifest
     # 2.
@@ -155,6 +165,7 @@ def _ready(
             variant=spec_of(chosen[0]) if len(chosen) > 1 else chosen[0].name,
             verdict=compatible.verdict,
             from_store=stored.from_store,
+            hashed=stored.hashed,
             verify_seconds=stored.seconds,
             session_seconds=created - started,
             warmup_seconds=sum(placed),
@@ -165,6 +176,7 @@ def _ready(
             findings=(*compatible.findings, *noticed),
         ),
         payload=stored.folder,
+        hold=stored.hold,
         recorder=ShapeRecorder(stated, limit=record_bytes) if stated else None,
     )
 

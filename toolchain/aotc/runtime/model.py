@@ -19,6 +19,7 @@ from aotc.engine.ortvalue import needs_ortvalues
 from aotc.engine.padding import Padder
 from aotc.errors import AotcError
 from aotc.runtime.guards import Guard
+from aotc.runtime.hold import Hold
 from aotc.runtime.recorder import ShapeRecorder
 from aotc.runtime.routing import Router
 from aotc.runtime.telemetry import Telemetry
@@ -46,8 +47,12 @@ class ReadyModel:
         *,
         payload: Path,
         recorder: ShapeRecorder | None = None,
+        hold: Hold | None = None,
     ) -> None:
-        """`opened` are the sessions of `variants`, from the folder `payload`; `load` makes all."""
+        """`opened` are the sessions of `variants`, from the folder `payload`; `load` makes all.
+
+        While `hold` is open, nothing removes the folder from its store.
+        """
         self.manifest = manifest
         self.variants = tuple(variants)
         self.payload = payload
@@ -55,6 +60,7 @@ class ReadyModel:
         self._sessions: Sequence[ort.InferenceSession] = tuple(opened)
         self._report = report
         self._recorder = recorder
+        self._hold = hold
         self._warming = threading.Lock()
         self._guard = Guard(manifest)
         self._router = Router(manifest, self.variants)
@@ -239,6 +245,8 @@ class ReadyModel:
         self._sessions = ()
         if self._recorder is not None:
             self._recorder.close()
+        if self._hold is not None:
+            self._hold.close()
 
     def __enter__(self) -> ReadyModel:
         return self

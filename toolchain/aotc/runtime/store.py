@@ -1,12 +1,14 @@
-"""The per-user store: verified artifacts, by the digest of their aotc.json, read-only.
+"""The store: verified artifacts, by the digest of their aotc.json, read-only.
 
 What is verified is what is loaded: an artifact is copied while it is verified (or cloned, and
 the clone verified), and models are opened from the copy alone, so that a later change of the
-source has no effect.  Nothing is synced to disk: every load checks the digests of the store's
-copy again, and one that a power failure tore is installed anew.
+source has no effect.  In a store that its owner alone may search, nothing is synced to disk: every
+load checks the digests of the copy again, and one that a power failure tore is installed anew.
+`system_store` tells when they are not checked again.
 
     <root>/sha256-<artifact id>/    a complete artifact; files 0444, folders 0555
-    <root>/.new-<random>/           being installed; locked by its installer while it lives
+    <root>/.new-<random>/           being installed, or removed; locked while its process lives
+    <root>/.lock                    held by whoever prunes, or adds attestations
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import errno
 import hashlib
 import os
 import secrets
+import stat
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -24,12 +27,17 @@ from aotc.contract.manifest import Manifest
 from aotc.contract.parsing import MAX_JSON_BYTES
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
-from aotc.runtime.draft import PREFIX, Draft, lock, remove, unwritable
-from aotc.verification.container import Container
+from aotc.runtime.draft import PREFIX, Draft, lock, remove, sync, unwritable
+from aotc.runtime.hold import Hold, hold
+from aotc.verification.container import Container, open_container
 from aotc.verification.gate import AuthenticArtifact, authenticate
+from aotc.verification.policy.trust import Trust
 
 # A folder this old whose lock is free was left by a process that died.
 STALE_SECONDS = 60.0
+ENTRY = "sha256-"
+# Permissions by which others than the owner search a folder: what they load is not hashed again.
+_SHARED = 0o011
 # Refusals that mean other bytes than were installed; others say something of reader or trust.
 _OF_DAMAGE = frozenset(
     {
@@ -38,34 +46,48 @@ _OF_DAMAGE = frozenset(
     }
 )
 
+Reads = Callable[[Manifest], Collection[str]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredArtifact:
-    """A verified artifact in the store.  `folder` is its payload; `seconds` is what it took."""
+    """A verified artifact in the store.  `folder` is its payload; `seconds` is what it took.
+
+    While `hold` is open, nothing removes the entry.  `hashed` says whether the digests of what is
+    read were checked now, and not only at install.
+    """
 
     folder: Path
     authentic: AuthenticArtifact
     from_store: bool
     seconds: float
+    hold: Hold
+    hashed: bool = True
 
 
 class Store:
-    """A folder of verified artifacts: `root`, or $AOTC_STORE, or the user's cache."""
+    """A folder of verified artifacts: `root`, or $AOTC_STORE, or the user's cache.
 
-    def __init__(self, root: str | Path | None = None) -> None:
+    `shared` makes a new one readable for others.
+    """
+
+    def __init__(self, root: str | Path | None = None, *, shared: bool = False) -> None:
         self.root = Path(root) if root is not None else default_root()
+        self._shared = shared
 
     def install(
         self,
         path: str | Path,
-        keys: Iterable[TrustedKey],
+        keys: Trust | Iterable[TrustedKey],
         *,
-        reads: Callable[[Manifest], Collection[str]] | None = None,
+        reads: Reads | None = None,
+        durable: bool = False,
     ) -> StoredArtifact:
         """Verify the artifact at `path` into the store, or verify the store's copy of it again.
 
         `reads` says which payload files of a copy the caller will read; then the digests of those
-        alone are checked again, and the caller must read no others.
+        alone are checked again, and the caller must read no others.  `durable`: what is copied is
+        on the disk at the end, as it always is in a store that others may search.
         The copy is found by the digest of the source's aotc.json; then signatures are read from
         the source, and the payload from the store only.  A damaged copy is replaced from the
         source.
@@ -73,20 +95,26 @@ class Store:
         is refused too, R007 where the store cannot be written.
         """
         started = time.perf_counter()
-        trust = tuple(keys)
-        with Container(Path(path)) as source:
-            entry = self.root / f"sha256-{_identity(source)}"
+        trust = Trust.of(keys)
+        with open_container(Path(path)) as source:
+            entry = self.entry(identity_of(source))
             damage: AotcError | None = None
-            if entry.is_dir():
+            held = hold(entry)
+            if held is not None:
                 try:
-                    return _stored(entry, _authenticate_entry(entry, source, trust, reads), started)
+                    authentic = _authenticate_entry(entry, source, trust, reads)
+                    return stored(entry, authentic, held, started)
                 except AotcError as error:
-                    if not _is_damage(error):
+                    held.close()
+                    if not is_damage(error):
                         raise
                     damage = error
+                except BaseException:
+                    held.close()
+                    raise
             self._prepare()
             try:
-                authentic, entry = self._install(source, trust)
+                authentic, held = self._install(source, trust, durable)
             except AotcError as error:
                 if damage is None or error.code == "AOTC-R007":
                     raise
@@ -97,11 +125,15 @@ class Store:
                     found=damage.line(),
                     also=(damage, error),
                 ) from None
-        return _stored(entry, authentic, started, from_store=False)
+        return stored(self.entry(authentic.id), authentic, held, started, from_store=False)
+
+    def entry(self, artifact_id: str) -> Path:
+        """Where the artifact of this id is, if it is in the store."""
+        return self.root / f"{ENTRY}{artifact_id}"
 
     def _install(
-        self, source: Container, trust: tuple[TrustedKey, ...]
-    ) -> tuple[AuthenticArtifact, Path]:
+        self, source: Container, trust: Trust, durable: bool
+    ) -> tuple[AuthenticArtifact, Hold]:
         draft = Draft(self.root)
         try:
             if draft.clone(source):
@@ -110,9 +142,14 @@ class Store:
             else:
                 draft.clear()
                 authentic = authenticate(source, trust, sink=draft)
+            durable = durable or bool(self.root.stat().st_mode & _SHARED)
             draft.seal()
-            entry = self.root / f"sha256-{authentic.id}"
-            return self._publish(draft, entry, authentic, trust), entry
+            if durable:
+                draft.sync()
+            published = self._publish(draft, self.entry(authentic.id), authentic, trust)
+            if durable:
+                sync(self.root)
+            return published
         except OSError as error:
             raise unwritable(error, self.root) from None
         finally:
@@ -123,45 +160,60 @@ class Store:
         draft: Draft,
         entry: Path,
         authentic: AuthenticArtifact,
-        trust: tuple[TrustedKey, ...],
-    ) -> AuthenticArtifact:
+        trust: Trust,
+    ) -> tuple[AuthenticArtifact, Hold]:
         """Rename into place; where another installer was faster, its copy must verify as well."""
         for _ in range(8):
             try:
                 draft.folder.rename(entry)
-                return authentic
+                return authentic, draft.keep()
             except OSError as error:
-                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                     raise
+            held = hold(entry)
+            if held is None:
+                self._clear_away(entry)
+                continue
             try:
                 with Container(entry) as other, Container(draft.folder) as own:
-                    return authenticate(other, trust, attestations=own)
+                    return authenticate(other, trust, attestations=own), held
             except AotcError:
                 # Damaged, or just taken away by another installer: make room for ours.
-                old = self.root / f"{PREFIX}{secrets.token_hex(8)}"
-                try:
-                    entry.rename(old)
-                except FileNotFoundError:
-                    continue
-                remove(old)
+                held.close()
+                self._remove(entry)
+            except BaseException:
+                held.close()
+                raise
         raise AotcError("AOTC-R006", "the store's copy stays damaged", where=str(entry))
+
+    def _clear_away(self, entry: Path) -> None:
+        """Make room where something that no load could open has an entry's name."""
+        try:
+            is_folder = stat.S_ISDIR(entry.lstat().st_mode)
+        except FileNotFoundError:
+            return
+        if not is_folder:
+            entry.unlink(missing_ok=True)
+        elif not os.access(entry, os.R_OK | os.X_OK):
+            self._remove(entry)
+
+    def _remove(self, entry: Path) -> None:
+        old = self.root / f"{PREFIX}{secrets.token_hex(8)}"
+        try:
+            entry.rename(old)
+        except FileNotFoundError:
+            return
+        remove(old)
 
     def _prepare(self) -> None:
         """Make the root, and remove what dead installers left."""
         try:
+            if self._shared:
+                make_shared(self.root)
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            leftovers = [each for each in self.root.iterdir() if each.name.startswith(PREFIX)]
+            remove_leftovers(self.root, STALE_SECONDS)
         except OSError as error:
             raise unwritable(error, self.root) from None
-        for folder in leftovers:
-            try:
-                old = time.time() - folder.stat().st_mtime > STALE_SECONDS
-                descriptor = lock(folder) if old else None
-            except OSError:
-                continue
-            if descriptor is not None:
-                remove(folder)
-                os.close(descriptor)
 
 
 def default_root() -> Path:
@@ -178,7 +230,38 @@ def default_root() -> Path:
         raise AotcError("AOTC-R007", "this user has no home folder for a store") from None
 
 
-def _identity(source: Container) -> str:
+def make_shared(root: Path) -> None:
+    """Make a folder, and those above it, that others may read and none but its owner write.
+
+    Whatever the umask says.  Raises OSError.
+    """
+    if root.is_dir():
+        return
+    make_shared(root.parent)
+    try:
+        root.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    root.chmod(0o755)
+
+
+def remove_leftovers(root: Path, seconds: float) -> int:
+    """Remove half-written folders of dead processes, `seconds` old or older; how many."""
+    found = 0
+    for folder in [each for each in root.iterdir() if each.name.startswith(PREFIX)]:
+        try:
+            old = time.time() - folder.stat().st_mtime > seconds
+            descriptor = lock(folder) if old else None
+        except OSError:
+            continue
+        if descriptor is not None:
+            remove(folder)
+            os.close(descriptor)
+            found += 1
+    return found
+
+
+def identity_of(source: Container) -> str:
     """sha256 of the source's aotc.json as it is now: only a name to look for, no claim."""
     try:
         return hashlib.sha256(source.read("payload/aotc.json", MAX_JSON_BYTES)).hexdigest()
@@ -188,7 +271,7 @@ def _identity(source: Container) -> str:
         return "none"  # No entry has this name; the gate says what is wrong.
 
 
-def _is_damage(error: AotcError) -> bool:
+def is_damage(error: AotcError) -> bool:
     """Whether a refusal of the store's payload with the source's signatures is the payload's."""
     return any(
         each.code in _OF_DAMAGE and not each.where.startswith("attestations")
@@ -196,22 +279,29 @@ def _is_damage(error: AotcError) -> bool:
     )
 
 
-def _authenticate_entry(
+def stored(
     entry: Path,
-    source: Container,
-    trust: tuple[TrustedKey, ...],
-    reads: Callable[[Manifest], Collection[str]] | None,
-) -> AuthenticArtifact:
-    with Container(entry) as stored:
-        return authenticate(stored, trust, attestations=source, reads=reads)
-
-
-def _stored(
-    entry: Path, authentic: AuthenticArtifact, started: float, *, from_store: bool = True
+    authentic: AuthenticArtifact,
+    held: Hold,
+    started: float,
+    *,
+    from_store: bool = True,
+    hashed: bool = True,
 ) -> StoredArtifact:
+    """An entry that was verified, as it is handed to a load; `started` by `time.perf_counter`."""
+    held.touch()
     return StoredArtifact(
         folder=entry / "payload",
         authentic=authentic,
         from_store=from_store,
         seconds=time.perf_counter() - started,
+        hold=held,
+        hashed=hashed,
     )
+
+
+def _authenticate_entry(
+    entry: Path, source: Container, trust: Trust, reads: Reads | None
+) -> AuthenticArtifact:
+    with Container(entry) as copy:
+        return authenticate(copy, trust, attestations=source, reads=reads)

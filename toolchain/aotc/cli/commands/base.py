@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,16 +74,40 @@ class Group:
 
 def add_artifact(parser: Parser) -> None:
     """The artifact to read."""
-    parser.add_argument("artifact", metavar="ARTIFACT", type=Path, help="the NAME.aotc folder")
+    parser.add_argument(
+        "artifact", metavar="ARTIFACT", type=Path, help="the NAME.aotc folder, or packed file"
+    )
 
 
 def add_trust(parser: Parser) -> None:
     """Whom to trust."""
     instead = "instead of this user's development key"
     parser.add_argument(
-        "--trust", metavar="FILE", type=Path, help=f"list of public keys to trust, {instead}"
+        "--trust",
+        metavar="FILE",
+        type=Path,
+        help=f"trust policy, or list of public keys to trust, {instead}",
     )
     parser.add_argument("--key", metavar="PUB", type=Path, help=f"public key to trust, {instead}")
+
+
+def add_channel(parser: Parser) -> None:
+    """What a trust policy judges the artifact for."""
+    parser.add_argument(
+        "--channel",
+        metavar="NAME",
+        help="channel that a trust policy judges for; by default the one it is approved for",
+    )
+
+
+def add_store(parser: Parser) -> None:
+    """Which store to work on."""
+    parser.add_argument("--store", metavar="DIR", type=Path, help="folder of the store")
+    parser.add_argument(
+        "--system",
+        action="store_true",
+        help="the system-wide store: $AOTC_SYSTEM_STORE, or /var/lib/aotc/store",
+    )
 
 
 def add_variant(parser: Parser) -> None:
@@ -113,6 +138,16 @@ def positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
+
+
+def byte_count(text: str) -> int:
+    """A number of bytes, with or without a unit, for argparse."""
+    found = re.fullmatch(r"(\d{1,15})(?: ?([kMGT])(i?)B)?", text, re.ASCII)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 1000000, 500MB or 1GiB")
+    number, unit, binary = found.groups()
+    power = " kMGT".index(unit) if unit else 0
+    return int(number) * int((1024 if binary else 1000) ** power)
 
 
 def pairs(words: Iterable[str], option: str) -> dict[str, str]:

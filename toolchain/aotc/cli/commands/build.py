@@ -26,10 +26,11 @@ def arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--key",
-        metavar="PEM",
+        metavar="FILE",
         type=Path,
         default=os.environ.get("AOTC_SIGNING_KEY") or None,
-        help="signing key; else $AOTC_SIGNING_KEY, else this user's development key",
+        help="signing key (.pem) or signer file (.yaml); else $AOTC_SIGNING_KEY, else this user's "
+        "development key",
     )
     parser.add_argument("--force", action="store_true", help="replace an output that exists")
     parser.add_argument(
@@ -67,6 +68,24 @@ def arguments(parser: Parser) -> None:
         action="store_false",
         help="build anew what was built before, and keep nothing",
     )
+    said = parser.add_argument_group("what the attestations say")
+    said.add_argument(
+        "--builder-id",
+        metavar="URI",
+        help="builder in the provenance; else $AOTC_BUILDER_ID, else urn:aotc:builder:local",
+    )
+    said.add_argument(
+        "--invocation-id", metavar="ID", default="", help="this run of the builder, provenance"
+    )
+    said.add_argument(
+        "--release", metavar="VERSION", default="", help="of what is built, such as 1.4.0"
+    )
+    said.add_argument(
+        "--licence",
+        metavar="SPDX",
+        default="",
+        help="licence of the model, in the bill of materials",
+    )
     add_json(parser)
 
 
@@ -84,6 +103,10 @@ def build(
     cache: bool,
     tune: bool,
     tuned_from: Path | None,
+    builder_id: str | None,
+    invocation_id: str,
+    release: str,
+    licence: str,
     json: bool,
 ) -> int:
     """Build a signed artifact from an ONNX model, and prove it against the model.
@@ -112,6 +135,10 @@ def build(
             cache=cache,
             tune=tune,
             tuned_from=tuned_from,
+            builder_id=builder_id,
+            invocation_id=invocation_id,
+            release=release,
+            licence=licence,
             progress=progress,
         )
     if json:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 from typing import TYPE_CHECKING
 
-from aotc.cli.commands.base import Command, Group, Parser, add_json
+from aotc.cli.commands.base import Command, Group, Parser, add_json, byte_count
 from aotc.contract.cache import CacheListAnswer, PruneReport
 from aotc.errors import EXIT_YES
 
@@ -45,7 +43,7 @@ def _prune_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--limit",
         metavar="SIZE",
-        type=_bytes,
+        type=byte_count,
         help="bytes that may be left, such as 500MB; else $AOTC_CACHE_BYTES, else 10 GiB",
     )
     add_json(parser)
@@ -121,15 +119,6 @@ def _report(report: PruneReport, json: bool) -> int:
 
         show(prune_view(report))
     return EXIT_YES
-
-
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,15})(?: ?([kMGT])(i?)B)?", text, re.ASCII)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 1000000, 500MB or 1GiB")
-    number, unit, binary = found.groups()
-    power = " kMGT".index(unit) if unit else 0
-    return int(number) * int((1024 if binary else 1000) ** power)
 
 
 command = Group(

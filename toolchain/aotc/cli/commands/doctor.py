@@ -146,13 +146,13 @@ def _signing_key() -> DoctorCheck:
     if not stated:
         return DoctorCheck(name="AOTC_SIGNING_KEY", status="note", found="not set")
     try:
-        found = keys.load_private(Path(stated)).key_id
+        found = keys.load_signer(stated).key_id
     except AotcError as error:
         return DoctorCheck(
             name="AOTC_SIGNING_KEY", status="bad", found=error.line(), mend=error.mend
         )
     mode = Path(stated).stat().st_mode
-    if os.name == "posix" and mode & 0o077:
+    if os.name == "posix" and mode & 0o077 and not keys.is_signer_file(stated):
         return DoctorCheck(
             name="AOTC_SIGNING_KEY",
             status="bad",

@@ -12,6 +12,7 @@ from aotc.cli.commands.base import (
     Command,
     Parser,
     add_artifact,
+    add_channel,
     add_json,
     add_trust,
     add_variant,
@@ -50,6 +51,7 @@ def arguments(parser: Parser) -> None:
         help="write the counters: .json, or .prom for Prometheus' text form",
     )
     add_trust(parser)
+    add_channel(parser)
     add_json(parser)
 
 
@@ -63,6 +65,7 @@ def run(
     metrics: Path | None,
     trust: Path | None,
     key: Path | None,
+    channel: str | None,
     json: bool,
 ) -> int:
     """Verify and load an artifact, and run it once.
@@ -77,7 +80,14 @@ def run(
         from aotc.runtime.bench import payload_of
         from aotc.runtime.loading import load
     _check_files(record, metrics)
-    loaded = load(artifact, trust=trust, key=key, variant=split_names(variant), record=record)
+    loaded = load(
+        artifact,
+        trust=trust,
+        key=key,
+        channel=channel,
+        variant=split_names(variant),
+        record=record,
+    )
     with loaded as model, _metrics_of(model, artifact, metrics):
         if inputs:
             cases = {"inputs": arrays.read_inputs(inputs, model.inputs)}

@@ -1,0 +1,68 @@
+"""Attestations for the terminal: one that was added, and those of an artifact as they claim."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import duration, facts, findings_view, heading, section, short, size
+from aotc.contract.attestations import AttestAnswer, Qualification
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from aotc.contract.report import Claim
+
+
+def attested_view(answer: AttestAnswer) -> list[RenderableType]:
+    """What was added to an artifact, and what it says."""
+    only = " (this user's development key)" if answer.development_key else ""
+    rows = [
+        ("artifact", short(answer.artifact_id)),
+        ("written", answer.path + (", over the one that was there" if answer.replaced else "")),
+        ("type", answer.predicate_type),
+        ("signed by", f"{short(answer.key_id)}{only}"),
+    ]
+    if (said := answer.approval) is not None:
+        rows += [("channel", said.channel), ("expires", said.expires), ("note", said.note)]
+    parts = [heading(answer.artifact, "attested", "green"), facts(rows)]
+    if answer.qualification is not None:
+        parts += _qualification(answer.qualification)
+    return parts
+
+
+def claims_view(claims: tuple[Claim, ...]) -> list[RenderableType]:
+    """What each attestation says, and whom it names as its signer."""
+    rows = [
+        (each.path.rpartition("/")[2].removesuffix(".sigstore.json"), short(each.key_id), each.says)
+        for each in claims
+    ]
+    return [section("attestations", ("claimed key", "says"), rows)] if rows else []
+
+
+def _qualification(said: Qualification) -> list[RenderableType]:
+    return [
+        facts(
+            [
+                ("target", short(said.target_sha256)),
+                ("variants", ", ".join(said.variants)),
+                ("verdict", said.verdict),
+                ("load", duration(said.load_seconds)),
+                ("peak memory", size(said.peak_memory_bytes)),
+                ("fixtures", f"{said.fixtures} matched"),
+            ]
+        ),
+        section(
+            "latency",
+            ("variant", "median", "quartiles"),
+            [
+                (
+                    each.fixture,
+                    each.variant,
+                    duration(each.median_seconds),
+                    f"{duration(each.lower_seconds)} to {duration(each.upper_seconds)}",
+                )
+                for each in said.latency
+            ],
+        ),
+        *findings_view(list(said.findings)),
+    ]

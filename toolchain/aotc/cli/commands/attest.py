@@ -1,0 +1,149 @@
+"""`aotc attest`: approve an artifact for a channel, or qualify it on this host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aotc.cli.commands.base import (
+    Command,
+    Parser,
+    add_artifact,
+    add_json,
+    add_variant,
+    positive,
+    split_names,
+)
+from aotc.errors import EXIT_YES, AotcError
+
+if TYPE_CHECKING:
+    from aotc.contract.attestations import AttestAnswer
+    from aotc.contract.signer import Signer
+
+
+def arguments(parser: Parser) -> None:
+    """Declare them."""
+    add_artifact(parser)
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--approve", action="store_true", help="approve it for a channel")
+    kind.add_argument(
+        "--qualify", action="store_true", help="accept it on this host, and sign what was seen"
+    )
+    parser.add_argument("--channel", metavar="NAME", help="channel to approve for, such as prod")
+    parser.add_argument(
+        "--expires",
+        metavar="DATE",
+        help="end of the approval: 2027-01-31 (its beginning, UTC) or 2027-01-31T12:00:00Z",
+    )
+    parser.add_argument("--note", metavar="TEXT", default="", help="text in the approval")
+    add_variant(parser)
+    parser.add_argument(
+        "--runs",
+        metavar="N",
+        type=positive,
+        help="calls with each fixture that a qualification times (30)",
+    )
+    parser.add_argument(
+        "--key",
+        metavar="PEM|SIGNER",
+        type=Path,
+        default=os.environ.get("AOTC_SIGNING_KEY") or None,
+        help="signing key; else $AOTC_SIGNING_KEY, else this user's development key",
+    )
+    parser.add_argument(
+        "--trust",
+        metavar="FILE",
+        type=Path,
+        help="public keys of which one must vouch for the artifact; else this user's development "
+        "key and the signing key",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace an attestation of the same name"
+    )
+    add_json(parser)
+
+
+def attest(
+    *,
+    artifact: Path,
+    approve: bool,
+    qualify: bool,
+    channel: str | None,
+    expires: str | None,
+    note: str,
+    variant: list[str],
+    runs: int | None,
+    key: Path | None,
+    trust: Path | None,
+    force: bool,
+    json: bool,
+) -> int:
+    """Sign a statement about an artifact, and put it beside its other attestations.
+
+    --approve says that the artifact may be used in a channel until a date. --qualify loads it on
+    this host, compares its answers with the golden ones, measures latency and memory, and signs
+    what it saw for this target; exit status 1 where it fails, and nothing is written then.
+    """
+    if approve and (channel is None or expires is None):
+        raise AotcError("AOTC-I027", "--approve takes --channel and --expires", where="aotc attest")
+    for option, given, wanted in (
+        ("--channel", channel is not None, approve),
+        ("--expires", expires is not None, approve),
+        ("--note", bool(note), approve),
+        ("--variant", bool(variant), qualify),
+        ("--runs", runs is not None, qualify),
+    ):
+        if given and not wanted:
+            other = "--approve" if qualify else "--qualify"
+            raise AotcError("AOTC-I027", f"{option} is of {other}", where="aotc attest")
+    from aotc.signing.keys import load_signer
+
+    signer = load_signer(key)
+    if qualify:
+        answer = _qualify(artifact, signer, trust, variant, runs, force)
+    else:
+        from aotc.runtime.attesting import approve as add_approval
+
+        answer = add_approval(
+            artifact,
+            signer,
+            channel=channel or "",
+            expires=expires or "",
+            note=note,
+            trust=trust,
+            force=force,
+        )
+    if json:
+        from aotc.cli.document import write_document
+
+        write_document(answer)
+    else:
+        from aotc.cli.attestation_views import attested_view
+        from aotc.cli.render import show
+
+        show(attested_view(answer))
+    return EXIT_YES
+
+
+def _qualify(
+    artifact: Path,
+    signer: Signer,
+    trust: Path | None,
+    variant: list[str],
+    runs: int | None,
+    force: bool,
+) -> AttestAnswer:
+    from aotc.runtime.qualification import RUNS, qualify
+
+    return qualify(
+        artifact,
+        signer,
+        trust=trust,
+        variant=split_names(variant) or (),
+        runs=runs or RUNS,
+        force=force,
+    )
+
+
+command = Command(attest, arguments)

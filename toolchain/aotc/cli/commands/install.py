@@ -1,0 +1,62 @@
+"""`aotc install`: into a store, from which later loads take it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aotc.cli.commands.base import (
+    Command,
+    Parser,
+    add_artifact,
+    add_channel,
+    add_json,
+    add_store,
+    add_trust,
+)
+from aotc.errors import EXIT_YES, AotcError
+
+
+def arguments(parser: Parser) -> None:
+    """Declare them."""
+    add_artifact(parser)
+    add_store(parser)
+    add_trust(parser)
+    add_channel(parser)
+    add_json(parser)
+
+
+def install(
+    *,
+    artifact: Path,
+    store: Path | None,
+    system: bool,
+    trust: Path | None,
+    key: Path | None,
+    channel: str | None,
+    json: bool,
+) -> int:
+    """Verify an artifact while it is copied into a store, with its attestations.
+
+    Without --store or --system, the store is this user's own. What users load from a store that
+    they cannot write is not hashed again. An artifact that is there already is hashed again, and
+    attestations that are new are added to it.
+    """
+    if system and store is not None:
+        raise AotcError("AOTC-I027", "--store and --system name two stores", where="--store")
+    from aotc.runtime.installing import install as put
+    from aotc.verification.policy.trust import resolve
+
+    report = put(artifact, resolve(trust, key, channel=channel), store=store, system=system)
+    if json:
+        from aotc.cli.document import write_document
+
+        write_document(report)
+    else:
+        from aotc.cli.render import show
+        from aotc.cli.store_views import install_view
+
+        show(install_view(report))
+    return EXIT_YES
+
+
+command = Command(install, arguments)

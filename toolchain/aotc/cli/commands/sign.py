@@ -1,0 +1,57 @@
+"""`aotc sign`: a further signature over the payload of an artifact."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from aotc.cli.commands.base import Command, Parser, add_artifact, add_json
+from aotc.errors import EXIT_YES
+
+
+def arguments(parser: Parser) -> None:
+    """Declare them."""
+    add_artifact(parser)
+    parser.add_argument(
+        "--key",
+        metavar="PEM|SIGNER",
+        type=Path,
+        default=os.environ.get("AOTC_SIGNING_KEY") or None,
+        help="signing key; else $AOTC_SIGNING_KEY, else this user's development key",
+    )
+    parser.add_argument(
+        "--trust",
+        metavar="FILE",
+        type=Path,
+        help="public keys of which one must vouch for the artifact already; else this user's "
+        "development key and the signing key",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace this key's signature that is there"
+    )
+    add_json(parser)
+
+
+def sign(*, artifact: Path, key: Path | None, trust: Path | None, force: bool, json: bool) -> int:
+    """Sign an artifact once more, and change nothing else of it.
+
+    A trusted key must vouch for it already. The signature is written to
+    attestations/oms-KEY.sigstore.json.
+    """
+    from aotc.runtime.attesting import sign as add_signature
+    from aotc.signing.keys import load_signer
+
+    answer = add_signature(artifact, load_signer(key), trust=trust, force=force)
+    if json:
+        from aotc.cli.document import write_document
+
+        write_document(answer)
+    else:
+        from aotc.cli.attestation_views import attested_view
+        from aotc.cli.render import show
+
+        show(attested_view(answer))
+    return EXIT_YES
+
+
+command = Command(sign, arguments)

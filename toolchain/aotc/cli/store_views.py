@@ -1,0 +1,65 @@
+"""What `aotc install` and `aotc store` show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import count, facts, heading, section, short, size
+from aotc.contract.store import InstallReport, StoreListAnswer, StorePruneReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def install_view(report: InstallReport) -> list[RenderableType]:
+    """What was installed, and where."""
+    status = "installed" if report.installed else "was there, and is as it was verified"
+    rows = [
+        ("artifact", report.artifact_id),
+        ("entry", report.folder),
+        ("size", size(report.bytes)),
+        ("attestations added", ", ".join(report.attestations)),
+    ]
+    parts = [heading(report.name, status), facts([row for row in rows if row[1]])]
+    if report.findings:
+        noticed = [(each.code, each.what, each.where) for each in report.findings]
+        parts.append(section("noticed", ("code", "what", "where"), noticed))
+    return parts
+
+
+def list_view(answer: StoreListAnswer) -> list[RenderableType]:
+    """What a store holds."""
+    number = len(answer.entries)
+    status = f"{number} {'artifact' if number == 1 else 'artifacts'}, {size(answer.bytes)}"
+    parts = [heading(answer.store, status)]
+    if answer.entries:
+        rows = [
+            (
+                short(each.artifact_id),
+                each.name or "unreadable",
+                size(each.bytes),
+                count(each.attestations, "attestation"),
+                _minute(each.installed),
+                _minute(each.used),
+                "yes" if each.in_use else "",
+            )
+            for each in answer.entries
+        ]
+        columns = ("", "name", "size", "", "installed, UTC", "last used", "in use")
+        parts.append(section("artifacts", columns, rows))
+    return parts
+
+
+def prune_view(report: StorePruneReport) -> list[RenderableType]:
+    """What was removed, and what is left."""
+    rows = [
+        ("removed", f"{len(report.removed)}, {size(report.removed_bytes)}"),
+        ("kept", f"{report.kept}, {size(report.kept_bytes)}"),
+        ("kept, as in use", ", ".join(short(each) for each in report.in_use)),
+        ("leftovers removed", str(report.leftovers or "")),
+    ]
+    return [heading(report.store), facts([row for row in rows if row[1]])]
+
+
+def _minute(moment: str) -> str:
+    return moment[:16].replace("T", " ")

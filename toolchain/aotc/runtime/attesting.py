@@ -1,0 +1,182 @@
+"""Further attestations of an artifact that is there: what is said is signed, nothing else changes.
+
+Nothing is signed for an artifact that nobody trusted vouches for.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from aotc.contract.attestations import (
+    APPROVAL_PREDICATE,
+    Approval,
+    ArtifactName,
+    AttestAnswer,
+    Qualification,
+)
+from aotc.contract.parsing import Json, encode
+from aotc.contract.signer import Signer
+from aotc.contract.trust import TrustedAuthority, TrustedKey
+from aotc.errors import AotcError
+from aotc.signing import attest, oms, sealing
+from aotc.signing.approval import approval
+from aotc.verification.authenticity import MAX_BUNDLES
+from aotc.verification.container import Container
+from aotc.verification.gate import AuthenticArtifact, authenticate
+from aotc.verification.policy.fitness import unfit_key
+from aotc.verification.policy.trust import Trust, resolve
+
+# Digits of a key's id in a file name.
+_DIGITS: Final = 16
+
+
+def sign(
+    artifact: str | Path,
+    signer: Signer,
+    *,
+    trust: str | Path | None = None,
+    force: bool = False,
+) -> AttestAnswer:
+    """Add a further OMS signature over the payload that a trusted key signed.
+
+    `trust` is a file of public keys or a trust policy, whose keys count and no more of it; without
+    it this user's development key and the signer's own are trusted.  The file is named
+    after the key; `force` replaces one of that name.
+    Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
+    """
+    place = Path(artifact)
+    name = f"oms-{signer.key_id[:_DIGITS]}"
+    check_place(place, name, force=force)
+    found = vouched_for(place, signer, trust)
+    if not force and signer.public_pem in {key.pem for key in found.keys}:
+        raise AotcError(
+            "AOTC-I036",
+            "this key has signed the payload already",
+            where=str(place),
+            found=f"key {signer.key_id[:_DIGITS]}",
+        )
+    path, replaced = sealing.add(place, name, oms.sign(found.digests, signer), force=force)
+    return AttestAnswer(
+        artifact=str(place),
+        artifact_id=found.id,
+        path=str(path),
+        predicate_type=oms.PREDICATE_TYPE,
+        key_id=signer.key_id,
+        development_key=signer.development,
+        replaced=replaced,
+    )
+
+
+def approve(
+    artifact: str | Path,
+    signer: Signer,
+    *,
+    channel: str,
+    expires: str,
+    note: str = "",
+    trust: str | Path | None = None,
+    force: bool = False,
+) -> AttestAnswer:
+    """Approve an artifact for a channel, until `expires` (a date or moment in UTC).
+
+    `trust` and `force` as for `sign`.
+    Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
+    """
+    place = Path(artifact)
+    name = f"approval-{channel}-{signer.key_id[:_DIGITS]}"
+    now = datetime.datetime.now(datetime.UTC)
+    # What is refused for its words is refused before anything is read.
+    nobody = ArtifactName(name="", id="0" * 64)
+    approval(nobody, channel=channel, expires=expires, note=note, now=now)
+    check_place(place, name, force=force)
+    found = vouched_for(place, signer, trust)
+    said = approval(
+        ArtifactName(name=found.manifest.name, id=found.id),
+        channel=channel,
+        expires=expires,
+        note=note,
+        now=now,
+    )
+    return add_statement(place, name, APPROVAL_PREDICATE, said, said.artifact, signer, force=force)
+
+
+def check_place(artifact: Path, name: str, *, force: bool) -> None:
+    """Raise I001, I017 or I036 where the attestation `name` cannot be added to an artifact."""
+    if not artifact.exists():
+        raise AotcError("AOTC-I001", "there is no such artifact", where=str(artifact))
+    path = sealing.refuse_existing(artifact, name, force=force)
+    held = sum(each.name.endswith(sealing.SUFFIX) for each in path.parent.iterdir())
+    if held >= MAX_BUNDLES and not path.exists():
+        raise AotcError(
+            "AOTC-I036",
+            "the artifact would hold more attestations than any reader takes",
+            where=str(path.parent),
+            expected=f"at most {MAX_BUNDLES}",
+            found=str(held),
+        )
+
+
+def trusted(signer: Signer, trust: str | Path | None) -> Trust:
+    """Who may vouch for the payload of what is to be attested, by a signature alone.
+
+    These are the keys in `trust`, or the default and the signer's own.  Of a policy, they are the
+    keys that may sign payloads now: what else it demands may be just what is to be attested.
+    Raises what `verification.policy.trust.resolve` does.
+    """
+    found = resolve(trust, remember=False)
+    applied = found.policy
+    if applied is None:
+        if trust is not None or signer.public_pem in {key.pem for key in found.keys}:
+            return found
+        own = TrustedKey(pem=signer.public_pem, origin="signer", development=signer.development)
+        return replace(found, keys=(*found.keys, own))
+
+    def signs(anchor: TrustedKey | TrustedAuthority) -> bool:
+        known = TrustedKey(pem=anchor.pem, origin=anchor.origin)
+        return unfit_key(applied, known, "oms") is None
+
+    return Trust(
+        keys=tuple(each for each in found.keys if signs(each)),
+        authorities=tuple(each for each in found.authorities if signs(each)),
+    )
+
+
+def vouched_for(artifact: Path, signer: Signer, trust: str | Path | None) -> AuthenticArtifact:
+    """The artifact, every byte of it checked; raises the gate's refusals (AOTC-G) and I001."""
+    with Container(artifact) as container:
+        return authenticate(container, trusted(signer, trust))
+
+
+def add_statement(
+    artifact: Path,
+    name: str,
+    predicate_type: str,
+    said: Approval | Qualification,
+    about: ArtifactName,
+    signer: Signer,
+    *,
+    force: bool,
+) -> AttestAnswer:
+    """Sign what is said about an artifact, and put it beside its other attestations.
+
+    Raises I017, I018, I026 and I036.
+    """
+    predicate: Json = encode(said)
+    subjects: Mapping[str, str] = {"aotc.json": about.id}
+    bundle = attest.attest(predicate_type, predicate, subjects, signer)
+    path, replaced = sealing.add(artifact, name, bundle, force=force)
+    return AttestAnswer(
+        artifact=str(artifact),
+        artifact_id=about.id,
+        path=str(path),
+        predicate_type=predicate_type,
+        key_id=signer.key_id,
+        development_key=signer.development,
+        replaced=replaced,
+        approval=said if isinstance(said, Approval) else None,
+        qualification=said if isinstance(said, Qualification) else None,
+    )
