@@ -268,6 +268,21 @@ def test_every_byte_of_a_certificate_counts(root: Issued) -> None:
         assert error.code in ("AOTC-G037", "AOTC-G038"), place
 
 
+def test_bits_declared_unused_change_a_certificate(root: Issued) -> None:
+    """Where the last bit of the signature is zero, leaving it out would give the same number."""
+    for _ in range(64):
+        document = json.loads(oms.sign(DIGESTS, leaf(root).signer()))
+        chain = document["verificationMaterial"]["x509CertificateChain"]["certificates"]
+        raw = bytearray(base64.b64decode(chain[0]["rawBytes"]))
+        if raw[-1] % 2 == 0:
+            break
+    place = len(raw) - 1 - len(x509.load_der_x509_certificate(bytes(raw)).signature)
+    assert raw[place] == 0
+    raw[place] = 1
+    chain[0]["rawBytes"] = base64.b64encode(raw).decode()
+    assert refusals(json.dumps(document).encode(), root.authority).code == "AOTC-G037"
+
+
 def test_files_of_authorities(root: Issued, tmp_path: Any) -> None:
     path = tmp_path / "ca.pem"
     path.write_text("ours\n" + root.pem + root.pem)

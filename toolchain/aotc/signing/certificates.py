@@ -298,6 +298,9 @@ def _load(der: bytes) -> x509.Certificate:
         raise AotcError(
             "AOTC-G037", "the certificate cannot be read", found=_clean(str(error))
         ) from None
+    # Bits of the last byte may be declared unused, and nothing signs that.
+    if not der.endswith(b"\x00" + made.signature):
+        raise AotcError("AOTC-G037", "the certificate cannot be read", found="unused bits")
     return made
 
 
