@@ -63,7 +63,7 @@ def _measure(
         for turn in range(workshop.rounds(ROUNDS) + 1)
     ]
     workshop.progress(f"{label}: {len(rounds)} rounds of {requests} requests through each plan")
-    return by_turns(specs, rounds, warm_up=1, store=workshop.store), answer
+    return by_turns(specs, rounds, warm_up=1, store=workshop.store, streams=True), answer
 
 
 def _simple(highest: int) -> dict[str, dict[str, Any]]:

@@ -96,9 +96,12 @@ def by_turns(
     warm_up: int,
     store: Path | None = None,
     answers: Path | None = None,
+    streams: bool = False,
 ) -> dict[str, list[float]]:
     """Seconds of each round, all its arguments together; sides in a drawn order at each.
 
+    Sides take turns at each argument, or with `streams` at each round: for throughput, a side gets
+    all arguments of a round back to back.
     The first `warm_up` rounds are not counted.  `answers` is a folder for what each side answers to
     the first argument, as SIDE.npz.
     """
@@ -113,11 +116,11 @@ def by_turns(
         order = list(sides)
         for turn, arguments in enumerate(rounds):
             spent = dict.fromkeys(sides, 0.0)
-            for argument in arguments:
+            for block in [arguments] if streams else [[each] for each in arguments]:
                 drawn.shuffle(order)
                 for name in order:
                     time.sleep(PAUSE_SECONDS)
-                    spent[name] += sides[name].seconds(argument)
+                    spent[name] += sum(sides[name].seconds(argument) for argument in block)
             if turn >= warm_up:
                 for name, each in spent.items():
                     seconds[name].append(each)
