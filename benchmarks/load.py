@@ -8,12 +8,11 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.fresh import fresh
+from benchmarks.fresh import fresh, import_all
 from benchmarks.result import Result, Row, at_most, beside, milliseconds, ratio_of_medians
 from benchmarks.workshop import Workshop
 
@@ -52,7 +51,7 @@ def _measure(workshop: Workshop, name: str, modules: list[str]) -> dict[str, lis
                 request = _request(workshop, name, variant) | {"modules": modules}
                 seconds = fresh("load:signed", request, store=store)
                 if side == "first":
-                    _remove_store(store)
+                    remove_store(store)
             if index:
                 for what, value in seconds.items():
                     found.setdefault(f"{side} {what}", []).append(value)
@@ -107,7 +106,7 @@ def _rows(title: str, found: Mapping[str, list[float]], limits: tuple[float, flo
     ]
 
 
-def _remove_store(store: Path) -> None:
+def remove_store(store: Path) -> None:
     """Remove a store, whose folders are read-only."""
     for folder in (store, *(path for path in store.rglob("*") if path.is_dir())):
         folder.chmod(0o755)
@@ -124,30 +123,30 @@ def modules(request: dict[str, Any]) -> list[str]:
 
 def plain(request: dict[str, Any]) -> dict[str, float]:
     """In a fresh process: a session with ONNX Runtime's defaults, and its first run."""
-    _import(request["modules"])
+    import_all(request["modules"])
     import onnxruntime as ort
 
-    inputs = _inputs(request)
+    given = inputs(request)
     started = time.perf_counter()
     session = ort.InferenceSession(request["model"], providers=["CPUExecutionProvider"])
     created = time.perf_counter()
-    session.run(None, inputs)
+    session.run(None, given)
     ended = time.perf_counter()
     return {"session": created - started, "run": ended - created, "total": ended - started}
 
 
 def signed(request: dict[str, Any]) -> dict[str, float]:
     """In a fresh process: load from the store, and the first run."""
-    _import(request["modules"])
+    import_all(request["modules"])
     import aotc
     from aotc.backends.base import import_onnxruntime
 
     import_onnxruntime()
-    inputs = _inputs(request)
+    given = inputs(request)
     started = time.perf_counter()
     model = aotc.load(request["artifact"], key=request["key"], variant=request["variant"])
     loaded = time.perf_counter()
-    model.run(inputs)
+    model.run(given)
     ended = time.perf_counter()
     return {
         "verify": model.report.verify_seconds,
@@ -158,17 +157,9 @@ def signed(request: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def _inputs(request: dict[str, Any]) -> dict[str, Any]:
+def inputs(request: dict[str, Any]) -> dict[str, Any]:
+    """What is run first, by the name of the model."""
     from benchmarks import models
 
     model = (models.SMOKE if request["smoke"] else models.FULL)[request["name"]]
     return model.at(Path(request["model"])).inputs()
-
-
-def _import(names: list[str]) -> None:
-    for name in names:
-        try:
-            import_module(name)
-        except ImportError:
-            # Made at run time, not found by a finder.
-            continue

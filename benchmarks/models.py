@@ -193,6 +193,14 @@ FULL: Mapping[str, Model] = {
         dims={"batch": "1..8"},
         sizes={"batch": 1},
     ),
+    "dense4": Model(
+        title="Dense, 4.3 GB",
+        folder="dense4",
+        # 64 matrices of 64 MiB.
+        write=partial(write_dense, 4096, 64),
+        dims={"batch": "1..8"},
+        sizes={"batch": 1},
+    ),
     "squeezenet": Model(
         title="SqueezeNet", folder="squeezenet", write=partial(write_light, "light_squeezenet")
     ),
@@ -216,6 +224,12 @@ SMOKE: Mapping[str, Model] = {
         title="Dense, 40 MB",
         folder="smoke-dense",
         write=partial(write_dense, 1024, 10),
+    ),
+    "dense4": replace(
+        FULL["dense4"],
+        title="Dense, 80 MB",
+        folder="smoke-dense4",
+        write=partial(write_dense, 1024, 20),
     ),
     "squeezenet": FULL["squeezenet"],
     "densenet": replace(

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
 from benchmarks.compiled import OPENVINO, artifact, built_in
-from benchmarks.fresh import fresh
+from benchmarks.fresh import fresh, import_all
 from benchmarks.result import Result, Row, at_most, beside, milliseconds, ratio_of_medians
 from benchmarks.workshop import Workshop
 
@@ -103,7 +102,7 @@ def modules(request: dict[str, Any]) -> list[str]:
 
 def plain(request: dict[str, Any]) -> dict[str, float]:
     """In a fresh process: a session with the plugin, and its first run."""
-    _import(request["modules"])
+    import_all(request["modules"])
     from benchmarks.contenders import inputs_at, plugin_session
 
     inputs = inputs_at(Path(request["model"]), request["sizes"])
@@ -116,7 +115,7 @@ def plain(request: dict[str, Any]) -> dict[str, float]:
 
 def signed(request: dict[str, Any]) -> dict[str, float]:
     """In a fresh process: load from the store, and the first run."""
-    _import(request["modules"])
+    import_all(request["modules"])
     import aotc
     from aotc.backends.base import import_onnxruntime
     from benchmarks.contenders import inputs_at
@@ -139,12 +138,3 @@ def signed(request: dict[str, Any]) -> dict[str, float]:
         "warm-up": warm - loaded,
         "first run": ended - warm,
     }
-
-
-def _import(names: list[str]) -> None:
-    for name in names:
-        try:
-            import_module(name)
-        except ImportError:
-            # Made at run time, not found by a finder.
-            continue

@@ -26,7 +26,7 @@ import onnxruntime as ort
 from aotc.contract.costs import CostTable
 from aotc.contract.parsing import encode
 from aotc.engine.file_digest import file_sha256
-from aotc.learning.measure import spread, undisturbed
+from aotc.learning.measure import spread
 from aotc.passes.fix_dims import FixDims
 from benchmarks.contenders import HINTS, PROVIDER, plugin_options
 
@@ -56,13 +56,13 @@ def record(
     dynamic_sizes = sorted({*sizes, *between})
     with tempfile.TemporaryDirectory(prefix="aotc-costs-") as folder:
         opener = _Opener(model, precision, Path(folder))
-        fixed, moving = _measure(opener, sizes, dynamic_sizes, rounds)
+        fixed, moving, usual = _measure(opener, sizes, dynamic_sizes, rounds)
     return CostTable(
         dims=("sequence",),
         sizes={"sequence": tuple(sizes)},
-        static=tuple(undisturbed(fixed[size]) for size in sizes),
+        static=tuple(usual * statistics.median(fixed[size]) for size in sizes),
         dynamic_sizes={"sequence": tuple(dynamic_sizes)},
-        dynamic=tuple(undisturbed(moving[size]) for size in dynamic_sizes),
+        dynamic=tuple(usual * statistics.median(moving[size]) for size in dynamic_sizes),
         noise=statistics.median(spread(each) for each in (*fixed.values(), *moving.values())),
         backend=f"onnxruntime {ort.__version__}, {PROVIDER} "
         f"{version('onnxruntime-ep-openvino')} in {HINTS[precision]}, 2 cores of {_cpu()}",
@@ -73,9 +73,17 @@ def record(
 
 def _measure(
     opener: _Opener, sizes: Sequence[int], dynamic_sizes: Sequence[int], rounds: int
-) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
-    """Seconds by size, of static sessions and of the dynamic one; without first runs."""
+) -> tuple[dict[int, list[float]], dict[int, list[float]], float]:
+    """By size, of static sessions and of the dynamic one, without first runs.
+
+    In runs of one graph at one size beside them, as the machine's speed changes by the second; and
+    the usual seconds of such a run.
+    """
     dynamic = opener.open({"batch": 1})
+    middle = sizes[len(sizes) // 2]
+    beside = opener.open({"batch": 1, "sequence": middle})
+    _seconds(beside, middle)
+    paces: list[float] = []
     drawn = random.Random(SEED)
     turns = _forever(drawn, dynamic_sizes)
     fixed: dict[int, list[float]] = {size: [] for size in sizes}
@@ -85,15 +93,17 @@ def _measure(
         session = opener.open({"batch": 1, "sequence": size})
         _seconds(session, size)
         for _ in range(rounds):
-            fixed[size].append(_seconds(session, size))
+            paces.append(_seconds(beside, middle))
+            fixed[size].append(_seconds(session, size) / paces[-1])
             # Lengths change from call to call, as in production.
             other = next(turns)
-            moving[other].append(_seconds(dynamic, other))
+            moving[other].append(_seconds(dynamic, other) / paces[-1])
     while min(map(len, moving.values())) < rounds + 1:
         other = next(turns)
-        moving[other].append(_seconds(dynamic, other))
+        paces.append(_seconds(beside, middle))
+        moving[other].append(_seconds(dynamic, other) / paces[-1])
     # The first run at a length warms up.
-    return fixed, {size: each[1:] for size, each in moving.items()}
+    return fixed, {size: each[1:] for size, each in moving.items()}, statistics.median(paces)
 
 
 def _forever(drawn: random.Random, sizes: Sequence[int]) -> Iterator[int]:

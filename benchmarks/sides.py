@@ -28,6 +28,10 @@ from benchmarks.fresh import ROOT, environment
 PAUSE_SECONDS = 0.12
 
 Arrays = Mapping[str, Any]
+# Requests that a side gets back to back where throughput counts: few, as a machine's speed changes
+# by the second.
+STREAM = 5
+
 # Makes inputs of an argument, which is not timed; and what is called with them.
 Call = tuple[Callable[[Any], Any], Callable[[Any], Arrays]]
 
@@ -100,8 +104,8 @@ def by_turns(
 ) -> dict[str, list[float]]:
     """Seconds of each round, all its arguments together; sides in a drawn order at each.
 
-    Sides take turns at each argument, or with `streams` at each round: for throughput, a side gets
-    all arguments of a round back to back.
+    Sides take turns at each argument, or with `streams`, for throughput, at each `STREAM` of them,
+    which a side gets back to back.
     The first `warm_up` rounds are not counted.  `answers` is a folder for what each side answers to
     the first argument, as SIDE.npz.
     """
@@ -116,7 +120,8 @@ def by_turns(
         order = list(sides)
         for turn, arguments in enumerate(rounds):
             spent = dict.fromkeys(sides, 0.0)
-            for block in [arguments] if streams else [[each] for each in arguments]:
+            size = STREAM if streams else 1
+            for block in (arguments[at : at + size] for at in range(0, len(arguments), size)):
                 drawn.shuffle(order)
                 for name in order:
                     time.sleep(PAUSE_SECONDS)

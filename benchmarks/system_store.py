@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.fresh import fresh
+from benchmarks.fresh import fresh, import_all
 from benchmarks.result import Result, Row, at_most, beside, milliseconds, ratio_of_medians
 from benchmarks.workshop import Workshop
 
@@ -147,12 +146,7 @@ def signed(request: dict[str, Any]) -> dict[str, float]:
 
 def _prepare(request: dict[str, Any]) -> dict[str, Any]:
     """Import, make the inputs, and become nobody where that is asked."""
-    for name in request["modules"]:
-        try:
-            import_module(name)
-        except ImportError:
-            # Made at run time, not found by a finder.
-            continue
+    import_all(request["modules"])
     from aotc.backends.base import import_onnxruntime
     from benchmarks import models
 

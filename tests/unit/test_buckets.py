@@ -21,7 +21,7 @@ from aotc.errors import AotcError
 from aotc.learning.buckets import best_buckets, best_grid
 from aotc.learning.candidates import between, candidates, powers_of_two
 from aotc.learning.costs import Costs
-from aotc.learning.measure import drift, undisturbed
+from aotc.learning.measure import drift
 from aotc.learning.plans import Traffic, choose, plans
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -241,12 +241,6 @@ def test_without_padding() -> None:
     with pytest.raises(AotcError, match="AOTC-S026"):
         nothing = Traffic({(12,): 1}, Costs(STEPPED), padding=False)
         choose(plans(nothing, 3), nothing)
-
-
-def test_a_burst_of_other_work_does_not_count() -> None:
-    assert undisturbed([9.0, 1.1, 9.0, 1.0, 9.0]) == 1.0
-    assert undisturbed([2.0] * 9 + [1.0]) == 2.0
-    assert undisturbed([2.0]) == 2.0
 
 
 def test_drift_between_sessions() -> None:

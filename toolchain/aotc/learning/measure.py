@@ -99,25 +99,32 @@ def measure_job(request: Json) -> Json:
     dynamic: dict[tuple[int, ...], list[float]] = {point: [] for point in points}
     static: dict[tuple[int, ...], list[list[float]]] = {each: [] for each in combinations}
     share = request["seconds"] / (len(combinations) + len(points)) / _PASSES
+    # Other work makes a machine slower by the second, up to twice, and all sizes alike: a run is
+    # counted in runs of one graph at one size, right beside it.
+    pace = bench.pace(dict(zip(dims, combinations[len(combinations) // 2], strict=True)))
+    paces: list[float] = []
     for chosen in [
         each for _ in range(_PASSES) for each in drawn.sample(combinations, len(static))
     ]:
         static[chosen].append([])
         for seconds in bench.static(dict(zip(dims, chosen, strict=True)), share):
-            static[chosen][-1].append(seconds)
+            paces.append(next(pace))
+            static[chosen][-1].append(seconds / paces[-1])
             # Production's sizes change from call to call: what a provider keeps of the last one
             # must not help the next.
             point = next(turns)
-            dynamic[point].append(bench.dynamic(dict(zip(dims, point, strict=True))))
+            dynamic[point].append(bench.dynamic(dict(zip(dims, point, strict=True))) / paces[-1])
     while min(map(len, dynamic.values())) <= _LEAST_ROUNDS:
         point = next(turns)
-        dynamic[point].append(bench.dynamic(dict(zip(dims, point, strict=True))))
+        paces.append(next(pace))
+        dynamic[point].append(bench.dynamic(dict(zip(dims, point, strict=True))) / paces[-1])
     runtime = import_onnxruntime()
     # The first run of a session, and at a size, warms up.
     kept = [
         [seconds for session in static[each] for seconds in session[1:]] for each in combinations
     ] + [dynamic[each][1:] for each in points]
-    figures = [undisturbed(each) for each in kept]
+    usual = statistics.median(paces)
+    figures = [usual * statistics.median(each) for each in kept]
     apart = [drift([each[1:] for each in static[point]]) for point in combinations]
     return {
         "dims": dims,
@@ -200,6 +207,16 @@ class _Bench:
             if turn >= _LEAST_ROUNDS and time.perf_counter() > until:
                 break
 
+    def pace(self, chosen: Mapping[str, int]) -> Iterator[float]:
+        """Seconds of each next run of a graph with `chosen` written in; the first warms up."""
+        sizes, given = self._at(chosen)
+        opened = self._static(sizes)
+        run(opened, given, refusal="AOTC-S005")
+        while True:
+            started = time.perf_counter()
+            run(opened, given, refusal="AOTC-S005")
+            yield time.perf_counter() - started
+
     def dynamic(self, chosen: Mapping[str, int]) -> float:
         """Seconds of one run of the graph that takes all sizes."""
         sizes, given = self._at(chosen)
@@ -237,14 +254,6 @@ def _session_spec(backends: Sequence[Backend], precision: Precision) -> SessionS
     return SessionSpec(optimization="all", provider_options=options)
 
 
-def undisturbed(samples: Sequence[float]) -> float:
-    """One of the quickest (the lowest of less than eight, else the lowest eighth).
-
-    What else runs on the machine only ever adds time, and may do so in most of the runs.
-    """
-    return sorted(samples)[len(samples) // 8]
-
-
 def spread(samples: Sequence[float]) -> float:
     """Half the interquartile range by the root of the count, to the median: of a median's error."""
     if len(samples) < 3:
@@ -256,7 +265,7 @@ def spread(samples: Sequence[float]) -> float:
 def drift(sessions: Sequence[Sequence[float]]) -> float:
     """Half the span of several sessions' medians, to the middle: of the error of their mean.
 
-    Runs in one session lie close in time, so that a machine that slows down shifts all of them.
+    Runs in one session lie close in time, so that what disturbs some of them disturbs all.
     """
     medians = [statistics.median(each) for each in sessions]
     return (max(medians) - min(medians)) / (max(medians) + min(medians))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from aotc.cli.commands.base import (
     Parser,
     add_artifact,
     add_json,
+    add_signing_key,
     add_variant,
     positive,
     split_names,
@@ -44,13 +44,7 @@ def arguments(parser: Parser) -> None:
         type=positive,
         help="calls with each fixture that a qualification times (30)",
     )
-    parser.add_argument(
-        "--key",
-        metavar="PEM|SIGNER",
-        type=Path,
-        default=os.environ.get("AOTC_SIGNING_KEY") or None,
-        help="signing key; else $AOTC_SIGNING_KEY, else this user's development key",
-    )
+    add_signing_key(parser)
     parser.add_argument(
         "--trust",
         metavar="FILE",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,6 +90,18 @@ def add_trust(parser: Parser) -> None:
         help=f"trust policy, or list of public keys to trust, {instead}",
     )
     parser.add_argument("--key", metavar="PUB", type=Path, help=f"public key to trust, {instead}")
+
+
+def add_signing_key(parser: Parser) -> None:
+    """The key that signs, and where it is else."""
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        type=Path,
+        default=os.environ.get("AOTC_SIGNING_KEY") or None,
+        help="signing key (.pem) or signer file (.yaml); else $AOTC_SIGNING_KEY, else this user's "
+        "development key",
+    )
 
 
 def add_channel(parser: Parser) -> None:

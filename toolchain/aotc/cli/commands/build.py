@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from aotc.cli.commands.base import Command, Parser, add_json, pairs
+from aotc.cli.commands.base import Command, Parser, add_json, add_signing_key, pairs
 from aotc.errors import EXIT_YES
 
 
@@ -24,14 +23,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="NAME.aotc", type=Path, help="artifact to write; MODEL.aotc here"
     )
-    parser.add_argument(
-        "--key",
-        metavar="FILE",
-        type=Path,
-        default=os.environ.get("AOTC_SIGNING_KEY") or None,
-        help="signing key (.pem) or signer file (.yaml); else $AOTC_SIGNING_KEY, else this user's "
-        "development key",
-    )
+    add_signing_key(parser)
     parser.add_argument("--force", action="store_true", help="replace an output that exists")
     parser.add_argument(
         "--dim",

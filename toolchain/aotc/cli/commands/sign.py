@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from aotc.cli.commands.base import Command, Parser, add_artifact, add_json
+from aotc.cli.commands.base import Command, Parser, add_artifact, add_json, add_signing_key
 from aotc.errors import EXIT_YES
 
 
 def arguments(parser: Parser) -> None:
     """Declare them."""
     add_artifact(parser)
-    parser.add_argument(
-        "--key",
-        metavar="PEM|SIGNER",
-        type=Path,
-        default=os.environ.get("AOTC_SIGNING_KEY") or None,
-        help="signing key; else $AOTC_SIGNING_KEY, else this user's development key",
-    )
+    add_signing_key(parser)
     parser.add_argument(
         "--trust",
         metavar="FILE",
