@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 from aotc.backends import base
 from aotc.backends.base import BACKENDS, Capability, ClaimRequest
 from aotc.contract.manifest import NodePlacement, SessionSpec
+from aotc.contract.session_keys import MANIFEST_KEYS
 from aotc.contract.target import Target
 from aotc.engine import placement, session
 from aotc.errors import AotcError
@@ -104,8 +105,8 @@ def test_unknown_config_keys_are_our_bug() -> None:
     spec = SessionSpec(optimization="all", config={"session.no_such_key": "1"})
     with pytest.raises(ValueError, match=r"unknown session config keys: session\.no_such_key"):
         session.session_options(spec)
-    assert session.MANIFEST_KEYS < session.CONFIG_KEYS
-    assert not any("path" in key or "file" in key for key in session.MANIFEST_KEYS)
+    assert MANIFEST_KEYS < session.CONFIG_KEYS
+    assert not any("path" in key or "file" in key for key in MANIFEST_KEYS)
 
 
 @pytest.mark.parametrize("level", ["disable", "basic", "extended", "layout", "all"])

@@ -27,6 +27,8 @@ MAX_JSON_BYTES = 64 << 20
 MAX_DEPTH = 64
 # RFC 8785 keeps integers exact only up to 2^53 - 1.
 MAX_INTEGER = 2**53 - 1
+# Only an escape can write one: UTF-8 has none.
+_HALF_OF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ def record(cls: type[T]) -> type[T]:
 def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
     """Parse JSON; refuse duplicate keys, NaN, infinities, huge integers, deep nesting, a BOM.
 
+    Halves of surrogate pairs are refused too: parsers differ in what they make of them.
+
     Raises `ParseError`.
     """
     if len(data) > limit:
@@ -97,7 +101,7 @@ def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
 
     def number(text: str) -> float:
         value = float(text)
-        if not math.isfinite(value):
+        if not math.isfinite(value) or _is_unreadable(value):
             raise ParseError([Problem("", f"number {text[:20]} is out of range")])
         return value
 
@@ -117,7 +121,30 @@ def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
     except (UnicodeDecodeError, ValueError) as error:
         raise ParseError([Problem("", f"not JSON: {error}")]) from None
     _check_depth(value)
+    if _HALF_OF_PAIR.search(data):
+        _check_text(value)
     return value
+
+
+def _is_unreadable(value: float) -> bool:
+    """Whether RFC 8785 writes a number as an integer that is refused when it is read."""
+    return MAX_INTEGER < abs(value) < 1e21
+
+
+def _check_text(value: Json) -> None:
+    """Refuse texts that UTF-8 cannot hold; names of fields as well."""
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ParseError([Problem("", "half of a surrogate pair")]) from None
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check_text(key)
+            _check_text(item)
+    elif isinstance(value, list):
+        for item in value:
+            _check_text(item)
 
 
 def _check_depth(value: Json, depth: int = 0) -> None:
@@ -222,12 +249,14 @@ def _decode_union(kind: Any, data: Json, path: str, problems: list[Problem], loo
 
 def _decode_scalar(kind: Any, data: Json, path: str, problems: list[Problem]) -> Any:
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
+        data = float(data)
     if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
         problems.append(Problem(path, f"expected {_kind_name(kind)}, found {_name(data)}"))
         return None
     if isinstance(data, float) and not math.isfinite(data):
         problems.append(Problem(path, f"{data} is not a finite number"))
+    elif isinstance(data, float) and _is_unreadable(data):
+        problems.append(Problem(path, f"{data} lies between 2^53 and 1e21"))
     return data
 
 

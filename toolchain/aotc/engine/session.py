@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aotc.backends.base import import_onnxruntime, ort_errors, ort_message
 from aotc.contract.manifest import SessionSpec
+from aotc.contract.session_keys import MANIFEST_KEYS
 from aotc.engine.cores import usable_cores
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
 from aotc.engine.providers import library_of, plugin_devices, prepare, threaded
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFIG_KEYS",
-    "MANIFEST_KEYS",
     "create_session",
     "import_onnxruntime",
     "ort_errors",
@@ -33,36 +33,6 @@ __all__ = [
     "run",
     "session_options",
 ]
-
-# May stand in a manifest: they change how a session computes, and name no file.
-MANIFEST_KEYS: Final = frozenset(
-    {
-        "ep.context_enable",
-        "mlas.disable_kleidiai",
-        "mlas.enable_gemm_fastmath_arm64_bfloat16",
-        "mlas.qnbit.force_fp32",
-        "mlas.use_lut_gemm",
-        "optimization.disable_specified_optimizers",
-        "optimization.enable_cast_chain_elimination",
-        "optimization.enable_gelu_approximation",
-        "session.disable_aot_function_inlining",
-        "session.disable_cpu_ep_fallback",
-        "session.disable_double_qdq_remover",
-        "session.disable_prepacking",
-        "session.disable_quant_qdq",
-        "session.dynamic_block_base",
-        "session.enable_quant_qdq_cleanup",
-        "session.graph_optimizations_loop_level",
-        "session.inter_op.allow_spinning",
-        "session.intra_op.allow_spinning",
-        "session.qdq_matmulnbits_accuracy_level",
-        "session.qdqisint8allowed",
-        "session.set_denormal_as_zero",
-        "session.use_device_allocator_for_initializers",
-        "session.use_env_allocators",
-        "session.x64quantprecision",
-    }
-)
 
 _FOLDER: Final = "session.model_external_initializers_file_folder_path"
 _NO_COMPILE: Final = "session.disable_model_compile"

@@ -36,18 +36,8 @@ def open_variant(
 ) -> ort.InferenceSession:
     """The session of one variant, its model and weights in the folder `payload`.
 
-    Raises AOTC-G014 where the manifest asks for session options that it may not have,
-    AOTC-R008 and AOTC-P004.
+    Raises AOTC-R008 and AOTC-P004.
     """
-    unknown = sorted(set(variant.session.config) - session.MANIFEST_KEYS)
-    if unknown:
-        raise AotcError(
-            "AOTC-G014",
-            "the manifest has session options that no artifact may have",
-            where=f"variant {variant.name}",
-            expected="known session config keys",
-            found=", ".join(unknown),
-        )
     path = payload / variant.model
     return session.create_session(
         # A provider finds compiled parts beside a model's file; not every one does for bytes.

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from aotc.contract.manifest import Manifest, Variant
 from aotc.contract.ort_package import provider_options, session_options
 from aotc.contract.parsing import Json, Problem
+from aotc.contract.session_keys import MANIFEST_KEYS
 
 _TOP = {
     "schema_version",
@@ -41,6 +42,7 @@ def contradictions(manifest: Manifest, package: Json, digests: Mapping[str, str]
     return [
         *_files(manifest, digests),
         *_assets(manifest),
+        *_sessions(manifest),
         *_package(manifest, package),
     ]
 
@@ -75,6 +77,14 @@ def _assets(manifest: Manifest) -> Iterator[Problem]:
         name = f"shared_assets/sha256-{hashlib.sha256(lines.encode('utf-8')).hexdigest()}"
         if variant.weights != name:
             yield Problem(f"variants[{index}].weights", f"is not the asset of its files, {name}")
+
+
+def _sessions(manifest: Manifest) -> Iterator[Problem]:
+    for index, variant in enumerate(manifest.variants):
+        for key in sorted(set(variant.session.config) - MANIFEST_KEYS):
+            yield Problem(
+                f"variants[{index}].session.config.{key}", "is an option that no artifact may have"
+            )
 
 
 def _package(manifest: Manifest, package: Json) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from aotc.verification import consistency
 from aotc.verification.authenticity import BUNDLE_SUFFIX
 from aotc.verification.digests import Sink, Wanted, check
 from aotc.verification.examination import Examination, malformed
+from aotc.verification.model_references import outside_references
 
 
 def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
@@ -108,6 +109,7 @@ def check_schema(state: Examination) -> None:
                     found=each.what,
                 )
             )
+    _check_references(state)
     for said in state.statements:
         if not said.is_signature and state.artifact_id not in said.subjects.values():
             state.refuse(
@@ -119,6 +121,27 @@ def check_schema(state: Examination) -> None:
                     found=", ".join(said.subjects.values()),
                 )
             )
+
+
+def _check_references(state: Examination) -> None:
+    """What the models refer to, where they are the signed ones."""
+    if state.manifest is None or state.refusals:
+        return
+    read = state.reads(state.manifest) if state.reads is not None else None
+    try:
+        problems = outside_references(state.container, state.manifest, read)
+    except AotcError as error:
+        state.refuse(error)
+        return
+    for each in problems:
+        state.refuse(
+            AotcError(
+                "AOTC-G014",
+                "a model refers to what was not signed",
+                where=f"payload/{each.path}",
+                found=each.what,
+            )
+        )
 
 
 def _decode(state: Examination) -> None:
