@@ -46,7 +46,7 @@ def run(workshop: Workshop) -> Result:
     command = [str(AOTC), "verify", str(artifact), "--key", public, "--json"]
     other = [sys.executable, "-m", "model_signing", "verify", "key", str(artifact / "payload")]
     other += ["--signature", str(artifact / "attestations" / "oms.sigstore.json")]
-    other += ["--public-key", public]
+    other += ["--public_key", public]
     available = sorted(os.sched_getaffinity(0))
     cores: dict[str, list[int]] = {"one core": available[:1], "two cores": available[:2]}
     samples: dict[str, list[float]] = {}

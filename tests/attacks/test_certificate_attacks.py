@@ -19,6 +19,7 @@ from aotc.contract.trust import TrustedAuthority, TrustedKey
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing.certificates import load_authorities
+from aotc.signing.keys import key_id
 
 DIGESTS = {"aotc.json": "2" * 64, "model/model.onnx": "1" * 64}
 UNKNOWN = x509.UnrecognizedExtension(ObjectIdentifier("1.3.6.1.4.1.99999.1"), b"\x05\x00")
@@ -44,6 +45,8 @@ def test_a_certified_key_vouches(root: Issued) -> None:
         pem=public_pem(signer.secret),
         origin="the CA",
         certificate="CN=release, issued by CN=root",
+        subject="CN=release",
+        issuers=(key_id(public_pem(root.secret)),),
     )
     # The same certificate in the other form of a bundle.
     document = json.loads(bundle)
@@ -245,8 +248,9 @@ def test_a_certificate_without_a_subject_is_named_by_its_mail_address(root: Issu
         lambda raw: raw + b"\x00",
         lambda raw: b"",
         lambda raw: b"\x30\x03\x02\x01\x01",
+        lambda raw: raw.replace(b"\x0c\x04root", b"\x03\x04root"),
     ],
-    ids=["truncated", "trailing", "empty", "another structure"],
+    ids=["truncated", "trailing", "empty", "another structure", "a name that is a bit string"],
 )
 def test_bytes_that_are_no_certificate(edit: Callable[[bytes], bytes], root: Issued) -> None:
     document = json.loads(oms.sign(DIGESTS, leaf(root).signer()))

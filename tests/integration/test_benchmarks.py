@@ -22,6 +22,7 @@ PLAIN = (
     "verify",
     "build",
     "load",
+    "packed_load",
     "system_store",
     "latency",
     "variants",

@@ -155,7 +155,8 @@ def test_a_bundle_without_a_hint_is_tried_with_every_key(
 
 def test_attestations(key: PrivateKey, trust: tuple[TrustedKey, ...]) -> None:
     bundle = attest.attest("https://example.com/p", {"a": [1]}, {"aotc.json": "2" * 64}, key)
-    predicate, subjects, signer = attest.read(bundle, trust)
+    kind, predicate, subjects, signer = attest.read(bundle, trust)
+    assert kind == "https://example.com/p"
     assert (predicate, subjects, signer) == ({"a": [1]}, {"aotc.json": "2" * 64}, trust[0])
     assert attest.peek(bundle) == (
         "https://example.com/p",

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from policy_setting import Setting, ago, ahead, make_keys
 
+from aotc.cli.main import main
 from aotc.contract.attestations import APPROVAL_PREDICATE
 from aotc.contract.schema import schema_of
 from aotc.contract.trust import TrustedKey
-from aotc.contract.trust_policy import Match, RootKeys, Rule, TrustPolicy
+from aotc.contract.trust_policy import MAX_DAYS, Match, RootKeys, Rule, TrustPolicy
 from aotc.errors import AotcError
 from aotc.signing import oms
 from aotc.signing.keys import PrivateKey
@@ -108,6 +110,7 @@ def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     return apply
 
 
+AGED = {"predicate": "evidence", "signers": ["release"], "max_age": 1_000_000}
 BAD = [
     (change("surprise", 1), "surprise unknown field"),
     (change("rules.0.match.nam", "x"), "did you mean 'name'"),
@@ -125,7 +128,9 @@ BAD = [
     (change("rules.0.require.0.channel", "prod"), "channel is for approval only"),
     (change("rules.0.require.0.target", "this"), "target is for qualification only"),
     (change("rules.0.require.0.max_age", 3), "oms does not say when it was made"),
+    (change("rules.0.require.0", AGED), "max_age 1000000 is more than 36500"),
     (change("rules.0.min_version", "one"), "does not match"),
+    (change("rules.0.min_version", "1.\u0663"), "does not match"),
     (change("sequence", 0), "sequence 0 is less than 1"),
     (change("expires", "2027-02-30T00:00:00Z"), "is no date and time"),
     (change("expires", "2027-02-03"), "does not match"),
@@ -380,3 +385,43 @@ def test_a_file_without_the_name_is_known_by_its_schema(host: Setting) -> None:
     other.write_bytes(host.write().read_bytes())
     assert resolve(other).policy is not None
     assert parse_policy(other.read_bytes(), other).policy.name == "prod"
+
+
+@pytest.mark.parametrize("days", [0, -1, MAX_DAYS + 1, 9_999_999, 10**20])
+def test_a_policy_for_more_days_than_a_century_has_is_not_made(days: int) -> None:
+    with pytest.raises(AotcError) as caught:
+        new_policy("a", (), days)
+    assert (caught.value.code, caught.value.where) == ("AOTC-I027", "--days")
+
+
+def test_the_command_says_how_many_days_a_policy_may_have(
+    host: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    public = tmp_path / "release.pub"
+    public.write_text(host.keys["release"].public_pem)
+    words = ["trust", "init", "--name", "a", "--signer", f"release={public}"]
+    output = tmp_path / "new.yaml"
+    assert main([*words, "-o", str(output), "--days", "9999999"]) == 2
+    assert "AOTC-I027" in capsys.readouterr().err
+    assert not output.exists()
+    assert main([*words, "-o", str(output), "--days", str(MAX_DAYS)]) == 0
+
+
+def test_a_key_that_is_certified_for_two_people_counts_alike_in_any_order(host: Setting) -> None:
+    host.policy["authorities"] = [{"id": "ca", "pem": made_authority(), "usage": ["approval"]}]
+    host.require("approval", "ca", threshold=2)
+    trust = resolve(host.write(), channel="prod", remember=False)
+    one, other = (host.keys[name].public_pem for name in ("root-a", "root-b"))
+    predicate = {
+        "channel": "prod",
+        "expires": ahead(days=1),
+        "issued_at": ago(days=1),
+        "artifact": {"name": "linear", "id": host.id},
+    }
+    keys = [
+        TrustedKey(pem=pem, origin="ca", certificate=name)
+        for pem, name in ((one, "CN=alice"), (one, "CN=bob"), (other, "CN=alice"))
+    ]
+    for order in permutations(keys):
+        said = [Statement("a", APPROVAL_PREDICATE, predicate, {}, key) for key in order]
+        assert judge(trust, host.id, "linear", said).decision.requirements[1].distinct == 2

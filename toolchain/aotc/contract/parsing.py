@@ -15,7 +15,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
@@ -25,8 +25,11 @@ T = TypeVar("T")
 
 MAX_JSON_BYTES = 64 << 20
 MAX_DEPTH = 64
+# Of objects, lists and their items together: a byte of "[[],[]" costs fifty bytes of memory.
+MAX_VALUES = 1_000_000
 # RFC 8785 keeps integers exact only up to 2^53 - 1.
 MAX_INTEGER = 2**53 - 1
+_MOST_HINTS, _LONGEST_WORD = 20, 100
 # Only an escape can write one: UTF-8 has none.
 _HALF_OF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -76,12 +79,16 @@ def record(cls: type[T]) -> type[T]:
 def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
     """Parse JSON; refuse duplicate keys, NaN, infinities, huge integers, deep nesting, a BOM.
 
-    Halves of surrogate pairs are refused too: parsers differ in what they make of them.
+    No more than `MAX_VALUES` values are read.  Halves of surrogate pairs are refused too: parsers
+    differ in what they make of them.
 
     Raises `ParseError`.
     """
     if len(data) > limit:
         raise ParseError([Problem("", f"{len(data)} bytes, at most {limit} are read")])
+
+    if sum(map(data.count, (b"{", b"[", b","))) > MAX_VALUES:
+        raise ParseError([Problem("", f"more than {MAX_VALUES} values")])
 
     def pairs(items: list[tuple[str, Json]]) -> dict[str, Json]:
         result: dict[str, Json] = {}
@@ -199,9 +206,8 @@ def _decode(kind: Any, data: Json, path: str, problems: list[Problem], loose: bo
     if origin is Literal:
         if data not in get_args(kind) or isinstance(data, bool):
             wanted = ", ".join(str(choice) for choice in get_args(kind))
-            problems.append(
-                Problem(path, f"{data!r} is none of: {wanted}{_near(data, get_args(kind))}")
-            )
+            near = _near(data, get_args(kind), problems)
+            problems.append(Problem(path, f"{data!r:.100} is none of: {wanted}{near}"))
         return data
     if origin is tuple:
         if not isinstance(data, list):
@@ -273,7 +279,8 @@ def _decode_record(cls: Any, data: Json, path: str, problems: list[Problem], loo
         if key in optional:
             values[key] = _decode(hints[key], value, where, problems, loose)
         elif not loose:
-            problems.append(Problem(where, f"unknown field{_near(key, tuple(optional))}"))
+            near = _near(key, tuple(optional), problems)
+            problems.append(Problem(where, f"unknown field{near}"))
     for name, has_default in optional.items():
         if name not in data and not has_default:
             problems.append(Problem(f"{path}.{name}" if path else name, "missing"))
@@ -300,7 +307,9 @@ def _check_notes(value: Any, notes: list[Any], path: str, problems: list[Problem
             and isinstance(value, str)
             and not re.fullmatch(note.regex, value)
         ):
-            problems.append(Problem(path, f"{value!r} does not match {note.regex}"))
+            text = repr(value)
+            text = text if len(text) <= 100 else f"{text[:97]}..."
+            problems.append(Problem(path, f"{text} does not match {note.regex}"))
 
 
 def encode(value: Any, *, full: bool = False) -> Json:
@@ -332,7 +341,10 @@ def nearest(word: object, known: tuple[Any, ...]) -> str:
     return close[0] if close else ""
 
 
-def _near(word: object, known: tuple[Any, ...]) -> str:
+def _near(word: object, known: tuple[Any, ...], told: Sequence[Problem]) -> str:
+    """A hint, for the first problems only: hostile documents have many, and long words."""
+    if len(told) >= _MOST_HINTS or len(str(word)) > _LONGEST_WORD:
+        return ""
     close = nearest(word, known)
     if close:
         return f"; did you mean {close!r}?"

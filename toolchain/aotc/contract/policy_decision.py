@@ -68,5 +68,8 @@ class PolicyDecision:
     rule: Annotated[str, "the one that matches; empty: none, or several"] = ""
     rules: tuple[RuleMatch, ...] = ()
     requirements: tuple[RequirementOutcome, ...] = ()
+    qualified: Annotated[
+        tuple[str, ...] | None, "variants that may be loaded here, where a rule asks; None: all"
+    ] = None
     release: ReleaseOf | None = None
     highest: Annotated[ReleaseOf | None, "seen on this host before"] = None

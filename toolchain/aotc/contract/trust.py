@@ -19,14 +19,17 @@ CERTIFICATE = re.compile(
 class TrustedKey:
     """A P-256 public key (SPKI, PEM) and where it came from.
 
-    Of a key that a certificate vouched for, `origin` is that of the authority, and `certificate`
-    names subject and issuer.
+    Of a key that a certificate vouched for, `origin` is that of the authority, `certificate`
+    names subject and issuer, `subject` the subject alone, and `issuers` are the ids of the keys of
+    all CAs on the path.
     """
 
     pem: str
     origin: str
     development: bool = False
     certificate: str = ""
+    subject: str = ""
+    issuers: tuple[str, ...] = ()
 
 
 @record

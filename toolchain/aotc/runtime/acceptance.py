@@ -20,7 +20,7 @@ from aotc.contract.attestations import Latency
 from aotc.contract.parsing import Json, decode, encode, record
 from aotc.contract.report import LoadReport
 from aotc.contract.target import Target
-from aotc.contract.trust import TrustedAuthority, TrustedKey
+from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError, missing_package
 
 
@@ -41,7 +41,6 @@ class Request:
 
     artifact: str
     keys: tuple[TrustedKey, ...]
-    authorities: tuple[TrustedAuthority, ...] = ()
     variant: tuple[str, ...]
     threads: int | None
     runs: int
@@ -91,7 +90,7 @@ def run(request: Request) -> Accepted:
 
     loaded = load(
         request.artifact,
-        trust=Trust(keys=request.keys, authorities=request.authorities),
+        trust=Trust(keys=request.keys),
         variant=list(request.variant) or None,
         threads=request.threads,
     )

@@ -20,14 +20,13 @@ from aotc.contract.attestations import (
 )
 from aotc.contract.parsing import Json, encode
 from aotc.contract.signer import Signer
-from aotc.contract.trust import TrustedAuthority, TrustedKey
+from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
 from aotc.signing import attest, oms, sealing
 from aotc.signing.approval import approval
 from aotc.verification.authenticity import MAX_BUNDLES
 from aotc.verification.container import Container
 from aotc.verification.gate import AuthenticArtifact, authenticate
-from aotc.verification.policy.fitness import unfit_key
 from aotc.verification.policy.trust import Trust, resolve
 
 # Digits of a key's id in a file name.
@@ -123,26 +122,17 @@ def check_place(artifact: Path, name: str, *, force: bool) -> None:
 def trusted(signer: Signer, trust: str | Path | None) -> Trust:
     """Who may vouch for the payload of what is to be attested, by a signature alone.
 
-    These are the keys in `trust`, or the default and the signer's own.  Of a policy, they are the
-    keys that may sign payloads now: what else it demands may be just what is to be attested.
+    These are the keys in `trust`, or the default and the signer's own.  Of a policy, whoever may
+    sign payloads now: what else it demands may be just what is to be attested.
     Raises what `verification.policy.trust.resolve` does.
     """
     found = resolve(trust, remember=False)
-    applied = found.policy
-    if applied is None:
-        if trust is not None or signer.public_pem in {key.pem for key in found.keys}:
-            return found
-        own = TrustedKey(pem=signer.public_pem, origin="signer", development=signer.development)
-        return replace(found, keys=(*found.keys, own))
-
-    def signs(anchor: TrustedKey | TrustedAuthority) -> bool:
-        known = TrustedKey(pem=anchor.pem, origin=anchor.origin)
-        return unfit_key(applied, known, "oms") is None
-
-    return Trust(
-        keys=tuple(each for each in found.keys if signs(each)),
-        authorities=tuple(each for each in found.authorities if signs(each)),
-    )
+    if found.policy is not None:
+        return replace(found, rules=False)
+    if trust is not None or signer.public_pem in {key.pem for key in found.keys}:
+        return found
+    own = TrustedKey(pem=signer.public_pem, origin="signer", development=signer.development)
+    return replace(found, keys=(*found.keys, own))
 
 
 def vouched_for(artifact: Path, signer: Signer, trust: str | Path | None) -> AuthenticArtifact:

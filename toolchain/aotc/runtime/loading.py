@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.manifest import Finding, Manifest, Variant
-from aotc.contract.report import LoadReport, VariantLoad
+from aotc.contract.report import LoadReport, VariantLoad, VariantVerdict
 from aotc.contract.target import Target
 from aotc.engine import session
 from aotc.errors import AotcError
@@ -23,7 +23,7 @@ from aotc.runtime.store import StoredArtifact
 from aotc.runtime.system_store import take
 from aotc.runtime.warmup import open_variant
 from aotc.verification.compatibility import judge
-from aotc.verification.gate import CompatibleArtifact, check_compatibility
+from aotc.verification.gate import CompatibleArtifact, check_compatibility, remember_release
 from aotc.verification.host import probe
 from aotc.verification.policy.trust import Trust, resolve
 
@@ -76,17 +76,21 @@ def load(
     # The import is no part of the load times.
     session.import_onnxruntime()
     # 1.
-    stored = take(
-        path,
-        trust if isinstance(trust, Trust) else resolve(trust, key, channel=channel),
-        reads=lambda promised: _files_read(promised, variant, libraries),
-        store=store,
-        trust_store=trust_store,
-    )
-    manifest = stored.authentic.manifest
+    trusted = resolve(trust, key, channel=channel)
+
+    def taken(reads: Callable[[Manifest], Collection[str]]) -> StoredArtifact:
+        return take(path, trusted, reads=reads, store=store, trust_store=trust_store)
+
+    stored = taken(lambda promised: _files_read(promised, variant, libraries))
     # 2.
-    compatible = check_compatibility(stored.authentic, _host(manifest, libraries))
-    chosen = choose(manifest, compatible.variants, variant)
+    compatible, chosen = _chosen(stored, variant, libraries)
+    if not _all_checked(stored, compatible, chosen, variant):
+        # A policy, or another probe of this host, chose otherwise than was foreseen.
+        stored.hold.close()
+        stored = taken(lambda promised: [entry.path for entry in promised.files])
+        compatible, chosen = _chosen(stored, variant, libraries)
+    manifest = stored.authentic.manifest
+    remember_release(stored.authentic)
     passed: list[Finding] = []
     while True:
         try:
@@ -210,6 +214,49 @@ def _host(manifest: Manifest, plugins: Mapping[str, Path]) -> Target:
     )
 
 
+def _chosen(
+    stored: StoredArtifact, wanted: str | Sequence[str] | None, libraries: Mapping[str, Path]
+) -> tuple[CompatibleArtifact, tuple[Variant, ...]]:
+    """Step 2: what runs on this host, and what of it is to be loaded."""
+    manifest = stored.authentic.manifest
+    compatible = check_compatibility(stored.authentic, _host(manifest, libraries))
+    return compatible, choose(manifest, compatible.variants, wanted)
+
+
+def _all_checked(
+    stored: StoredArtifact,
+    compatible: CompatibleArtifact,
+    chosen: Sequence[Variant],
+    wanted: str | Sequence[str] | None,
+) -> bool:
+    """Whether the bytes of all files that may be read were checked, or need not be."""
+    checked, manifest = stored.authentic.hashed, stored.authentic.manifest
+    if checked is None or not stored.hashed:
+        return True
+    return checked.issuperset(
+        _files_of(manifest, _may_load(manifest, compatible.variants, chosen, wanted))
+    )
+
+
+def _may_load(
+    manifest: Manifest,
+    verdicts: Sequence[VariantVerdict],
+    chosen: Sequence[Variant],
+    wanted: str | Sequence[str] | None,
+) -> Sequence[Variant]:
+    """`chosen`, or all that run where another kind may take their place."""
+    if not _alternates(manifest) or wanted is not None:
+        return chosen
+    runs = {verdict.name for verdict in verdicts if verdict.runs}
+    return [each for each in manifest.variants if each.name in runs]
+
+
+def _files_of(manifest: Manifest, chosen: Sequence[Variant]) -> frozenset[str]:
+    tensors = (each for f in manifest.fixtures for each in (*f.inputs, *f.outputs))
+    files = (path for each in chosen for path in each.files)
+    return frozenset((*files, *(tensor.path for tensor in tensors)))
+
+
 def _files_read(
     manifest: Manifest, wanted: str | Sequence[str] | None, plugins: Mapping[str, Path]
 ) -> frozenset[str]:
@@ -219,9 +266,4 @@ def _files_read(
         chosen = choose(manifest, verdicts, wanted)
     except AotcError:
         return frozenset()
-    if _alternates(manifest) and wanted is None:
-        runs = {verdict.name for verdict in verdicts if verdict.runs}
-        chosen = tuple(each for each in manifest.variants if each.name in runs)
-    tensors = (each for f in manifest.fixtures for each in (*f.inputs, *f.outputs))
-    files = (path for each in chosen for path in each.files)
-    return frozenset((*files, *(tensor.path for tensor in tensors)))
+    return _files_of(manifest, _may_load(manifest, verdicts, chosen, wanted))

@@ -17,10 +17,11 @@ from aotc.contract.attestations import (
 )
 from aotc.contract.canonical import canonical_sha256
 from aotc.contract.signer import Signer
+from aotc.contract.trust import TrustedKey
 from aotc.contract.versions import VERSION
 from aotc.errors import AotcError
 from aotc.runtime.acceptance import Accepted, Request, accept
-from aotc.runtime.attesting import add_statement, check_place, trusted
+from aotc.runtime.attesting import add_statement, check_place, vouched_for
 
 RUNS: Final = 30
 # Refusals that say that the artifact does not do here what it promises.
@@ -86,11 +87,14 @@ def _accepted(
     threads: int | None,
     runs: int,
 ) -> Accepted:
-    vouching = trusted(signer, trust)
+    # Judged here by all that is trusted; the other process takes the keys that vouched, no more.
+    vouching = vouched_for(artifact, signer, trust).keys
     request = Request(
         artifact=str(artifact),
-        keys=vouching.keys,
-        authorities=vouching.authorities,
+        keys=tuple(
+            TrustedKey(pem=each.pem, origin=each.origin, development=each.development)
+            for each in vouching
+        ),
         variant=tuple(variant),
         threads=threads,
         runs=runs,

@@ -31,6 +31,7 @@ from aotc.runtime.draft import PREFIX, Draft, lock, remove, sync, unwritable
 from aotc.runtime.hold import Hold, hold
 from aotc.verification.container import Container, open_container
 from aotc.verification.gate import AuthenticArtifact, authenticate
+from aotc.verification.model_references import require_inside
 from aotc.verification.policy.trust import Trust
 
 # A folder this old whose lock is free was left by a process that died.
@@ -142,6 +143,9 @@ class Store:
             else:
                 draft.clear()
                 authentic = authenticate(source, trust, sink=draft)
+                # The gate read the source once more for this, and loads read the copy.
+                with Container(draft.folder) as copy:
+                    require_inside(copy, authentic.manifest)
             durable = durable or bool(self.root.stat().st_mode & _SHARED)
             draft.seal()
             if durable:

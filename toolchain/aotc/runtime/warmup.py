@@ -44,7 +44,9 @@ def open_variant(
         path if has_contexts(variant) else path.read_bytes(),
         variant.session,
         providers=variant.providers,
-        weights_folder=payload / variant.weights if variant.weights else None,
+        # Stated even where it is the model's own: of bytes, ONNX Runtime would look into the
+        # working directory.
+        weights_folder=payload / variant.weights if variant.weights else path.parent,
         context_path=payload / variant.model,
         libraries=libraries,
         threads=threads,

@@ -21,6 +21,7 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 class Attestation(NamedTuple):
     """What a trusted key said, of which subjects (sha256 by name)."""
 
+    predicate_type: str
     predicate: Json
     subjects: Mapping[str, str]
     key: TrustedKey
@@ -64,12 +65,17 @@ def read(
 
     With `predicate_type`, a statement of another type is refused (G004).
     """
-    verified = dsse.verify(dsse.parse(bundle), anchors, at=at)
+    said = statement(dsse.verify(dsse.parse(bundle), anchors, at=at))
+    if predicate_type is not None and said.predicate_type != predicate_type:
+        what = f"expected {predicate_type}, found {said.predicate_type}"
+        raise dsse.malformed(ParseError([Problem("predicateType", what)]))
+    return said
+
+
+def statement(verified: dsse.VerifiedBundle) -> Attestation:
+    """The statement of a verified bundle; raises G004."""
     kind, predicate, subjects = _read(verified.payload)
-    if predicate_type is not None and kind != predicate_type:
-        problem = Problem("predicateType", f"expected {predicate_type}, found {kind}")
-        raise dsse.malformed(ParseError([problem]))
-    return Attestation(predicate, subjects, verified.key)
+    return Attestation(kind, predicate, subjects, verified.key)
 
 
 def peek(bundle: bytes) -> Claim:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from aotc.contract.trust import TrustedAuthority, TrustedKey, pem_bytes, split_certificates
 from aotc.errors import AotcError
 from aotc.signing import key_files
+from aotc.signing.key_loading import key_id
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 # On a path from a leaf to a CA; a bundle holds no more either.
 MAX_CERTIFICATES = 8
 _MAX_PATHS = 16
+# A bundle may hold certificates that all seem to have issued each other.
+_MAX_CHECKS = 32
+_MAX_STEPS = 256
 
 _BASIC_CONSTRAINTS = "2.5.29.19"
 _KEY_USAGE = "2.5.29.15"
@@ -60,10 +64,17 @@ def verify_chain(
     leaf, *others = [_load(der) for der in chain]
     anchors = [_anchor(each) for each in authorities]
     refusal: AotcError | None = None
-    for path, origin in islice(_paths([leaf], others, anchors), _MAX_PATHS):
+    search = _Search(others, anchors)
+    for path, origin in islice(search.paths([leaf]), _MAX_PATHS):
         problems = [*_leaf_problems(leaf), *_path_problems(path, moment)]
         if not problems:
-            return TrustedKey(pem=_public_pem(leaf), origin=origin, certificate=claimed_name(chain))
+            return TrustedKey(
+                pem=_public_pem(leaf),
+                origin=origin,
+                certificate=claimed_name(chain),
+                subject=name_of(leaf),
+                issuers=tuple(key_id(_public_pem(each)) for each in path[1:]),
+            )
         refusal = refusal or _invalid(problems, name_of(leaf))
     raise refusal or AotcError(
         "AOTC-G038",
@@ -130,27 +141,56 @@ def name_of(certificate: x509.Certificate) -> str:
     return _clean(", ".join(str(getattr(each, "value", each)) for each in names))
 
 
-def _paths(
-    path: list[x509.Certificate], others: Sequence[x509.Certificate], anchors: Sequence[_Anchor]
-) -> Iterator[tuple[list[x509.Certificate], str]]:
-    """Every chain of names and signatures from `path` to an anchor, and the anchor's origin."""
-    last = path[-1]
-    for anchor in anchors:
-        if anchor.certificate == last:
-            yield path, anchor.origin
-        elif _issued(last, anchor.certificate):
-            yield [*path, anchor.certificate], anchor.origin
-    if len(path) < MAX_CERTIFICATES:
-        for each in others:
-            if each not in path and _issued(last, each):
-                yield from _paths([*path, each], others, anchors)
+class _Search:
+    """Paths to authorities, within a budget of signatures checked and of steps."""
+
+    def __init__(self, others: Sequence[x509.Certificate], anchors: Sequence[_Anchor]) -> None:
+        self._others = others
+        self._anchors = anchors
+        self._known: dict[tuple[x509.Certificate, x509.Certificate], bool] = {}
+        self._steps = 0
+
+    def paths(self, path: list[x509.Certificate]) -> Iterator[tuple[list[x509.Certificate], str]]:
+        """Every chain of names and signatures from `path` to an anchor, and the anchor's origin.
+
+        Raises G037 where the certificates would take too long to search.
+        """
+        self._steps += 1
+        if self._steps > _MAX_STEPS:
+            raise _endless()
+        last = path[-1]
+        for anchor in self._anchors:
+            if anchor.certificate == last:
+                yield path, anchor.origin
+            elif self._issued(last, anchor.certificate):
+                yield [*path, anchor.certificate], anchor.origin
+        if len(path) < MAX_CERTIFICATES:
+            for each in self._others:
+                if each not in path and self._issued(last, each):
+                    yield from self.paths([*path, each])
+
+    def _issued(self, child: x509.Certificate, parent: x509.Certificate) -> bool:
+        if child.issuer != parent.subject:
+            return False
+        pair = (child, parent)
+        if pair not in self._known:
+            if len(self._known) >= _MAX_CHECKS:
+                raise _endless()
+            self._known[pair] = _issued(child, parent)
+        return self._known[pair]
+
+
+def _endless() -> AotcError:
+    return AotcError(
+        "AOTC-G037",
+        "the bundle's certificates would take too long to search",
+        expected=f"at most {_MAX_CHECKS} signatures and {_MAX_STEPS} steps",
+    )
 
 
 def _issued(child: x509.Certificate, parent: x509.Certificate) -> bool:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
-    if child.issuer != parent.subject:
-        return False
     try:
         child.verify_directly_issued_by(parent)
     except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
@@ -289,6 +329,7 @@ def _load(der: bytes) -> x509.Certificate:
             getattr(made, name)
         made.public_key()
     except (
+        TypeError,
         ValueError,
         UnsupportedAlgorithm,
         x509.InvalidVersion,

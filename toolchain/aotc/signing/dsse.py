@@ -12,6 +12,7 @@ import binascii
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 
 from aotc.contract.canonical import canonical_json
 from aotc.contract.parsing import Json, ParseError, Problem, strict_json
@@ -30,6 +31,8 @@ IN_TOTO = "application/vnd.in-toto+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 MAX_BUNDLE_BYTES = 32 << 20
 MAX_CERTIFICATES = 8
+# Of an object that nobody vouches for, no more problems are told.
+_MOST_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +304,10 @@ def _fields(
     dot = f"{path}." if path else ""
     problems = [Problem(f"{dot}{name}", "missing") for name in required if name not in data]
     known = (*required, *optional)
-    problems += [Problem(f"{dot}{name}", "unknown field") for name in data if name not in known]
+    unknown = (name for name in data if name not in known)
+    problems += [
+        Problem(f"{dot}{name[:80]}", "unknown field") for name in islice(unknown, _MOST_PROBLEMS)
+    ]
     if problems:
         raise ParseError(problems)
     return data

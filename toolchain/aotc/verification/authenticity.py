@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aotc.contract.manifest import Finding
 from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, strict_json
 from aotc.errors import AotcError
@@ -11,6 +13,10 @@ from aotc.verification.examination import Examination, malformed
 from aotc.verification.policy.statement import Statement
 
 MAX_BUNDLES = 64
+# Of all bundles together: they are read before anybody vouches for them.
+MAX_BUNDLES_BYTES = 64 << 20
+# What an unknown signer lists is read only to tell which files do not even match that.
+_MOST_CLAIMED_BYTES = 4 << 20
 BUNDLE_SUFFIX = ".sigstore.json"
 DOCUMENTS = ("aotc.json", "manifest.json")
 # Refusals of one signer, which another may make good: unknown, not allowed this, not valid now.
@@ -60,6 +66,18 @@ def list_files(state: Examination, attestations: Container) -> bool:
             state.refuse(excess)
         if excesses:
             return False
+    total = sum(outside.files[name] for name in names)
+    if total > MAX_BUNDLES_BYTES:
+        state.refuse(
+            AotcError(
+                "AOTC-G012",
+                "the artifact exceeds the limits",
+                where="attestations",
+                expected=f"at most {MAX_BUNDLES_BYTES} bytes of bundles",
+                found=str(total),
+            )
+        )
+        return False
     for name in names:
         _read(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles)
     for name in DOCUMENTS:
@@ -72,7 +90,7 @@ def parse_strictly(state: Examination) -> None:
     """Step 2: bundles and documents are well-formed, or they are refused and looked at no more."""
     for path, bundle in list(state.bundles.items()):
         try:
-            dsse.parse(bundle)
+            state.envelopes[path] = dsse.parse(bundle)
         except AotcError as error:
             state.refuse(error, path)
             del state.bundles[path]
@@ -91,18 +109,25 @@ def is_oms(path: str) -> bool:
 
 
 def check_signatures(state: Examination) -> None:
-    """Step 3: at least one OMS bundle is by a trusted key, and no bundle is a broken one."""
+    """Step 3: at least one OMS bundle is by a trusted key, and no bundle is a broken one.
+
+    What a bundle is, its signed type says; a name that says something else is refused.
+    """
     before = len(state.refusals)
     oms_errors: list[AotcError] = []
-    for path, bundle in state.bundles.items():
+    anchors, policy = state.trust.anchors(), state.trust.policy
+    at = policy.now if policy is not None else None
+    for path, envelope in state.envelopes.items():
         try:
-            if is_oms(path):
-                _check_oms(state, path, bundle)
+            verified = dsse.verify(envelope, anchors, at=at)
+            said = attest.statement(verified)
+            if said.predicate_type == oms.PREDICATE_TYPE:
+                _take_signature(state, path, verified)
+            elif is_oms(path):
+                raise _relabelled(said.predicate_type)
             else:
-                said = attest.read(bundle, state.trust.anchors())
-                kind = attest.peek(bundle).predicate_type
                 state.statements.append(
-                    Statement(path, kind, said.predicate, said.subjects, said.key)
+                    Statement(path, said.predicate_type, said.predicate, said.subjects, said.key)
                 )
         except AotcError as error:
             error.where = error.where or path
@@ -112,6 +137,8 @@ def check_signatures(state: Examination) -> None:
                 oms_errors.append(error)
             else:
                 state.findings.append(_counts_for_nothing(error))
+    if state.digests is None:
+        state.claimed = _claimed(state)
     for each in oms_errors:
         if state.digests is None:
             state.refuse(each)
@@ -133,24 +160,44 @@ def check_signatures(state: Examination) -> None:
         )
 
 
-def _check_oms(state: Examination, path: str, bundle: bytes) -> None:
-    if state.claimed is None:
-        state.claimed = oms.read_digests(dsse.parse(bundle).payload)
-    signed = oms.verify(bundle, state.trust.anchors())
-    state.statements.append(Statement(path, oms.PREDICATE_TYPE, None, {}, signed.key))
+def _take_signature(state: Examination, path: str, verified: dsse.VerifiedBundle) -> None:
+    """An OMS signature by a trusted key: of this payload, or the artifact is refused."""
+    digests = oms.read_digests(verified.payload)
+    state.statements.append(Statement(path, oms.PREDICATE_TYPE, None, {}, verified.key))
     if state.trust.policy is not None:
         from aotc.verification.policy.fitness import unfit_key
 
         # What the policy does not let the key sign cannot say which bytes are right.
-        reason = unfit_key(state.trust.policy, signed.key, "oms")
+        reason = unfit_key(state.trust.policy, verified.key, "oms")
         if reason is not None:
             raise reason
     if state.digests is None:
-        state.digests = signed.digests
-    elif state.digests != signed.digests:
+        state.digests = digests
+    elif state.digests != digests:
         raise AotcError("AOTC-G014", "two signatures list other files or digests", where=path)
-    if signed.key not in state.signers:
-        state.signers.append(signed.key)
+    if verified.key not in state.signers:
+        state.signers.append(verified.key)
+
+
+def _claimed(state: Examination) -> Mapping[str, str] | None:
+    """What the first OMS bundle lists, by its name and with nobody to vouch for it."""
+    for path, envelope in state.envelopes.items():
+        if is_oms(path) and len(envelope.payload) <= _MOST_CLAIMED_BYTES:
+            try:
+                return oms.read_digests(envelope.payload)
+            except AotcError as error:
+                state.refuse(error, path)
+                return None
+    return None
+
+
+def _relabelled(found: str) -> AotcError:
+    return AotcError(
+        "AOTC-G004",
+        "the bundle is none of what its name says",
+        expected=f"predicateType {oms.PREDICATE_TYPE}",
+        found=found[:200],
+    )
 
 
 def _broken_oms(state: Examination) -> bool:

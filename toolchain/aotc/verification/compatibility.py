@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from aotc.contract.manifest import Finding, Manifest, Variant
@@ -36,13 +36,18 @@ def preference(variants: Iterable[Variant]) -> list[Variant]:
     ]
 
 
-def judge(manifest: Manifest, host: Target) -> Judgement:
-    """Run every check on every variant, and grade the best that runs."""
+def judge(manifest: Manifest, host: Target, qualified: Collection[str] | None = None) -> Judgement:
+    """Run every check on every variant, and grade the best that runs.
+
+    `qualified` are the variants that the policy lets load here; None: all of them.
+    """
     checks: list[Check] = [CHECKS.load(code)() for code in CHECKS.names()]
     verdicts: dict[str, VariantVerdict] = {}
     findings: list[Finding] = []
     for variant in manifest.variants:
         reasons: list[Refusal] = []
+        if qualified is not None and variant.name not in qualified:
+            reasons.append(_at(_unqualified(), variant))
         for check in checks:
             for result in check.run(variant.requirements, host):
                 if isinstance(result, Refusal):
@@ -113,6 +118,14 @@ def error_of(refusal: Refusal) -> AotcError:
         expected=refusal.expected,
         found=refusal.found,
         mend=refusal.mend,
+    )
+
+
+def _unqualified() -> Refusal:
+    return refusal_of(
+        AotcError(
+            "AOTC-G033", "the policy wants this variant qualified for the target, and it is not"
+        )
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from aotc.contract.manifest import Manifest, Variant
 from aotc.contract.ort_package import provider_options, session_options
 from aotc.contract.parsing import Json, Problem
+from aotc.contract.provider_keys import option_problem
 from aotc.contract.session_keys import MANIFEST_KEYS
 
 _TOP = {
@@ -38,12 +39,15 @@ _ORT = {"model_file", "session_options", "provider_options"}
 
 
 def contradictions(manifest: Manifest, package: Json, digests: Mapping[str, str]) -> list[Problem]:
-    """Every place where `package` (manifest.json) or `digests` (the signed files) disagrees."""
+    """Every place where `package` (manifest.json) or `digests` (the signed files) disagrees.
+
+    `package` is None where it was refused, or is not there, which is a contradiction by itself.
+    """
     return [
         *_files(manifest, digests),
         *_assets(manifest),
         *_sessions(manifest),
-        *_package(manifest, package),
+        *(_package(manifest, package) if package is not None else ()),
     ]
 
 
@@ -85,6 +89,13 @@ def _sessions(manifest: Manifest) -> Iterator[Problem]:
             yield Problem(
                 f"variants[{index}].session.config.{key}", "is an option that no artifact may have"
             )
+        plugins = {each.provider for each in variant.requirements.plugins}
+        for provider, options in variant.session.provider_options.items():
+            for key, value in options.items():
+                why = option_problem(provider, key, value, plugin=provider in plugins)
+                if why:
+                    place = f"variants[{index}].session.provider_options.{provider}.{key}"
+                    yield Problem(place, why)
 
 
 def _package(manifest: Manifest, package: Json) -> Iterator[Problem]:

@@ -133,13 +133,18 @@ class Container:
         folders: set[str] = set()
         problems: list[AotcError] = []
         pending = [folder]
+        seen = 0
         while pending:
             place = pending.pop()
             for name, status in self._entries(place, problems):
                 path = f"{place}/{name}" if place else name
-                if len(files) + len(folders) >= MAX_ENTRIES:
+                seen += 1
+                if seen > MAX_ENTRIES:
                     problems.append(_excess(f"more than {MAX_ENTRIES} files and folders", ""))
                     return Listing(files, frozenset(folders), tuple(problems))
+                if status is None:
+                    problems.append(_unlistable(path))
+                    continue
                 if stat.S_ISDIR(status.st_mode):
                     folders.add(path)
                     if path.count("/") >= MAX_DEPTH:
@@ -192,7 +197,8 @@ class Container:
 
     def _entries(
         self, folder: str, problems: list[AotcError]
-    ) -> Iterator[tuple[str, os.stat_result]]:
+    ) -> Iterator[tuple[str, os.stat_result | None]]:
+        """Names in a folder; None for one that no signature can list."""
         try:
             source = self._open(folder, _READ_FOLDER) if _BY_DESCRIPTOR else self._checked(folder)
         except OSError as error:
@@ -201,16 +207,8 @@ class Container:
         try:
             with os.scandir(source) as entries:
                 for entry in entries:
-                    if not _usable(entry.name):
-                        problems.append(
-                            AotcError(
-                                "AOTC-G007",
-                                "a name is one that no signature can list",
-                                where=repr(f"{folder}/{entry.name}" if folder else entry.name),
-                            )
-                        )
-                        continue
-                    yield entry.name, entry.stat(follow_symlinks=False)
+                    usable = _usable(entry.name)
+                    yield entry.name, entry.stat(follow_symlinks=False) if usable else None
         except OSError as error:
             problems.append(_unreadable(error, folder))
         finally:
@@ -312,6 +310,10 @@ def _unreadable(error: OSError, path: str) -> AotcError:
     return AotcError(
         "AOTC-I001", f"a file of the artifact cannot be read: {error.strerror}", where=path
     )
+
+
+def _unlistable(path: str) -> AotcError:
+    return AotcError("AOTC-G007", "a name is one that no signature can list", where=repr(path))
 
 
 def _excess(found: str, path: str) -> AotcError:

@@ -12,7 +12,7 @@ from aotc.verification import consistency
 from aotc.verification.authenticity import BUNDLE_SUFFIX
 from aotc.verification.digests import Sink, Wanted, check
 from aotc.verification.examination import Examination, malformed
-from aotc.verification.model_references import outside_references
+from aotc.verification.model_references import require_inside
 
 
 def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
@@ -50,6 +50,7 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
     if state.reads is not None and state.manifest is not None:
         read = state.reads(state.manifest)
         wanted = [path for path in wanted if path in read]
+        state.hashed = frozenset(wanted)
     entries = {entry.path: entry for entry in state.manifest.files} if state.manifest else {}
     files = []
     for path in wanted:
@@ -97,18 +98,16 @@ def check_schema(state: Examination) -> None:
         state.refuse(problem)
     if state.manifest is None or state.digests is None:
         return
-    if "manifest.json" in state.parsed:
-        for each in consistency.contradictions(
-            state.manifest, state.parsed["manifest.json"], state.digests
-        ):
-            state.refuse(
-                AotcError(
-                    "AOTC-G014",
-                    "the manifest contradicts itself",
-                    where=each.path,
-                    found=each.what,
-                )
+    package = state.parsed.get("manifest.json")
+    for each in consistency.contradictions(state.manifest, package, state.digests):
+        state.refuse(
+            AotcError(
+                "AOTC-G014",
+                "the manifest contradicts itself",
+                where=each.path,
+                found=each.what,
             )
+        )
     _check_references(state)
     for said in state.statements:
         if not said.is_signature and state.artifact_id not in said.subjects.values():
@@ -129,19 +128,9 @@ def _check_references(state: Examination) -> None:
         return
     read = state.reads(state.manifest) if state.reads is not None else None
     try:
-        problems = outside_references(state.container, state.manifest, read)
+        require_inside(state.container, state.manifest, read)
     except AotcError as error:
         state.refuse(error)
-        return
-    for each in problems:
-        state.refuse(
-            AotcError(
-                "AOTC-G014",
-                "a model refers to what was not signed",
-                where=f"payload/{each.path}",
-                found=each.what,
-            )
-        )
 
 
 def _decode(state: Examination) -> None:

@@ -11,6 +11,7 @@ from aotc.contract.parsing import Json, Problem
 from aotc.contract.policy_decision import PolicyDecision
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
+from aotc.signing.dsse import Bundle
 from aotc.verification.container import Container, Listing
 from aotc.verification.policy.statement import Statement
 from aotc.verification.policy.trust import Trust
@@ -24,7 +25,9 @@ class Examination:
     """The state of one run of the gate.
 
     Only `digests`, `signers`, `statements` and `manifest` were vouched for by a trusted key;
-    of `statements` a policy may take some only.  `claimed` is what some bundle lists.
+    of `statements` a policy may take some only.  `claimed` is what some bundle lists, where no
+    trusted key vouches for anything.  `envelopes` are the parsed `bundles`.  `hashed` are the files
+    whose bytes were checked, where not all of them were.
     `documents` are read once into memory, checked and parsed there, so that what is checked is
     what is read.
     """
@@ -34,12 +37,14 @@ class Examination:
     reads: Callable[[Manifest], Collection[str]] | None = None
     listing: Listing = field(default_factory=lambda: Listing({}, frozenset(), ()))
     bundles: dict[str, bytes] = field(default_factory=dict)
+    envelopes: dict[str, Bundle] = field(default_factory=dict)
     documents: dict[str, bytes] = field(default_factory=dict)
     parsed: dict[str, Json] = field(default_factory=dict)
     signers: list[TrustedKey] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     digests: Mapping[str, str] | None = None
     claimed: Mapping[str, str] | None = None
+    hashed: frozenset[str] | None = None
     manifest: Manifest | None = None
     manifest_problems: list[AotcError] = field(default_factory=list)
     refusals: list[AotcError] = field(default_factory=list)

@@ -36,7 +36,7 @@ from aotc.verification.compatibility import Judgement, error_of, judge, refusal_
 from aotc.verification.container import Container, open_container
 from aotc.verification.digests import Sink
 from aotc.verification.examination import Examination
-from aotc.verification.policy.step import check_policy
+from aotc.verification.policy.step import check_policy, qualified_of, remember
 from aotc.verification.policy.trust import Trust, resolve
 
 STEPS = (
@@ -65,6 +65,10 @@ class AuthenticArtifact:
     keys: tuple[TrustedKey, ...]
     findings: tuple[Finding, ...]
     bytes_hashed: int
+    hashed: frozenset[str] | None
+    """Files whose bytes were checked; None: all."""
+    trust: Trust
+    """What it was judged by, at the moment of that."""
     decision: PolicyDecision | None = None
 
     @property
@@ -100,9 +104,10 @@ def authenticate(
 
     With `sink`, what is verified is copied there from the same reads.  With `attestations`,
     the signatures are read from there, for a payload that is held elsewhere.
+    Its release is not remembered yet: see `remember_release`.
     Raises the first refusal (AOTC-G, I001), the others of that step in `also`.
     """
-    state = Examination(container, Trust.of(trust), reads=reads)
+    state = Examination(container, Trust.of(trust).at_present(), reads=reads)
     _examine(state, attestations or container, sink=sink, full=False, collect=False)
     if state.refusals:
         first, *others = state.refusals
@@ -117,13 +122,24 @@ def authenticate(
         keys=tuple(state.signers),
         findings=tuple(state.findings),
         bytes_hashed=state.bytes_hashed,
+        hashed=state.hashed,
+        trust=state.trust,
         decision=state.decision,
     )
 
 
+def remember_release(authentic: AuthenticArtifact) -> None:
+    """Note, for a policy, that this release was accepted, once all that is asked of it holds.
+
+    Raises G030, G035, G036.
+    """
+    if authentic.decision is not None:
+        remember(authentic.trust, authentic.decision, authentic.id)
+
+
 def check_compatibility(authentic: AuthenticArtifact, host: Target) -> CompatibleArtifact:
     """Steps 8 and 9; raises C009, with each variant's reasons in `also`, where none runs."""
-    judgement = judge(authentic.manifest, host)
+    judgement = judge(authentic.manifest, host, qualified_of(authentic.decision))
     if judgement.best is None:
         first, *others = (error_of(refusal) for refusal in judgement.refusals)
         first.also = tuple(others)
@@ -160,11 +176,7 @@ def verify(
     started = time.perf_counter()
     path = Path(artifact)
     described = None if str(target) == "host" else _load_target(target)
-    trusted = (
-        trust
-        if isinstance(trust, Trust)
-        else resolve(trust, key, channel=channel, target=described)
-    )
+    trusted = resolve(trust, key, channel=channel, target=described).at_present()
     try:
         container = open_container(path)
     except AotcError as error:
@@ -187,8 +199,16 @@ def verify(
     if authentic and state.manifest is not None:
         # 8.
         host = described or _probe(state.manifest)
-        judgement = judge(state.manifest, host)
+        judgement = judge(state.manifest, host, qualified_of(state.decision))
         fits = judgement.best is not None
+        if fits and state.decision is not None:
+            try:
+                remember(trusted, state.decision, state.artifact_id)
+            except AotcError as error:
+                # Another process accepted a later one just now.
+                state.refuse(error)
+                state.decision = replace(state.decision, accepted=False)
+                authentic = False
         steps.append(_result(7, "passed" if fits else "failed", f"target {host.name}"))
         # 9.
         detail = judgement.verdict + (f": {judgement.best}" if judgement.best else "")

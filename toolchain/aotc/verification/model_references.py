@@ -14,6 +14,7 @@ from typing import get_args
 from aotc.contract.manifest import Manifest, Variant
 from aotc.contract.parsing import Pattern, Problem
 from aotc.contract.payload_path import PayloadPath
+from aotc.errors import AotcError
 from aotc.verification.container import ArtifactFile, Container
 from aotc.verification.onnx_references import (
     CACHE,
@@ -27,6 +28,24 @@ _PATH = next(note.regex for note in get_args(PayloadPath) if isinstance(note, Pa
 _NUMBER = r"[0-9]{1,19}"
 # Weights that ONNX Runtime has packed for a kernel: NAME|OFFSET;LENGTH;FLAG|...
 _PACKED = "prepacked_"
+
+
+def require_inside(
+    container: Container, manifest: Manifest, read: Collection[str] | None = None
+) -> None:
+    """Raise G014 for every reference that `outside_references` finds, the first leading."""
+    found = [
+        AotcError(
+            "AOTC-G014",
+            "a model refers to what was not signed",
+            where=f"payload/{each.path}",
+            found=each.what,
+        )
+        for each in outside_references(container, manifest, read)
+    ]
+    if found:
+        found[0].also = tuple(found[1:])
+        raise found[0]
 
 
 def outside_references(

@@ -185,7 +185,8 @@ def _context(source: Source, attributes: list[tuple[int, int]]) -> Iterator[Refe
                 _require_length(wire, "attribute", number)
                 texts.append((value, length))
         if name == EMBEDDED:
-            embedded = embedded and stated != 0 and not by_reference
+            # Providers differ in what they take another number than 0 and 1 for.
+            embedded = embedded and stated == 1 and not by_reference
         elif name in (CACHE, SOURCE_MODEL):
             if by_reference:
                 raise MalformedModel(f"a compiled part named by another's attribute ({name})")

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from aotc.contract.documents import MAX_YAML_BYTES, strict_yaml
 from aotc.contract.parsing import ParseError, Problem, decode
+from aotc.contract.trust import split_certificates
 from aotc.contract.trust_policy import PolicyKey, RootKeys, TrustPolicy
 from aotc.errors import AotcError
 
 T = TypeVar("T", TrustPolicy, RootKeys)
+
+# What every policy says of itself, in YAML or JSON; no line of a PEM block has a colon.
+_SCHEMA = re.compile(
+    rb"""(?:^|[{,])(?:\xef\xbb\xbf|[ \t])*["']?schema["']?[ \t]*:[ \t]*["']?aotc\.trust/""",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +38,11 @@ class PolicyFile:
 
 
 def is_policy(path: Path, data: bytes) -> bool:
-    """Whether a trust file is a policy, and not a list of PEM keys: by its name or its schema."""
-    if path.suffix.lower() in (".yaml", ".yml"):
-        return True
-    return any(line.startswith(b"schema:") for line in data.splitlines())
+    """Whether a trust file is a policy, and not a list of PEM keys: by its name or its schema.
+
+    What is neither by these is read as a list of keys, which holds nothing else.
+    """
+    return path.suffix.lower() in (".yaml", ".yml") or _SCHEMA.search(data) is not None
 
 
 def read_bytes(path: Path, what: str) -> bytes:
@@ -55,11 +64,15 @@ def parse_policy(data: bytes, path: Path) -> PolicyFile:
         _one_spelling(each, f"keys[{index}].pem", problems)
         for index, each in enumerate(policy.keys)
     )
+    authorities = tuple(
+        _one_certificate(each, f"authorities[{index}].pem", problems)
+        for index, each in enumerate(policy.authorities)
+    )
     _find_doubles([(each.pem, each.id) for each in keys], "keys", problems)
-    _check_authorities(policy, problems)
+    _find_doubles([(each.pem, each.id) for each in authorities], "authorities", problems)
     if problems:
         raise _malformed(problems, path)
-    return PolicyFile(path, data, replace(policy, keys=keys))
+    return PolicyFile(path, data, replace(policy, keys=keys, authorities=authorities))
 
 
 def read_policy(path: Path) -> PolicyFile:
@@ -121,23 +134,20 @@ def _one_spelling(key: PolicyKey, where: str, problems: list[Problem]) -> Policy
         return key
 
 
-def _check_authorities(policy: TrustPolicy, problems: list[Problem]) -> None:
-    if not policy.authorities:
-        return
+def _one_certificate(authority: PolicyKey, where: str, problems: list[Problem]) -> PolicyKey:
+    """An authority with its certificate alone: OpenSSL may write text before the block."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    found = []
-    for index, each in enumerate(policy.authorities):
-        try:
-            certificate = x509.load_pem_x509_certificate(each.pem.strip().encode("ascii") + b"\n")
-            if each.pem.count("-----BEGIN ") != 1:
-                raise ValueError("several blocks")
-        except ValueError:
-            problems.append(Problem(f"authorities[{index}].pem", "is not one PEM certificate"))
-            continue
-        found.append((certificate.public_bytes(Encoding.PEM).decode("ascii"), each.id))
-    _find_doubles(found, "authorities", problems)
+    blocks = split_certificates(authority.pem)
+    try:
+        if len(blocks) != 1 or authority.pem.count("-----BEGIN ") != 1:
+            raise ValueError
+        certificate = x509.load_pem_x509_certificate(blocks[0].encode("ascii"))
+    except ValueError:
+        problems.append(Problem(where, "is not one PEM certificate"))
+        return authority
+    return replace(authority, pem=certificate.public_bytes(Encoding.PEM).decode("ascii"))
 
 
 def _find_doubles(keys: list[tuple[str, str]], where: str, problems: list[Problem]) -> None:

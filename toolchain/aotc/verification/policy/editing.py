@@ -16,6 +16,7 @@ from aotc.contract.documents import yaml_text
 from aotc.contract.parsing import ParseError, decode
 from aotc.contract.policy_decision import Usage
 from aotc.contract.trust_policy import (
+    MAX_DAYS,
     Match,
     PolicyKey,
     Requirement,
@@ -46,7 +47,18 @@ class Change:
 
 
 def new_policy(name: str, signers: Iterable[tuple[str, str]], days: int) -> TrustPolicy:
-    """A policy by which any of `signers` (id and PEM) vouches for every artifact, for `days`."""
+    """A policy by which any of `signers` (id and PEM) vouches for every artifact, for `days`.
+
+    Raises I027 where those are too many.
+    """
+    if not 0 < days <= MAX_DAYS:
+        raise AotcError(
+            "AOTC-I027",
+            "a policy cannot be made for so long",
+            where="--days",
+            expected=f"1 to {MAX_DAYS} days",
+            found=f"{days}"[:40],
+        )
     listed = tuple(signers)
     need = Requirement(predicate="oms", signers=tuple(name for name, _ in listed))
     return TrustPolicy(

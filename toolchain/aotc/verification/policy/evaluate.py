@@ -25,9 +25,11 @@ from aotc.contract.trust_policy import Requirement, Rule
 from aotc.errors import AotcError
 from aotc.signing.keys import key_id
 from aotc.verification.policy.channel import Channel, channel_of
-from aotc.verification.policy.fitness import Subject, unfit
+from aotc.verification.policy.fitness import FUTURE_SLACK, Subject, unfit
 from aotc.verification.policy.match import matches, the_rule
-from aotc.verification.policy.release import is_below, rank
+from aotc.verification.policy.qualified import qualified_variants
+from aotc.verification.policy.release import is_below, is_version, rank
+from aotc.verification.policy.signers import distinct_signers
 from aotc.verification.policy.state import check_artifact
 from aotc.verification.policy.statement import Statement
 from aotc.verification.policy.trust import AppliedPolicy, Trust
@@ -72,6 +74,7 @@ def judge(trust: Trust, artifact_id: str, name: str, statements: Sequence[Statem
         outcomes.append(outcome)
         refusals += refused
     release = _release(applied, subject, rule, statements) if rule else None
+    qualified = qualified_variants(applied, rule, subject, statements) if rule else None
     highest = applied.state.read().artifacts.get(name) if applied.state else None
     if rule is not None:
         refusals += _too_old(applied, rule, name, artifact_id, release, highest)
@@ -89,6 +92,7 @@ def judge(trust: Trust, artifact_id: str, name: str, statements: Sequence[Statem
             rule=rule.name if rule else "",
             rules=looked_at,
             requirements=tuple(outcomes),
+            qualified=qualified,
             release=release,
             highest=highest,
         ),
@@ -119,8 +123,7 @@ def _required(
 ) -> tuple[RequirementOutcome, list[AotcError]]:
     considered: list[Considered] = []
     rejected: list[AotcError] = []
-    distinct: set[str] = set()
-    people: set[str] = set()
+    counted: list[tuple[str, str]] = []
     for each in statements:
         if each.usage != need.predicate:
             continue
@@ -128,9 +131,7 @@ def _required(
         holder = applied.holder(each.key)
         if reason is None:
             # Neither a person with two keys nor a key with two names is two signers.
-            if applied.person(each.key) not in people:
-                distinct.add(each.key.pem)
-            people.add(applied.person(each.key))
+            counted.append((each.key.pem, applied.person(each.key)))
         else:
             rejected.append(reason)
         considered.append(
@@ -143,12 +144,13 @@ def _required(
                 why=_why(reason) if reason else "",
             )
         )
-    met = len(distinct) >= need.threshold
+    distinct = distinct_signers(counted)
+    met = distinct >= need.threshold
     outcome = RequirementOutcome(
         predicate=need.predicate,
         signers=need.signers,
         threshold=need.threshold,
-        distinct=len(distinct),
+        distinct=distinct,
         met=met,
         considered=tuple(considered),
     )
@@ -203,9 +205,12 @@ def _release(
         if all(unfit(applied, each, subject, need) is not None for need in needs or [None]):
             continue
         made = each.made_at()
+        if made is not None and made > applied.now + FUTURE_SLACK:
+            # Remembered, it would have every honest release refused until then.
+            made = None
         if each.usage == "provenance":
             version = each.version()
-            versions += [version] if version[:1].isdigit() else []
+            versions += [version] if is_version(version) else []
             built += [instant(made)] if made else []
         elif each.usage == "approval" and made is not None:
             person = applied.person(each.key)
@@ -213,11 +218,12 @@ def _release(
     if versions:
         # Of several, the lowest: nobody may lift an artifact by a second statement.
         return min((ReleaseOf(kind="version", value=each) for each in versions), key=rank)
-    if approved:
-        # When as many as the rule asks for had approved it: one of them alone cannot renew it.
-        asked = [need.threshold for need in rule.require if need.predicate == "approval"]
+    # When as many as the rule asks for had approved it: one of them alone cannot renew it.
+    asked = [need.threshold for need in rule.require if need.predicate == "approval"]
+    enough = max(asked, default=1)
+    if len(approved) >= enough:
         latest = sorted(approved.values(), reverse=True)
-        return ReleaseOf(kind="approved", value=latest[min(max(asked, default=1), len(latest)) - 1])
+        return ReleaseOf(kind="approved", value=latest[enough - 1])
     return ReleaseOf(kind="built", value=min(built, default=""))
 
 

@@ -79,7 +79,7 @@ def unfit_key(applied: AppliedPolicy, key: TrustedKey, usage: Usage) -> AotcErro
             expected=f"{holder.id}: {', '.join(holder.usage)}",
             found=usage,
         )
-    reason = _revoked(applied.policy, holder, identity)
+    reason = _revoked(applied.policy, holder, (identity, *key.issuers))
     if reason:
         return AotcError("AOTC-G028", "the key is revoked", expected=holder.id, found=reason)
     now = applied.now
@@ -90,11 +90,13 @@ def unfit_key(applied: AppliedPolicy, key: TrustedKey, usage: Usage) -> AotcErro
     return None
 
 
-def _revoked(policy: TrustPolicy, holder: Holder, identity: str) -> str:
+def _revoked(policy: TrustPolicy, holder: Holder, keys: tuple[str, ...]) -> str:
+    """Why the holder, the key or a CA on its path is revoked; empty where none is."""
     if holder.revoked is not None:
         return holder.revoked
-    if holder.id in policy.revoked.keys or identity in policy.revoked.keys:
-        return "listed under revoked.keys"
+    for each in (holder.id, *keys):
+        if each in policy.revoked.keys:
+            return f"{each} is listed under revoked.keys"
     return ""
 
 

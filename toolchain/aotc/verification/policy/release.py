@@ -7,9 +7,11 @@ artifact anew makes it the current one; a version is their word only where they 
 
 from __future__ import annotations
 
+import re
+
 from aotc.contract.attestations import parse_instant
 from aotc.contract.policy_decision import ReleaseOf
-from aotc.contract.versions import release as numbers
+from aotc.contract.versions import RELEASE
 
 _KINDS = ("built", "approved", "version")
 
@@ -42,10 +44,15 @@ def is_below(release: ReleaseOf, least: str) -> bool:
     return release.kind != "version" or _version(release.value) < _version(least)
 
 
+def is_version(text: str) -> bool:
+    """Whether a text orders releases; what is like no release is no version."""
+    return re.fullmatch(RELEASE, text) is not None
+
+
 def _version(text: str) -> tuple[float, ...]:
-    parts = list(numbers(text))
-    if not parts:
-        raise ValueError(f"{text!r} is no version")
+    if not is_version(text):
+        raise ValueError(f"{text[:40]!r} is no version")
+    parts = [int(part) for part in text.split(".")]
     while len(parts) > 1 and parts[-1] == 0:
         parts.pop()
     return tuple(parts)

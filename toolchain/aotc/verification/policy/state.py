@@ -123,7 +123,13 @@ class StateFile:
             return
         if latest is None or now > latest:
             after = replace(after, latest=instant(now))
-        self._write(canonical_json(encode(after, full=True)))
+        data = canonical_json(encode(after, full=True))
+        try:
+            decode(SeenState, strict_json(data, limit=MAX_STATE_BYTES))
+        except ParseError as error:
+            # What cannot be read back would lock this user out of everything.
+            raise self._unusable("would be damaged", str(error.problems[0])) from None
+        self._write(data)
 
     def _write(self, data: bytes) -> None:
         draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
+    from aotc.contract.policy_decision import PolicyDecision
     from aotc.verification.examination import Examination
+    from aotc.verification.policy.trust import Trust
 
 
 def check_policy(state: Examination) -> str:
-    """Judge, and remember the release where nothing is refused; what decided, in words.
+    """Judge; what decided, in words.  Nothing is remembered yet.
 
     Where the ground is missing (no manifest that somebody vouched for) nothing is decided.
     """
     if state.trust.policy is None:
         return "no policy"
+    if not state.trust.rules:
+        return "the keys of the policy, and none of its rules"
     if state.manifest is None or state.digests is None:
         return ""
-    from aotc.verification.policy.evaluate import judge, remember
+    from aotc.verification.policy.evaluate import judge
 
     try:
         judged = judge(state.trust, state.artifact_id, state.manifest.name, state.statements)
@@ -29,10 +33,17 @@ def check_policy(state: Examination) -> str:
         return ""
     for refusal in judged.refusals:
         state.refuse(refusal)
-    if not state.refusals:
-        try:
-            remember(state.trust, judged.decision, state.artifact_id)
-        except AotcError as error:
-            state.refuse(error)
     state.decision = replace(judged.decision, accepted=not state.refusals)
     return f"rule {judged.decision.rule}" if judged.decision.rule else ""
+
+
+def qualified_of(decision: PolicyDecision | None) -> tuple[str, ...] | None:
+    """The variants that a policy lets load; None: all."""
+    return decision.qualified if decision is not None else None
+
+
+def remember(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
+    """Note the release of an accepted artifact; raises G030, G035, G036."""
+    from aotc.verification.policy import evaluate
+
+    evaluate.remember(trust, decision, artifact_id)

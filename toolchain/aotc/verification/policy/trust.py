@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedPolicy:
-    """A policy that was taken, for the present moment.
+    """A policy that was taken, for the moment `now`.
 
     `roots` are key ids of those that signed it; `state` is what this user has seen, which
-    nothing is added to unless it `remembers`.
+    nothing is added to unless it `remembers`.  With `moves`, each artifact is judged for the
+    moment at which it is looked at, and else for the one that was stated.
     """
 
     policy: TrustPolicy
@@ -35,6 +36,7 @@ class AppliedPolicy:
     now: datetime
     state: StateFile | None = None
     remembers: bool = True
+    moves: bool = False
 
     def holder(self, key: TrustedKey) -> Holder | None:
         """What the policy says of the key that signed, or of who vouched for that key."""
@@ -52,7 +54,9 @@ class AppliedPolicy:
         """
         holder = self.holder(key)
         if holder is None or holder in self.policy.authorities:
-            return key.certificate or key.pem
+            # Two intermediates of one authority may certify one person twice.
+            name = key.subject or key.certificate
+            return f"{key.origin}: {name}" if name else key.pem
         return holder.id
 
 
@@ -62,7 +66,8 @@ class Trust:
 
     Deliberately no iterable: who takes the keys out of it leaves the policy behind.
     `channel` is what the artifact is to be loaded for, None where its approvals say so;
-    `target` describes the host that it is for, None for this one.
+    `target` describes the host that it is for, None for this one.  Without `rules`, of a policy
+    only the keys count, each with its usage, validity and revocation.
     """
 
     keys: tuple[TrustedKey, ...] = ()
@@ -71,7 +76,16 @@ class Trust:
     policy: AppliedPolicy | None = None
     channel: str | None = None
     target: Target | None = None
+    rules: bool = True
     findings: tuple[Finding, ...] = field(default=())
+
+    def at_present(self) -> Trust:
+        """The same for this moment, where its policy moves; raises G020 where that has ended."""
+        if self.policy is None or not self.policy.moves:
+            return self
+        now = datetime.now(UTC)
+        _require_period(self.policy.policy, now, self.policy.policy.name)
+        return replace(self, policy=replace(self.policy, now=now))
 
     @classmethod
     def of(cls, trust: Trust | Iterable[Anchor]) -> Trust:
@@ -91,7 +105,7 @@ class Trust:
 
 
 def resolve(
-    trust: str | Path | None = None,
+    trust: str | Path | Trust | None = None,
     key: str | Path | None = None,
     *,
     channel: str | None = None,
@@ -102,8 +116,12 @@ def resolve(
 
     Where the host has root keys, only a policy that enough of them signed is taken: `trust`, or
     trust.yaml beside the file of root keys.  With `remember`, its sequence and the time are noted.
-    Raises I001, I023, G013, G019 to G022, G035 and G036; I027 for a channel without a policy.
+    What was resolved before is taken as it is, for another channel or target where one is given.
+    Raises I001, I023, G013, G019 to G022, G035 and G036; I027 for a channel without a policy, and
+    for a key beside one.
     """
+    if isinstance(trust, Trust):
+        return _narrowed(trust, key, channel, target)
     roots = host_roots()
     if roots is not None:
         if key is not None:
@@ -125,12 +143,7 @@ def resolve(
                 )
             return _by_policy(path, None, channel, target, remember, data=data)
     if channel is not None:
-        raise AotcError(
-            "AOTC-I027",
-            "a channel says something only to a trust policy",
-            where="--channel",
-            mend="Give the policy with --trust.",
-        )
+        raise _channel_without_policy()
     return replace(Trust.of(resolve_trust(trust, key)), target=target)
 
 
@@ -141,22 +154,18 @@ def apply(
     roots: tuple[str, ...] = (),
     state: StateFile | None = None,
     remembers: bool = True,
+    moves: bool = False,
 ) -> AppliedPolicy:
     """A policy for the moment `now`; raises G020 where it is outside of its period."""
-    from aotc.contract.attestations import parse_instant
-
-    policy = file.policy
-    if now >= parse_instant(policy.expires):
-        raise _untimely(file, f"before {policy.expires}", now)
-    if policy.valid_from is not None and now < parse_instant(policy.valid_from):
-        raise _untimely(file, f"from {policy.valid_from}", now)
+    _require_period(file.policy, now, str(file.path))
     return AppliedPolicy(
-        policy=policy,
+        policy=file.policy,
         sha256=file.sha256,
         roots=roots,
         now=now,
         state=state,
         remembers=remembers,
+        moves=moves,
     )
 
 
@@ -200,7 +209,7 @@ def _by_policy(
     signers = signed_by(file, roots.record) if roots is not None else ()
     now = datetime.now(UTC)
     state = user_state()
-    applied = apply(file, now, roots=signers, state=state, remembers=remember)
+    applied = apply(file, now, roots=signers, state=state, remembers=remember, moves=True)
     # A policy that nobody signed cannot push one aside that was.
     name = file.policy.name if roots is not None else f"unsigned:{file.policy.name}"
     seen = SeenPolicy(sequence=file.policy.sequence, sha256=file.sha256)
@@ -217,15 +226,52 @@ def _by_policy(
     return found
 
 
-def _untimely(file: PolicyFile, expected: str, now: datetime) -> AotcError:
+def _require_period(policy: TrustPolicy, now: datetime, where: str) -> None:
+    from aotc.contract.attestations import parse_instant
+
+    if now >= parse_instant(policy.expires):
+        raise _untimely(where, f"before {policy.expires}", now)
+    if policy.valid_from is not None and now < parse_instant(policy.valid_from):
+        raise _untimely(where, f"from {policy.valid_from}", now)
+
+
+def _untimely(where: str, expected: str, now: datetime) -> AotcError:
     from aotc.contract.attestations import instant
 
     return AotcError(
         "AOTC-G020",
         "the trust policy is outside of its period",
-        where=str(file.path),
+        where=where,
         expected=expected,
         found=instant(now),
+    )
+
+
+def _narrowed(
+    trust: Trust, key: str | Path | None, channel: str | None, target: Target | None
+) -> Trust:
+    if key is not None:
+        raise AotcError(
+            "AOTC-I027",
+            "a key beside what is trusted already cannot be given",
+            where="key",
+            mend="Put the key into the policy, or into the list of keys.",
+        )
+    if channel is not None and trust.policy is None:
+        raise _channel_without_policy()
+    return replace(
+        trust,
+        channel=trust.channel if channel is None else channel,
+        target=trust.target if target is None else target,
+    )
+
+
+def _channel_without_policy() -> AotcError:
+    return AotcError(
+        "AOTC-I027",
+        "a channel says something only to a trust policy",
+        where="--channel",
+        mend="Give the policy with --trust.",
     )
 
 

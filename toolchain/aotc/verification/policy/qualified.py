@@ -1,0 +1,34 @@
+"""Which variants a rule lets load on a target: those that enough signers saw accepted there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aotc.contract.trust_policy import Rule
+from aotc.verification.policy.fitness import Subject, unfit
+from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.trust import AppliedPolicy
+
+
+def qualified_variants(
+    applied: AppliedPolicy, rule: Rule, subject: Subject, statements: Iterable[Statement]
+) -> tuple[str, ...] | None:
+    """Names, sorted; None where the rule asks for no qualification for the target.
+
+    A qualification says nothing of variants that were not loaded for it.
+    """
+    needs = [each for each in rule.require if each.predicate == "qualification"]
+    asked = [each for each in needs if each.target != "any"]
+    if not asked:
+        return None
+    listed = [each for each in statements if each.usage == "qualification"]
+    allowed: set[str] | None = None
+    for need in asked:
+        people: dict[str, set[str]] = {}
+        for each in listed:
+            if unfit(applied, each, subject, need) is None:
+                for name in each.qualification().variants:
+                    people.setdefault(name, set()).add(applied.person(each.key))
+        found = {name for name, who in people.items() if len(who) >= need.threshold}
+        allowed = found if allowed is None else allowed & found
+    return tuple(sorted(allowed or ()))
