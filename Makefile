@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench schemas docs lock clean
+.PHONY: help setup demo test test-slow fuzz lint format bench schemas compat docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ test: lint  ## linters, types, and all quick tests
 test-slow: $(STAMP)  ## the tests that take long
 	$(BIN)/python -m pytest -m slow -q
 
+fuzz: SECONDS := 600
+fuzz: $(STAMP)  ## fuzz all readers of untrusted files, for SECONDS=600 in all
+	$(BIN)/python tests/fuzz --seconds $(SECONDS)
+
 lint: $(STAMP)  ## ruff and mypy --strict (the dependency rule is among the tests)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
@@ -43,6 +47,9 @@ bench: $(STAMP)  ## measure, and write docs/benchmarks.md (about 45 minutes)
 
 schemas: $(STAMP)  ## generate the JSON Schemas from the records
 	$(BIN)/python -m aotc.contract.schema --write
+
+compat: $(STAMP)  ## keep an artifact of this release in manifests/compat, for every later one
+	$(BIN)/python ci/make_compat.py
 
 docs: $(STAMP)  ## generate docs/codes.md from the catalogue
 	$(BIN)/python ci/generate_docs.py --write

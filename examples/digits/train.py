@@ -178,9 +178,7 @@ def export(net: DigitNet) -> onnx.ModelProto:
     if program is None:
         raise RuntimeError("the exporter returned no program")
     optimizer.fold_constants(program.model)
-    rewriter.rewrite(
-        program.model, pattern_rewrite_rules=[materialize_reshape_shape_rule]
-    )
+    rewriter.rewrite(program.model, pattern_rewrite_rules=[materialize_reshape_shape_rule])
     # The exporter notes which source line made each node, by its full local path.
     # The pass clears nodes, graphs and tensors but leaves the notes on values.
     ClearMetadataAndDocStringPass()(program.model)

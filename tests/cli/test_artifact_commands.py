@@ -185,6 +185,52 @@ def test_bench(trusted: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert error["what"] == "the artifact has no free dim 'bath'; did you mean 'batch'?"
 
 
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_a_store_of_ones_own(
+    command: str,
+    artifact: Path,
+    trusted: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    more = [] if command == "run" else ["--runs", "1"]
+    store = ["--store", str(tmp_path / "store")]
+    assert main([command, *trusted, *more, *store, "--json"]) == 0
+    found = document(capsys, command)["load"]
+    name = f"sha256-{found['artifact_id']}"
+    assert [each.name for each in (tmp_path / "store").glob("sha256-*")] == [name]
+    # The name of an entry will do, in that store alone.
+    by_name = [name, *trusted[1:], *more, "--json"]
+    assert main([command, *by_name, *store]) == 0
+    assert document(capsys, command)["load"]["from_store"] is True
+    assert main([command, *by_name, "--store", str(tmp_path / "other")]) == 3
+    assert document(capsys, "error")["errors"][0]["code"] == "AOTC-I001"
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_a_policy_judges_for_a_channel(
+    command: str,
+    artifact: Path,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    policy = str(tmp_path / "trust.yaml")
+    signer = f"release={home / 'release.pub'}"
+    assert main(["trust", "init", "--name", "p", "--signer", signer, "-o", policy]) == 0
+    words = ["--rule", "default", "--match-channel", "prod", "--require", "oms:release"]
+    assert main(["trust", "add", policy, *words]) == 0
+    capsys.readouterr()
+    more = [] if command == "run" else ["--runs", "1"]
+    words = [command, str(artifact), "--trust", policy, *more, "--json"]
+    assert main([*words, "--channel", "prod"]) == 0
+    document(capsys, command)
+    assert main([*words, "--channel", "lab"]) == 1
+    assert document(capsys, "error")["errors"][0]["code"] == "AOTC-G023"
+
+
 def test_other_documents(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) in (0, 1)
     names = [each["name"] for each in document(capsys, "doctor")["checks"]]

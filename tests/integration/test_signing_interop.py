@@ -82,3 +82,16 @@ def test_openssl_verifies_the_pre_authentication_encoding(payload: Path, tmp_pat
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "Verified OK\n")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
+def test_we_accept_what_openssl_signed(payload: Path, tmp_path: Path) -> None:
+    private, public = generate(tmp_path / "key.pem")
+    bundle = json.loads(oms.sign(digests_of(payload), load_private(private)))
+    envelope = bundle["dsseEnvelope"]
+    message = dsse.pae(envelope["payloadType"], base64.b64decode(envelope["payload"]))
+    command = ["openssl", "dgst", "-sha256", "-sign", private]
+    done = subprocess.run(command, input=message, capture_output=True, check=True)
+    envelope["signatures"] = [{"sig": base64.b64encode(done.stdout).decode()}]
+    signed = oms.verify(json.dumps(bundle).encode(), load_public(public))
+    assert dict(signed.digests) == digests_of(payload)

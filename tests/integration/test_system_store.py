@@ -16,6 +16,7 @@ import pytest
 from built_artifact import BuiltArtifact
 from loading_user import NOBODY, attempt
 
+from aotc.cli.main import main
 from aotc.contract.store import InstallReport
 from aotc.errors import AotcError
 from aotc.runtime import installing
@@ -163,6 +164,21 @@ def test_root_checks_the_digests_unless_it_trusts_the_store(
         with load(scene.artifact, key=scene.key, trust_store=trusts) as model:
             assert model.report.hashed is not trusts
             assert model.payload.is_relative_to(scene.root)
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_the_commands_trust_a_store_where_they_are_told(
+    command: str,
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scene.install()
+    monkeypatch.setenv("AOTC_SYSTEM_STORE", str(scene.root))
+    words = [command, str(scene.artifact), "--key", str(scene.key), "--json"]
+    for more in ([], ["--trust-store"]):
+        assert main([*words, *more]) == 0
+        assert json.loads(capsys.readouterr().out)["load"]["hashed"] is not bool(more)
 
 
 def test_a_store_that_its_owner_alone_may_search_is_always_hashed(

@@ -31,8 +31,11 @@ def bench(
     sizes: Mapping[str, int] | None = None,
     trust: str | Path | None = None,
     key: str | Path | None = None,
+    channel: str | None = None,
     variant: str | Sequence[str] | None = None,
     threads: int | None = None,
+    store: str | Path | None = None,
+    trust_store: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> BenchAnswer:
     """Load times and latencies of an artifact, and of the model it was built from.
@@ -40,7 +43,8 @@ def bench(
     Each side is loaded twice and the second load counts, so that both find their files in the
     page cache and the artifact its copy in the store.  The model gets ONNX Runtime's defaults
     on the CPU.  Sides run by turns, and take turns in going first.  Inputs are the artifact's
-    fixture, with the dims in `sizes` repeated to those sizes.
+    fixture, with the dims in `sizes` repeated to those sizes.  `trust`, `key`, `channel`,
+    `variant`, `threads`, `store` and `trust_store` are as for `load`.
     Raises what `load` does, AOTC-I001 (no model), I012 (ONNX Runtime refuses it), and I027
     (no fixture, or a dim that the artifact lacks).
     """
@@ -48,8 +52,21 @@ def bench(
     if against is not None and not Path(against).is_file():
         raise AotcError("AOTC-I001", "no such model file", where=str(against))
     say("load the artifact")
-    load(artifact, trust=trust, key=key, variant=variant, threads=threads).close()
-    with load(artifact, trust=trust, key=key, variant=variant, threads=threads) as ready:
+
+    def opened_artifact() -> ReadyModel:
+        return load(
+            artifact,
+            trust=trust,
+            key=key,
+            channel=channel,
+            variant=variant,
+            threads=threads,
+            store=store,
+            trust_store=trust_store,
+        )
+
+    opened_artifact().close()
+    with opened_artifact() as ready:
         inputs, at = _inputs(ready, sizes or {})
         started = time.perf_counter()
         ready.run(inputs)

@@ -13,10 +13,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from aotc.contract.parsing import nearest
 from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    from aotc.contract.signer import Sealer, Signer
 
 
 class Parser(argparse.ArgumentParser):
@@ -94,7 +97,50 @@ def add_trust(parser: Parser) -> None:
 
 def add_signing_key(parser: Parser) -> None:
     """The key that signs, and where it is else."""
+    _add_signing_key(parser)
+
+
+def add_signer(parser: Parser) -> None:
+    """Who signs: a key, or an identity without one."""
+    either = parser.add_mutually_exclusive_group()
+    _add_signing_key(either)
+    either.add_argument(
+        "--keyless",
+        action="store_true",
+        help="sign as an identity, with sigstore's services (extra: sigstore); names are published",
+    )
     parser.add_argument(
+        "--identity-token",
+        metavar="FILE",
+        type=Path,
+        help="OIDC token for --keyless; else $SIGSTORE_ID_TOKEN, else the one of the CI job",
+    )
+    parser.add_argument(
+        "--trust-config",
+        metavar="FILE",
+        type=Path,
+        help="services for --keyless (a ClientTrustConfig in JSON); else the public ones",
+    )
+
+
+def signer_of(
+    key: Path | None, keyless: bool, identity_token: Path | None, trust_config: Path | None
+) -> Signer | Sealer:
+    """Who the arguments of `add_signer` name; raises I027 and what loading raises."""
+    if keyless:
+        from aotc.signing.keyless_signing import KeylessSigner
+
+        return KeylessSigner(identity_token, trust_config)
+    for option, given in (("--identity-token", identity_token), ("--trust-config", trust_config)):
+        if given is not None:
+            raise AotcError("AOTC-I027", f"{option} is of --keyless", where=option)
+    from aotc.signing.keys import load_signer
+
+    return load_signer(key)
+
+
+def _add_signing_key(to: argparse._ActionsContainer) -> None:
+    to.add_argument(
         "--key",
         metavar="FILE",
         type=Path,
@@ -120,6 +166,23 @@ def add_store(parser: Parser) -> None:
         "--system",
         action="store_true",
         help="the system-wide store: $AOTC_SYSTEM_STORE, or /var/lib/aotc/store",
+    )
+
+
+def add_loading(parser: Parser) -> None:
+    """Which store a load goes through."""
+    parser.add_argument(
+        "--store",
+        metavar="DIR",
+        type=Path,
+        help="folder of the one store to load from, where ARTIFACT may be the name sha256-ID of an "
+        "entry; else the system-wide one, or this user's",
+    )
+    parser.add_argument(
+        "--trust-store",
+        action="store_true",
+        help="take what a system-wide store holds as it was verified at install, even if this "
+        "process could have changed it",
     )
 
 

@@ -8,7 +8,9 @@ from aotc.cli.commands.base import (
     Command,
     Parser,
     add_artifact,
+    add_channel,
     add_json,
+    add_loading,
     add_trust,
     add_variant,
     pairs,
@@ -38,6 +40,8 @@ def arguments(parser: Parser) -> None:
     )
     add_variant(parser)
     add_trust(parser)
+    add_channel(parser)
+    add_loading(parser)
     add_json(parser)
 
 
@@ -51,6 +55,9 @@ def bench(
     variant: list[str],
     trust: Path | None,
     key: Path | None,
+    channel: str | None,
+    store: Path | None,
+    trust_store: bool,
     json: bool,
 ) -> int:
     """Time an artifact's load and runs, against the plain model if one is given.
@@ -78,7 +85,10 @@ def bench(
             sizes=sizes,
             trust=trust,
             key=key,
+            channel=channel,
             variant=split_names(variant),
+            store=store,
+            trust_store=trust_store,
             threads=threads,
             progress=progress,
         )

@@ -14,6 +14,7 @@ from aotc.cli.commands.base import (
     add_artifact,
     add_channel,
     add_json,
+    add_loading,
     add_trust,
     add_variant,
     split_names,
@@ -52,6 +53,7 @@ def arguments(parser: Parser) -> None:
     )
     add_trust(parser)
     add_channel(parser)
+    add_loading(parser)
     add_json(parser)
 
 
@@ -66,6 +68,8 @@ def run(
     trust: Path | None,
     key: Path | None,
     channel: str | None,
+    store: Path | None,
+    trust_store: bool,
     json: bool,
 ) -> int:
     """Verify and load an artifact, and run it once.
@@ -86,6 +90,8 @@ def run(
         key=key,
         channel=channel,
         variant=split_names(variant),
+        store=store,
+        trust_store=trust_store,
         record=record,
     )
     with loaded as model, _metrics_of(model, artifact, metrics):

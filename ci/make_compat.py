@@ -1,0 +1,205 @@
+"""Keep an artifact of this release in manifests/compat, for every later release to verify.
+
+It is the digits example, signed, approved and qualified as an organisation would do it, under a
+trust policy that its roots signed.  The private keys are made for it and thrown away.  What is
+there is never replaced, unless `--force` says so: only before the release is out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aotc import build
+from aotc.contract.attestations import parse_instant
+from aotc.contract.documents import load_target, yaml_text
+from aotc.contract.policy_decision import Usage
+from aotc.contract.trust_policy import Match, PolicyKey, Requirement, Rule, TrustPolicy
+from aotc.contract.versions import VERSION
+from aotc.errors import AotcError
+from aotc.packing.pack import pack
+from aotc.runtime.attesting import approve
+from aotc.runtime.qualification import qualify
+from aotc.signing.keys import PrivateKey, generate, load_private
+from aotc.verification.gate import verify
+from aotc.verification.policy.document import read_policy, read_roots
+from aotc.verification.policy.editing import write_policy, write_roots
+from aotc.verification.policy.roots import bundle_path, sign_policy, signed_by
+from aotc.verification.policy.trust import apply, of_policy
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "manifests" / "compat"
+MODEL = ROOT / "examples" / "digits" / "digits.onnx"
+TARGET = "linux-x86-64"
+BUILDER = "https://ci.example.com/builders/1"
+CHANNEL = "prod"
+BEGIN, END = "2026-01-01T00:00:00Z", "2126-01-01T00:00:00Z"
+# The moment at which later releases judge it.
+MOMENT = "2030-01-01T00:00:00Z"
+MOST_BYTES = 300_000
+# Who signs what; two approve, and two roots sign the policy.
+USAGES: Mapping[str, tuple[Usage, ...]] = {
+    "release": ("oms", "provenance", "sbom", "evidence"),
+    "lab": ("qualification",),
+    "ops": ("approval",),
+    "security": ("approval",),
+}
+ROOTS = ("root-1", "root-2", "root-3")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Private keys by name, in a folder that is thrown away."""
+
+    folder: Path
+
+    def make(self) -> None:
+        """Generate all of them."""
+        for name in (*USAGES, *ROOTS):
+            generate(self.folder / f"{name}.pem")
+
+    def __getitem__(self, name: str) -> PrivateKey:
+        return load_private(self.folder / f"{name}.pem")
+
+    def public(self, name: str) -> Path:
+        """The file of a public key."""
+        return self.folder / f"{name}.pub"
+
+
+def make(place: Path) -> None:
+    """Write the release's folder, in place of one that is there."""
+    with tempfile.TemporaryDirectory(prefix="aotc-compat-") as scratch:
+        work = Path(scratch)
+        os.environ["AOTC_STORE"] = str(work / "store")
+        keys = Keys(work / "keys")
+        keys.folder.mkdir()
+        keys.make()
+        draft = work / "draft"
+        draft.mkdir()
+        artifact = draft / "digits.aotc"
+        build_artifact(artifact, keys)
+        pack(artifact, draft / "digits.aotc.zip")
+        shutil.copyfile(keys.public("release"), draft / "release.pub")
+        target = replace(load_target(TARGET), name="compat")
+        (draft / "target.yaml").write_text(yaml_text(target), encoding="utf-8")
+        write_trust(draft, keys)
+        (draft / "expected.json").write_text(expected(draft), encoding="utf-8")
+        size = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+        if size > MOST_BYTES:
+            raise SystemExit(f"{size} bytes are too many to keep for ever; at most {MOST_BYTES}")
+        if place.exists():
+            shutil.rmtree(place)
+        shutil.copytree(draft, place)
+
+
+def build_artifact(artifact: Path, keys: Keys) -> None:
+    """Build, qualify on this host, and have two approve it."""
+    build(
+        MODEL,
+        profile="edge",
+        target=TARGET,
+        output=artifact,
+        key=keys["release"],
+        cache=False,
+        builder_id=BUILDER,
+        release="1.0.0",
+    )
+    vouching = keys.public("release")
+    qualify(artifact, keys["lab"], trust=vouching, runs=5)
+    for name in ("ops", "security"):
+        approve(artifact, keys[name], channel=CHANNEL, expires=END, trust=vouching)
+
+
+def write_trust(folder: Path, keys: Keys) -> None:
+    """The policy, its roots, and their signatures."""
+    policy = TrustPolicy(
+        schema="aotc.trust/1",
+        name="compat",
+        sequence=1,
+        valid_from=BEGIN,
+        expires=END,
+        keys=tuple(
+            PolicyKey(id=name, pem=keys[name].public_pem, usage=usage)
+            for name, usage in USAGES.items()
+        ),
+        rules=(
+            Rule(
+                name="production",
+                match=Match(name="digits", channel=CHANNEL),
+                require=(
+                    Requirement(predicate="oms", signers=("release",)),
+                    Requirement(predicate="provenance", signers=("release",), builders=(BUILDER,)),
+                    Requirement(predicate="sbom", signers=("release",)),
+                    Requirement(predicate="approval", signers=("ops", "security"), threshold=2),
+                    Requirement(predicate="qualification", signers=("lab",), target="any"),
+                ),
+                min_version="1.0",
+            ),
+            Rule(
+                name="trials",
+                match=Match(name="*", channel="staging"),
+                require=(Requirement(predicate="oms", signers=("release",)),),
+            ),
+        ),
+    )
+    file = write_policy(folder / "trust.yaml", policy, new=True)
+    write_roots(folder / "root.yaml", [keys[name].public_pem for name in ROOTS], 2)
+    for name in ROOTS[:2]:
+        bundle_path(file.path, keys[name].key_id).write_bytes(sign_policy(file, keys[name]))
+
+
+def expected(folder: Path) -> str:
+    """What this release says of it, at the stated moment and for the stated target."""
+    file = read_policy(folder / "trust.yaml")
+    roots = signed_by(file, read_roots(folder / "root.yaml"))
+    trust = of_policy(apply(file, parse_instant(MOMENT), roots=roots), channel=CHANNEL)
+    report = verify(folder / "digits.aotc", trust=trust, target=folder / "target.yaml", full=True)
+    if report.refusals or report.policy is None:
+        raise SystemExit(f"this release refuses it: {report.refusals}")
+    said = {
+        "release": VERSION,
+        "made": datetime.now(UTC).date().isoformat(),
+        "moment": MOMENT,
+        "channel": CHANNEL,
+        "artifact_id": report.artifact_id,
+        "archive_sha256": hashlib.sha256((folder / "digits.aotc.zip").read_bytes()).hexdigest(),
+        "verdict": report.verdict,
+        "signers": list(report.signers),
+        "policy_signers": sorted(roots),
+        "rule": report.policy.rule,
+        "requirements": [each.predicate for each in report.policy.requirements],
+        "steps": {each.step: each.status for each in report.steps},
+    }
+    return json.dumps(said, indent=1) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the artifact of this release; 1 where there is one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--force", action="store_true", help="replace the one of this release")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="default: %(default)s")
+    asked = parser.parse_args(arguments)
+    place = asked.folder / VERSION
+    if place.exists() and not asked.force:
+        print(f"{place} is there; a release's artifact stays as it is", file=sys.stderr)
+        return 1
+    try:
+        make(place)
+    except AotcError as error:
+        print(error.line(), file=sys.stderr)
+        return 1
+    print(place)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,239 @@
+"""Every release's artifact is verified, read, loaded and answered by this release."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from aotc import inspect, load
+from aotc.contract.attestations import parse_instant
+from aotc.contract.documents import load_target, strict_yaml, yaml_text
+from aotc.contract.parsing import encode
+from aotc.contract.report import VerifyReport
+from aotc.contract.versions import VERSION
+from aotc.errors import AotcError
+from aotc.packing.unpack import unpack
+from aotc.signing.keys import key_id, load_public
+from aotc.verification.gate import verify
+from aotc.verification.policy.document import read_policy, read_roots
+from aotc.verification.policy.roots import signed_by
+from aotc.verification.policy.trust import Trust, apply, of_policy
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPAT = ROOT / "manifests" / "compat"
+RELEASES = sorted(each.name for each in COMPAT.iterdir() if each.is_dir())
+FORMS = ("digits.aotc", "digits.aotc.zip")
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """The artifact of a release, and what was said of it then."""
+
+    folder: Path
+
+    @property
+    def artifact(self) -> Path:
+        return self.folder / FORMS[0]
+
+    @property
+    def archive(self) -> Path:
+        return self.folder / FORMS[1]
+
+    @property
+    def expected(self) -> dict[str, Any]:
+        said: dict[str, Any] = json.loads((self.folder / "expected.json").read_bytes())
+        return said
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Who signed the policy."""
+        file = read_policy(self.folder / "trust.yaml")
+        return signed_by(file, read_roots(self.folder / "root.yaml"))
+
+    @property
+    def trust(self) -> Trust:
+        """The policy at the stated moment; nothing is remembered."""
+        file = read_policy(self.folder / "trust.yaml")
+        moment = parse_instant(self.expected["moment"])
+        return of_policy(apply(file, moment, roots=self.roots), channel=self.expected["channel"])
+
+    def verified(self, form: str, target: str | Path = "host") -> VerifyReport:
+        return verify(self.folder / form, trust=self.trust, target=target, full=True)
+
+
+@pytest.fixture(params=RELEASES)
+def release(request: pytest.FixtureRequest) -> Release:
+    return Release(COMPAT / request.param)
+
+
+def fits_schema(name: str, record: Any) -> None:
+    schema = json.loads((ROOT / "manifests" / f"{name}.schema.json").read_text("utf-8"))
+    Draft202012Validator(schema).validate(record)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_this_release_has_one() -> None:
+    assert VERSION in RELEASES, "run: make compat"
+
+
+def test_it_is_small_and_holds_no_secret(release: Release) -> None:
+    files = files_of(release.folder)
+    assert sum(map(len, files.values())) < 300_000
+    assert not [name for name, data in files.items() if b"PRIVATE KEY" in data]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_is_verified_as_it_was_then(release: Release, form: str) -> None:
+    report = release.verified(form, release.folder / "target.yaml")
+    said = release.expected
+    assert report.refusals == ()
+    assert (report.authentic, report.verdict) == (True, said["verdict"])
+    assert report.artifact_id == said["artifact_id"]
+    assert list(report.signers) == said["signers"]
+    assert {each.step: each.status for each in report.steps} == said["steps"]
+    assert report.policy is not None
+    assert report.policy.rule == said["rule"]
+    assert sorted(report.policy.roots) == said["policy_signers"]
+    assert [each.predicate for each in report.policy.requirements] == said["requirements"]
+    assert all(each.met for each in report.policy.requirements)
+    fits_schema("verify", encode(report, full=True))
+
+
+def test_its_public_key_alone_vouches_for_it(release: Release) -> None:
+    public = release.folder / "release.pub"
+    report = verify(release.artifact, key=public, target=release.folder / "target.yaml")
+    assert report.authentic
+    assert list(report.signers) == [key_id(key.pem) for key in load_public(public)]
+
+
+def test_its_policy_denies_what_it_is_not_for(release: Release) -> None:
+    report = verify(release.artifact, trust=dataclasses.replace(release.trust, channel="other"))
+    assert [each.code for each in report.refusals] == ["AOTC-G023"]
+    file = read_policy(release.folder / "trust.yaml")
+    roots = read_roots(release.folder / "root.yaml")
+    assert len(release.roots) == roots.threshold < len(roots.keys)
+    with pytest.raises(AotcError) as caught:
+        apply(file, parse_instant(file.policy.expires))
+    assert caught.value.code == "AOTC-G020"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_is_read(release: Release, form: str) -> None:
+    report = inspect(release.folder / form)
+    assert report.problems == ()
+    fits_schema("inspect", encode(report, full=True))
+
+
+def test_its_documents_fit_the_schemas(release: Release) -> None:
+    fits_schema("manifest", json.loads((release.artifact / "payload/aotc.json").read_bytes()))
+    fits_schema("trust", strict_yaml((release.folder / "trust.yaml").read_bytes()))
+    fits_schema("root", strict_yaml((release.folder / "root.yaml").read_bytes()))
+
+
+def test_its_packed_form_holds_the_same_bytes(release: Release, tmp_path: Path) -> None:
+    found = hashlib.sha256(release.archive.read_bytes()).hexdigest()
+    assert found == release.expected["archive_sha256"]
+    unpack(release.archive, tmp_path / "unpacked.aotc")
+    assert files_of(tmp_path / "unpacked.aotc") == files_of(release.artifact)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_answers_or_does_not_fit_this_host(release: Release, form: str, tmp_path: Path) -> None:
+    report = release.verified(form)
+    assert report.authentic
+    assert all(each.code.startswith("AOTC-C") for each in report.refusals)
+    path = release.folder / form
+    if report.verdict == "incompatible":
+        with pytest.raises(AotcError) as caught:
+            load(path, trust=release.trust, store=tmp_path / "store")
+        refused = (caught.value, *caught.value.also)
+        assert {each.code[:6] for each in refused} == {"AOTC-C"}
+        return
+    with load(path, trust=release.trust, store=tmp_path / "store") as model:
+        # Loading itself compares the answers to the fixtures with the golden ones.
+        assert model.ready
+        assert sum(each.accepted for each in model.report.variants) == len(model.manifest.fixtures)
+        fits_schema("load", encode(model.report, full=True))
+        for fixture in model.manifest.fixtures:
+            given = {
+                each.name: np.load(release.artifact / "payload" / each.path)
+                for each in fixture.inputs
+            }
+            answer = model.run(given)
+            for each in fixture.outputs:
+                golden = np.load(release.artifact / "payload" / each.path)
+                np.testing.assert_allclose(answer[each.name], golden, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"onnxruntime": "1.0.0"}, "AOTC-C005"),
+        ({"onnxruntime": "99.0.0"}, "AOTC-C005"),
+        ({"os": "windows"}, "AOTC-C001"),
+        ({"architecture": "aarch64"}, "AOTC-C002"),
+    ],
+)
+def test_a_host_that_it_does_not_fit(
+    release: Release, change: dict[str, Any], code: str, tmp_path: Path
+) -> None:
+    other = dataclasses.replace(load_target(release.folder / "target.yaml"), **change)
+    (tmp_path / "other.yaml").write_text(yaml_text(other))
+    report = release.verified("digits.aotc", tmp_path / "other.yaml")
+    assert (report.authentic, report.verdict) == (True, "incompatible")
+    codes = {each.code for each in report.refusals}
+    assert code in codes
+    assert all(each.startswith("AOTC-C") for each in codes)
+
+
+@pytest.mark.parametrize("file", ["payload/aotc.json", "payload/model/portable/model.onnx"])
+def test_a_changed_copy_is_refused(release: Release, file: str, tmp_path: Path) -> None:
+    copy = Release(shutil.copytree(release.folder, tmp_path / "copy"))
+    path = copy.artifact / file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    report = copy.verified("digits.aotc")
+    assert not report.authentic
+    assert "AOTC-G005" in {each.code for each in report.refusals}
+
+
+def generate(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "ci/make_compat.py", *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_generator_makes_a_release_and_replaces_none(tmp_path: Path) -> None:
+    result = generate("--folder", str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    made = Release(tmp_path / VERSION)
+    test_it_is_verified_as_it_was_then(made, "digits.aotc.zip")
+    before = files_of(made.folder)
+    result = generate("--folder", str(tmp_path))
+    assert result.returncode == 1
+    assert "stays as it is" in result.stderr
+    assert files_of(made.folder) == before

@@ -1,0 +1,72 @@
+"""Provider options that an artifact may ask for: they change how a provider computes.
+
+Some options of ONNX Runtime's providers name libraries, which are then loaded, or places to write
+to.  So of the providers that have a backend here an artifact may have what the backend writes, and
+of a plugin of the user's own whatever leads to no other file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from aotc.contract.parsing import Json, ParseError, strict_json
+
+# By the provider as ONNX Runtime names it.
+OPTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "CPUExecutionProvider": frozenset(),
+    "CUDAExecutionProvider": frozenset({"cudnn_conv_algo_search", "use_tf32"}),
+    "NvTensorRTRTXExecutionProvider": frozenset({"nv_op_types_to_exclude"}),
+    "OpenVINOExecutionProvider": frozenset({"load_config"}),
+}
+# Of the CPU device in OpenVINO's `load_config`, which is JSON: properties by device.
+PROPERTIES: Final = frozenset(
+    {"CACHE_MODE", "INFERENCE_NUM_THREADS", "INFERENCE_PRECISION_HINT", "WEIGHTS_PATH"}
+)
+
+# The folder of the variant's weights, or a file of it.
+_IN_WEIGHTS = re.compile(r"\$\{weights\}(/[A-Za-z0-9_][A-Za-z0-9._-]*)?")
+_ELSEWHERE = re.compile(r"[/\\\x00]|\$\{|\A\.{1,2}\Z")
+
+
+def option_problem(provider: str, key: str, value: str, *, plugin: bool) -> str:
+    """Why no artifact may have a provider option; empty where one may.
+
+    `plugin`: the provider is one that the variant needs a plugin for.
+    """
+    known = OPTIONS.get(provider)
+    if known is None and not plugin:
+        return f"is an option of {provider}, which is neither known nor a plugin"
+    if known is not None and key not in known:
+        return "is an option that no artifact may have"
+    if key == "load_config" and known is not None:
+        return _config_problem(value)
+    return _value_problem(value)
+
+
+def _value_problem(value: str) -> str:
+    if _IN_WEIGHTS.fullmatch(value) or not _ELSEWHERE.search(value):
+        return ""
+    return "names a path, which an option may do in ${weights}/ alone"
+
+
+def _config_problem(text: str) -> str:
+    try:
+        config: Json = strict_json(text.encode("utf-8"), limit=1 << 16)
+    except ParseError as error:
+        return f"is no configuration of OpenVINO: {error.problems[0]}"
+    if (
+        not isinstance(config, dict)
+        or set(config) != {"CPU"}
+        or not isinstance(config["CPU"], dict)
+    ):
+        return "is no configuration of OpenVINO's CPU device alone"
+    for name, value in config["CPU"].items():
+        if name not in PROPERTIES:
+            return f"holds {name!r}, a property that no artifact may have"
+        if not isinstance(value, str | int):
+            return f"holds {name!r}, which is neither text nor a whole number"
+        if isinstance(value, str) and (problem := _value_problem(value)):
+            return f"holds {name!r}, which {problem}"
+    return ""
