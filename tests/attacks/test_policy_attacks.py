@@ -10,9 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
+from artifact_builder import build_artifact
 from made_certificates import authority, leaf
 from policy_setting import BUILDER, Setting, ago, ahead, make_keys
 
+from aotc.cli.main import main
 from aotc.contract.canonical import canonical_json
 from aotc.contract.target import Target
 from aotc.errors import AotcError
@@ -21,6 +24,7 @@ from aotc.signing.keys import PrivateKey
 from aotc.verification.container import Container
 from aotc.verification.gate import authenticate, verify
 from aotc.verification.policy import roots as roots_module
+from aotc.verification.policy.document import read_policy
 from aotc.verification.policy.state import user_state
 from aotc.verification.policy.trust import resolve
 
@@ -468,6 +472,68 @@ def test_a_damaged_memory_is_not_begun_anew(damage: bytes, host: Setting) -> Non
     assert path.read_bytes() == damage
 
 
+def test_a_build_of_a_year_before_1000_does_not_spoil_the_memory(host: Setting) -> None:
+    host.write()
+    host.provenance(finished="0999-01-01T00:00:00Z")
+    assert [host.codes(), host.codes()] == [[], []]
+    assert user_state().read().artifacts["linear"].value == "0999-01-01T00:00:00Z"
+    host.rule["min_version"] = "2020-01-01T00:00:00Z"
+    host.policy["sequence"] = 2
+    host.write()
+    assert host.codes() == ["AOTC-G030"]
+
+
+@pytest.mark.parametrize("version", ["\u00b2", "1" * 5000, "1.\u0663", "1.2.3.4.5", "1.4.0x"])
+def test_a_version_that_is_like_no_release_is_none(version: str, host: Setting) -> None:
+    host.rule["min_version"] = "0"
+    host.write()
+    host.provenance(version=version)
+    assert host.codes() == ["AOTC-G030"]
+    del host.rule["min_version"]
+    host.policy["sequence"] = 2
+    host.write()
+    assert [host.codes(), host.codes()] == [[], []]
+    assert user_state().read().artifacts["linear"].kind == "built"
+
+
+def test_a_moment_in_the_future_is_not_remembered(host: Setting) -> None:
+    """It would have honest releases refused until then."""
+    host.write()
+    host.provenance(finished="9999-01-01T00:00:00Z")
+    host.approve("ops", issued_at="9998-01-01T00:00:00Z", expires="9999-12-31T00:00:00Z")
+    assert host.codes("prod") == []
+    assert user_state().read().artifacts["linear"].value == ""
+    host.provenance(finished=ago(days=9))
+    assert host.codes("prod") == []
+    host.approve("ops")
+    assert host.codes("prod") == []
+    assert user_state().read().artifacts["linear"].kind == "approved"
+
+
+def test_who_approves_ahead_of_time_lends_nobody_a_renewal(host: Setting) -> None:
+    host.require("approval", "ops", "security", threshold=2)
+    host.write()
+    host.approve("security", issued_at=ago(days=9))
+    host.approve("ops", issued_at=ago(days=9))
+    assert host.codes("prod") == []
+    host.approve("security", issued_at="9998-01-01T00:00:00Z", expires="9999-12-31T00:00:00Z")
+    host.approve("ops")
+    assert host.codes("prod") == ["AOTC-G030"]
+
+
+def test_an_artifacts_name_is_bounded(host: Setting, tmp_path: Path) -> None:
+    host.rule["match"]["name"] = "*"
+    host.write()
+    for name in ("x" * 256, "", "a/b", "a\nb"):
+        place = tmp_path / "named.aotc"
+        shutil.rmtree(place, ignore_errors=True)
+        build_artifact(place, host.keys["release"], change={"name": name})
+        report = verify(place, trust=host.path)
+        assert {each.code for each in report.refusals} == {"AOTC-G009"}
+        assert not report.authentic
+    assert user_state().read().artifacts == {}
+
+
 def test_looking_remembers_nothing(host: Setting) -> None:
     host.policy["sequence"] = 9
     host.write()
@@ -484,6 +550,57 @@ def _other_s(signature: str) -> str:
     order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
     first, second = decode_dss_signature(base64.b64decode(signature))
     return base64.b64encode(encode_dss_signature(first, order - second)).decode()
+
+
+# A policy in other clothes.
+
+
+@pytest.mark.parametrize("name", ["trust.policy", "trust.pub", "trust"])
+@pytest.mark.parametrize(
+    "dress",
+    [
+        lambda text: text,
+        lambda text: text.replace("schema:", '"schema":', 1),
+        lambda text: text.replace("schema:", " 'schema' :", 1).replace("\n", "\n "),
+        lambda text: "\ufeff" + text,
+        lambda text: text.replace("schema:", '"sch\\u0065ma":', 1),
+        lambda text: text.replace("schema: aotc", "schema: !!str aotc", 1),
+        lambda text: text.replace("schema: aotc.trust/1", "schema:\n  aotc.trust/1", 1),
+        lambda text: text.replace("schema: ", "? schema\n: ", 1),
+        lambda text: text.replace("schema: aotc.trust/1", "{}", 1),
+        lambda text: "\r".join(text.splitlines()),
+        lambda text: text.encode("utf-8").decode("utf-8") + "\f",
+    ],
+)
+def test_a_policy_is_never_read_as_a_list_of_its_keys(
+    name: str, dress: Callable[[str], str], host: Setting
+) -> None:
+    """A revoked key would be one like others."""
+    host.policy["keys"][0]["revoked"] = "lost"
+    text = yaml.dump(host.policy, Dumper=_Blocks, sort_keys=False)
+    assert "|\n    -----BEGIN PUBLIC KEY-----\n" in text
+    path = host.folder / name
+    path.write_bytes(dress(text).encode("utf-8"))
+    try:
+        codes = [each.code for each in verify(host.artifact, trust=path).refusals]
+    except AotcError as error:
+        codes = [error.code]
+    assert len(codes) == 1
+    assert codes[0] in ("AOTC-G013", "AOTC-G019", "AOTC-G028")
+    # As a key it is none at all, whatever it is called.
+    assert refusal(lambda: verify(host.artifact, key=path)) == "AOTC-I023"
+
+
+class _Blocks(yaml.SafeDumper):
+    """Texts of several lines as they are, so that a PEM block stands there as in a file."""
+
+
+_Blocks.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    ),
+)
 
 
 # Certificates under a policy.
@@ -515,3 +632,35 @@ def test_a_certified_key_signs_what_its_authority_may(host: Setting) -> None:
     host.write()
     host.provenance(signer="alice")
     assert host.codes("prod") == ["AOTC-G027"]
+
+
+def test_a_certificate_may_have_text_before_it(host: Setting) -> None:
+    company = authority("company")
+    host.keys = {**host.keys, "alice": leaf(company, subject="alice").signer()}
+    told = "Certificate:\n    Data:\n        Subject: CN=Fabrik \u00d6st\n" + company.pem
+    host.policy["authorities"] = [{"id": "ca", "pem": told, "usage": ["approval"]}]
+    host.require("approval", "ca")
+    host.approve("alice")
+    host.write()
+    assert read_policy(host.path).policy.authorities[0].pem == company.pem
+    assert host.codes("prod") == []
+    # What 'aotc trust add' makes of such a file.
+    file = host.folder / "company.crt"
+    file.write_text(told, encoding="utf-8")
+    words = ["trust", "add", str(host.path), "--id", "ca", "--authority", str(file)]
+    assert main([*words, "--usage", "approval,provenance"]) == 0
+    assert read_policy(host.path).policy.authorities[0].usage == ("approval", "provenance")
+    assert main(["trust", "check", str(host.path)]) == 0
+    assert host.codes("prod") == []
+
+
+def test_several_certificates_are_no_authority(host: Setting) -> None:
+    company = authority("company")
+    for pem in (company.pem * 2, company.pem + host.keys["ops"].public_pem, "x" + company.pem[3:]):
+        host.policy["authorities"] = [{"id": "ca", "pem": pem, "usage": ["oms"]}]
+        with pytest.raises(AotcError) as caught:
+            read_policy(host.write())
+        assert (caught.value.code, caught.value.found) == (
+            "AOTC-G019",
+            "is not one PEM certificate",
+        )

@@ -22,7 +22,9 @@ from workbench import (
 
 from aotc import build
 from aotc.contract.manifest import Value
+from aotc.contract.parsing import strict_json
 from aotc.errors import AotcError
+from aotc.verification.gate import verify
 
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 BOOL, HALF = TensorProto.BOOL, TensorProto.FLOAT16
@@ -1090,3 +1092,18 @@ def test_a_dead_end_that_onnx_runtime_itself_refuses(bench: Workbench) -> None:
         [helper.make_node("Add", ["x", "nowhere"], ["y"])], [tensor("x", [2])], [tensor("y", [2])]
     )
     assert "nowhere" in refused(bench, model, "AOTC-I012").found
+
+
+# -- names
+
+
+@pytest.mark.parametrize(("file", "name"), [("a\nb\x7f", "a_b_"), ("ä" * 120, "ä" * 120)])
+def test_a_file_of_any_name_makes_an_artifact_that_verifies(
+    bench: Workbench, file: str, name: str
+) -> None:
+    source = bench.folder / f"{file}.onnx"
+    source.write_bytes(layers().SerializeToString())
+    output = bench.folder / "named.aotc"
+    build(source, output=output, key=bench.private)
+    assert strict_json((output / "payload" / "aotc.json").read_bytes())["name"] == name
+    assert verify(output, key=bench.public).authentic

@@ -386,6 +386,8 @@ def test_ambiguous_json_is_refused_though_signed(
         ({"schema": "other"}, "AOTC-G009", "schema: is not like aotc.manifest/1.2"),
         ({"required_features": ["shape-domain", "magic"]}, "AOTC-G011", "magic"),
         ({"colour": "red"}, "AOTC-G009", "colour: unknown field"),
+        ({"name": "x" * 256}, "AOTC-G009", "name: 256 is more than 255"),
+        ({"name": "a\nb"}, "AOTC-G009", "name: 'a\\nb' does not match"),
         ({"variants": []}, "AOTC-G009", "variants: 0 is less than 1"),
         ({"files": []}, "AOTC-G009", "is not among files"),
     ],
@@ -398,6 +400,29 @@ def test_a_bad_manifest_is_refused_though_signed(
     assert {refusal.code for refusal in report.refusals} == {code}
     assert found in report.refusals[0].found
     assert statuses(report)[5] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("provider", "option"),
+    [
+        ("TensorrtExecutionProvider", {"trt_extra_plugin_lib_paths": "/tmp/evil.so"}),
+        ("CPUExecutionProvider", {"use_arena": "1"}),
+        ("OpenVINOExecutionProvider", {"load_config": '{"CPU":{"CACHE_DIR":"/tmp"}}'}),
+    ],
+)
+def test_provider_options_that_no_artifact_may_have(
+    provider: str, option: dict[str, str], artifact: Path, tmp_path: Path, keys: Keys
+) -> None:
+    variants = json.loads((artifact / "payload/aotc.json").read_bytes())["variants"]
+    variants[0]["session"]["provider_options"] = {provider: option}
+    made = build_artifact(tmp_path / "a.aotc", keys.private, change={"variants": variants})
+    report = verify(made, key=keys.public)
+    assert not report.authentic
+    (key,) = option
+    place = f"variants[0].session.provider_options.{provider}.{key}"
+    assert any(
+        each.code == "AOTC-G014" and place in each.where + each.found for each in report.refusals
+    )
 
 
 def test_a_newer_minor_version_is_a_finding(tmp_path: Path, keys: Keys) -> None:
@@ -486,6 +511,16 @@ def test_limits(artifact: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> 
     report = verify(artifact, key=keys.public)
     assert [refusal.code for refusal in report.refusals] == ["AOTC-G012"]
     assert statuses(report) == ["failed", *["not-run"] * 8]
+    monkeypatch.undo()
+    # What is refused by itself counts as well.
+    shutil.copytree(artifact, links := artifact.with_name("links"))
+    for number in range(40):
+        (links / f"l{number}").symlink_to("x")
+        (links / f"\\{number}").write_bytes(b"")
+    monkeypatch.setattr(container, "MAX_ENTRIES", 50)
+    codes = [each.code for each in verify(links, key=keys.public).refusals]
+    assert len(codes) <= 51
+    assert "AOTC-G012" in codes
     monkeypatch.undo()
     deep = artifact / "payload" / "/".join("abcdefghij")
     deep.mkdir(parents=True)

@@ -183,7 +183,7 @@ def test_keygen_asks_twice_on_a_terminal(second: str, status: int, tmp_path: Pat
 def test_trust_files(tmp_path: Path) -> None:
     pairs = [keys.generate(tmp_path / f"{name}.pem") for name in ("a", "b")]
     both = tmp_path / "both.pub"
-    both.write_text("the release keys\n" + "\r\n".join(p.read_text() for _, p in pairs))
+    both.write_text("# the release keys\n" + "\r\n".join(p.read_text() for _, p in pairs))
     assert [key.pem for key in keys.load_public(both)] == [p.read_text() for _, p in pairs]
     block = pairs[0][1].read_text()
     for text, found in [
@@ -192,6 +192,10 @@ def test_trust_files(tmp_path: Path) -> None:
         (pairs[0][0].read_text(), "a private key"),
         (block + block.replace("-----END PUBLIC KEY-----", ""), "something else"),
         (block.replace("MFkw", "AAAA"), "bytes that are no key"),
+        ("not this one:\n" + block, "something else"),
+        (block + "revoked: lost\n", "something else"),
+        ("# not this one: " + block, "something else"),
+        ("  " + block, "something else"),
     ]:
         both.write_text(text)
         with pytest.raises(AotcError) as caught:

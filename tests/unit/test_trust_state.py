@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import trust_state_jobs
 
+from aotc.contract.attestations import instant, parse_instant
 from aotc.contract.policy_decision import ReleaseOf
 from aotc.errors import AotcError
-from aotc.verification.policy.release import is_below, is_older
-from aotc.verification.policy.state import SeenPolicy, StateFile
+from aotc.verification.policy.release import is_below, is_older, is_version
+from aotc.verification.policy.state import MAX_STATE_BYTES, SeenPolicy, StateFile
 
 TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -79,6 +80,48 @@ def test_a_state_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         with pytest.raises(AotcError) as caught:
             StateFile(place).note_policy("a", seen, NOW, exact=True)
         assert caught.value.code == "AOTC-G035"
+
+
+@pytest.mark.parametrize(
+    ("name", "release"),
+    [
+        ("a", ReleaseOf(kind="built", value="999-01-01T00:00:00Z")),
+        ("a", ReleaseOf(kind="approved", value="2027-13-01T00:00:00Z")),
+        ("a", ReleaseOf(kind="version", value="\u00b2")),
+        ("a", ReleaseOf(kind="version", value="1" * 5000)),
+        ("a" * MAX_STATE_BYTES, ReleaseOf(kind="version", value="1")),
+    ],
+    ids=["year", "month", "letter", "digits", "name"],
+)
+def test_a_state_that_would_not_read_back_is_not_written(
+    tmp_path: Path, name: str, release: ReleaseOf
+) -> None:
+    state = StateFile(tmp_path / "state.json")
+    state.note_artifact("good", ReleaseOf(kind="version", value="1"), NOW, allowed=False)
+    before = state.path.read_bytes()
+    with pytest.raises(AotcError) as caught:
+        state.note_artifact(name, release, NOW, allowed=False)
+    assert caught.value.code == "AOTC-G035"
+    assert len(str(caught.value)) < 1000
+    assert state.path.read_bytes() == before
+    state.note_artifact("good", ReleaseOf(kind="version", value="2"), NOW, allowed=False)
+    assert state.read().artifacts["good"].value == "2"
+
+
+@pytest.mark.parametrize("year", [1, 999, 1000, 9999])
+def test_a_moment_of_any_year_is_read_as_it_was_written(year: int) -> None:
+    moment = datetime(year, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    text = instant(moment)
+    assert text == f"{year:04}-12-31T23:59:59Z"
+    assert parse_instant(text) == moment.replace(microsecond=0)
+
+
+def test_moments_and_versions_have_digits_of_ascii_alone() -> None:
+    with pytest.raises(ValueError, match="is not like"):
+        parse_instant("202\u0667-01-31T00:00:00Z")
+    assert [text for text in ("0", "1.4.0", "999999999.0.0.1") if not is_version(text)] == []
+    bad = ("", "\u00b2", "1.\u0663", "1" * 10, "1.2.3.4.5", "1.", "1.x", "v1", "1\n", "1.4.0-rc1")
+    assert [text for text in bad if is_version(text)] == []
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,10 @@ LOCAL_BUILDER: Final = "urn:aotc:builder:local"
 
 # It stands in file names.
 CHANNEL: Final = r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?"
-_INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+INSTANT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
 
 Channel = Annotated[str, Pattern(CHANNEL)]
-Instant = Annotated[str, Pattern(_INSTANT), "UTC, ISO 8601"]
+Instant = Annotated[str, Pattern(INSTANT), "UTC, ISO 8601"]
 
 
 @record
@@ -105,6 +105,7 @@ class AttestAnswer:
     path: Annotated[str, "file that was written"]
     predicate_type: str
     key_id: str
+    identity: Annotated[str, "of a keyless signer: WHO by ISSUER; empty for a key"] = ""
     development_key: bool
     replaced: Annotated[bool, "another file of that name was there"] = False
     approval: Approval | None = None
@@ -124,11 +125,13 @@ def target_digest(target: Target) -> str:
 
 def instant(moment: datetime.datetime) -> Instant:
     """A moment as it is written in predicates: UTC, whole seconds."""
-    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # strftime may write years before 1000 with fewer digits.
+    text = moment.astimezone(datetime.UTC).replace(microsecond=0, tzinfo=None).isoformat()
+    return f"{text}Z"
 
 
 def parse_instant(text: str) -> datetime.datetime:
     """The moment that `instant` wrote; raises ValueError."""
-    if not re.fullmatch(_INSTANT, text):
+    if not re.fullmatch(INSTANT, text):
         raise ValueError(f"{text!r} is not like 2027-01-31T00:00:00Z")
     return datetime.datetime.fromisoformat(text)

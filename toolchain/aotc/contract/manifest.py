@@ -20,6 +20,8 @@ from aotc.contract.shapes import Domain
 from aotc.contract.target import Libc, Plugin
 
 Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}")]
+# As long as a file's name may be, and shown as it is.
+NAME = r"[^\x00-\x1f\x7f/]+"
 # Two threads that hash 100 MB share it evenly only where chunks are small.
 CHUNK_BYTES = 16 << 20
 
@@ -287,7 +289,7 @@ class Manifest:
 
     schema: str
     required_features: tuple[str, ...] = ()
-    name: str
+    name: Annotated[str, Bounds(1, 255), Pattern(NAME), "of the model; hosts remember it"]
     source: Capture
     profile: Annotated[Json, "the resolved profile, as written in aotc.profile/1"]
     profile_sha256: Sha256

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from aotc.contract.padding import PadSpec
 from aotc.contract.parsing import Bounds, ParseError, Pattern, Problem, record
+from aotc.contract.provider_keys import option_problem
 from aotc.contract.relations import read_relations
 from aotc.contract.shapes import DimRange
 
@@ -139,6 +140,14 @@ class PluginSpec:
     options: Annotated[Mapping[str, str], "provider options, replayed at load"] = field(
         default_factory=dict
     )
+
+    def problems(self) -> list[Problem]:
+        """Options that no artifact may have."""
+        found = {
+            key: option_problem(self.provider, key, value, plugin=True)
+            for key, value in self.options.items()
+        }
+        return [Problem(f"options.{key}", why) for key, why in found.items() if why]
 
 
 @record

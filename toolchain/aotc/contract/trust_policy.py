@@ -12,17 +12,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.attestations import Instant, parse_instant
+from aotc.contract.attestations import INSTANT, Instant, parse_instant
 from aotc.contract.parsing import Bounds, Pattern, Problem, record
 from aotc.contract.policy_decision import Usage
+from aotc.contract.versions import RELEASE
 
 POLICY_PREDICATE = "urn:aotc:trust-policy:v1"
+# A century: calendars end, and a longer period is a slip.
+MAX_DAYS = 36_500
 
 KeyName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}")]
 Release = Annotated[
     str,
-    Pattern(r"\d{1,9}(\.\d{1,9}){0,3}|\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z"),
+    Pattern(rf"{RELEASE}|{INSTANT}"),
     "a version such as 1.4.0, or a moment",
 ]
 
@@ -55,6 +58,9 @@ class PolicyIdentity:
     id: Annotated[KeyName, "its name in this policy"]
     identity: Annotated[str, Bounds(1), "as the certificate says: an address or a workflow's URI"]
     issuer: Annotated[str, Bounds(1), "URL of the OIDC issuer"]
+    trusted_root: Annotated[
+        str, "sigstore trusted root (JSON text) of a private instance; the public one's if empty"
+    ] = ""
     usage: Annotated[tuple[Usage, ...], Bounds(1)]
     valid_from: Instant | None = None
     valid_until: Instant | None = None
@@ -62,10 +68,13 @@ class PolicyIdentity:
 
     def problems(self) -> list[Problem]:
         """What the types cannot say."""
-        return [
+        found = [
             *_moments(self, "valid_from", "valid_until"),
             *_doubles("usage", self.usage),
         ]
+        if self.trusted_root and not self.trusted_root.lstrip().startswith("{"):
+            found.append(Problem("trusted_root", "is not the text of a trusted root in JSON"))
+        return found
 
 
 Holder = PolicyKey | PolicyIdentity
@@ -89,7 +98,7 @@ class Requirement:
     ]
     threshold: Annotated[int, Bounds(1), "distinct public keys that must have signed"] = 1
     builders: Annotated[tuple[str, ...], "allowed builder ids of provenance; none: any"] = ()
-    max_age: Annotated[int | None, Bounds(1), "days since it was made"] = None
+    max_age: Annotated[int | None, Bounds(1, MAX_DAYS), "days since it was made"] = None
     channel: Annotated[
         str | None, Bounds(1), "of an approval; None: the channel that the artifact is loaded for"
     ] = None

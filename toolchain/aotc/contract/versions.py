@@ -24,13 +24,21 @@ KNOWN_FEATURES = frozenset(
 )
 
 
+# What is built: a version such as 1.4.0.
+RELEASE = r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}"
+
+
 def manifest_version(schema: str) -> tuple[int, int] | None:
     """(major, minor) of a manifest's `schema`, or None where it is not one."""
-    match = re.fullmatch(r"aotc\.manifest/(\d{1,4})\.(\d{1,4})", schema)
+    match = re.fullmatch(r"aotc\.manifest/([0-9]{1,4})\.([0-9]{1,4})", schema)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, `1.31.1+cu13` giving (1, 31, 1)."""
-    match = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
+    """The leading numbers of a version, `1.31.1+cu13` giving (1, 31, 1).
+
+    One of more than 18 digits counts as 10^18: Python reads very long ones not at all.
+    """
+    match = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
+    parts = match[0].split(".") if match else []
+    return tuple(int(part) if len(part) <= 18 else 10**18 for part in parts)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotc.contract.trust import TrustedKey, split_certificates, split_pem
+from aotc.contract.trust import PEM, TrustedKey, split_certificates, split_pem
 from aotc.errors import AotcError
 from aotc.signing import key_files, passwords
 
@@ -81,15 +81,18 @@ def load_private(
 def load_public(path: Path, *, code: str = "AOTC-G013") -> tuple[TrustedKey, ...]:
     """Every PEM public key in a file, in its order.
 
-    Raises I001 where the file cannot be read, and `code` where it holds no key or one that
-    is not on P-256.
+    Raises I001 where the file cannot be read, and `code` where it holds no key, one that is not
+    on P-256, or anything but keys, blank lines and lines that begin with `#`.
     """
     text = key_files.read(path).decode("utf-8", "replace")
     return read_public(text, str(path), code=code)
 
 
 def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[TrustedKey, ...]:
-    """Every PEM public key in a text, in its order; raises `code` as `load_public` does."""
+    """Every PEM public key in a text, in its order; raises `code` as `load_public` does.
+
+    The text holds nothing else but blank lines, and comments: lines that begin with `#`.
+    """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -112,7 +115,7 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
                 found="another kind of key" if public else "bytes that are no key",
             )
         found.append(TrustedKey(pem=key_files.public_pem(public), origin=origin))
-    if text.count("-----BEGIN PUBLIC KEY-----") != len(found) or not found:
+    if not found or not _holds_keys_alone(text):
         has_private = "PRIVATE KEY-----" in text
         raise AotcError(
             code,
@@ -123,6 +126,14 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
             mend="Give the .pub file beside it." if has_private else "",
         )
     return tuple(found)
+
+
+def _holds_keys_alone(text: str) -> bool:
+    """Whether nothing is said beside keys but comments: it could be that one is revoked."""
+    lines = PEM.sub("\0", text.removeprefix("\ufeff")).splitlines()
+    return all(
+        line.rstrip() in ("", "\0") or (line.startswith("#") and "\0" not in line) for line in lines
+    )
 
 
 def _secret_key(data: bytes, path: Path, password: bytes | None) -> object:

@@ -19,7 +19,7 @@ from aotc.contract.attestations import BUILD_TYPE, LOCAL_BUILDER, instant
 from aotc.contract.manifest import Manifest
 from aotc.contract.parsing import Json
 from aotc.contract.target import Target
-from aotc.contract.versions import VERSION
+from aotc.contract.versions import RELEASE, VERSION
 from aotc.errors import AotcError
 
 BUILDER_VARIABLE: Final = "AOTC_BUILDER_ID"
@@ -36,7 +36,6 @@ _OF_PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
         "tensorrt-rtx-cu13-libs",
     ),
 }
-_RELEASE = re.compile(r"\d{1,9}(\.\d{1,9}){0,3}", re.ASCII)
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[!-~]+", re.ASCII)
 
 
@@ -96,7 +95,7 @@ def label(builder_id: str | None, invocation: str = "", release: str = "") -> La
     found = builder_id
     if found is None:
         found = os.environ.get(BUILDER_VARIABLE) or LOCAL_BUILDER
-    if release and not _RELEASE.fullmatch(release):
+    if release and not re.fullmatch(RELEASE, release):
         raise AotcError(
             "AOTC-I027",
             "the release is no version",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
     else:
         require_model_file(Path(model))
         path = Path(model).resolve()
-        name = Path(model).stem
+        # The name in a manifest holds no control characters.
+        name = re.sub(r"[\x00-\x1f\x7f]", "_", Path(model).stem)
     folder = options.work / "import"
     result = options.workers.run(
         "aotc.stages.importing:import_job",
