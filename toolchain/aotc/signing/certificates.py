@@ -95,6 +95,11 @@ def claimed_name(chain: Sequence[bytes]) -> str:
     return f"{name_of(leaf)}, issued by {_printable(leaf.issuer)}"
 
 
+def leaf_name(chain: Sequence[bytes]) -> str:
+    """Whom the first certificate names, UNVERIFIED; raises G037."""
+    return name_of(_load(chain[0]))
+
+
 def load_authorities(path: Path) -> tuple[TrustedAuthority, ...]:
     """Every CA certificate in a PEM file; raises I001, and G013 where one is no CA."""
     text = key_files.read(path).decode("utf-8", "replace")

@@ -1,0 +1,54 @@
+"""What a target of fuzzing is, and which there are.
+
+A target reads any bytes with one of the readers of untrusted files.  Its `check` says whether they
+were accepted, and raises (an assertion, or whatever the reader lets out) where the reader does not
+keep its promise.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CORPUS = Path(__file__).resolve().parent / "corpus"
+NAMES = (
+    "archive",
+    "bundle",
+    "certificate",
+    "manifest",
+    "policy",
+    "profile",
+    "references",
+    "statement",
+    "traffic",
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One reader, and what holds of it for any input.
+
+    `seeds` are inputs to begin with, some of which are accepted; `words` are likely parts of
+    inputs.  `mutate` makes another input (of an input, a size, and a seed) where changing bytes
+    alone would seldom get far.
+    """
+
+    name: str
+    check: Callable[[bytes], bool]
+    seeds: Callable[[], Iterable[bytes]]
+    words: frozenset[str] = frozenset()
+    max_bytes: int = 8192
+    mutate: Callable[[bytes, int, int], bytes | None] | None = None
+
+    def kept(self) -> Iterator[Path]:
+        """The kept corpus."""
+        yield from sorted((CORPUS / self.name).glob("*"))
+
+
+def load(name: str) -> Target:
+    """A target by its name; only what it needs is imported."""
+    target: Target = importlib.import_module(f"fuzz_{name}").TARGET
+    assert target.name == name
+    return target
