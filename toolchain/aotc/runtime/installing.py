@@ -24,7 +24,7 @@ from aotc.runtime.system_store import system_root
 from aotc.signing.dsse import MAX_BUNDLE_BYTES
 from aotc.verification.authenticity import BUNDLE_SUFFIX
 from aotc.verification.container import Container, open_container
-from aotc.verification.gate import authenticate, remember_release
+from aotc.verification.gate import authenticate
 from aotc.verification.policy.trust import Trust
 
 _FOLDER = "attestations"
@@ -50,7 +50,6 @@ def install(
     if system:
         _require_safe(kept.root)
     stored = kept.install(artifact, trust, durable=True)
-    remember_release(stored.authentic)
     with open_container(Path(artifact)) as source:
         added = _add_attestations(kept.root, stored, source, trust)
     manifest = stored.authentic.manifest

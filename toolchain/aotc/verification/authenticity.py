@@ -137,13 +137,13 @@ def check_signatures(state: Examination) -> None:
                 oms_errors.append(error)
             else:
                 state.findings.append(_counts_for_nothing(error))
-    if state.digests is None:
-        state.claimed = _claimed(state)
     for each in oms_errors:
         if state.digests is None:
             state.refuse(each)
         else:
             state.findings.append(_counts_for_nothing(each))
+    if state.digests is None:
+        state.claimed = _claimed(state)
     if state.digests is None and len(state.refusals) == before and not _broken_oms(state):
         state.refuse(
             AotcError(

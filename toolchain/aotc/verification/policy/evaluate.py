@@ -197,7 +197,7 @@ def _release(
 ) -> ReleaseOf:
     """The release of an artifact, by statements that the policy takes (see `release`)."""
     versions: list[str] = []
-    approved: dict[str, str] = {}
+    approved: list[tuple[str, str, str]] = []
     built: list[str] = []
     for each in statements:
         needs: list[Requirement | None] = []
@@ -213,17 +213,17 @@ def _release(
             versions += [version] if is_version(version) else []
             built += [instant(made)] if made else []
         elif each.usage == "approval" and made is not None:
-            person = applied.person(each.key)
-            approved[person] = max(instant(made), approved.get(person, ""))
+            approved.append((instant(made), each.key.pem, applied.person(each.key)))
     if versions:
         # Of several, the lowest: nobody may lift an artifact by a second statement.
         return min((ReleaseOf(kind="version", value=each) for each in versions), key=rank)
     # When as many as the rule asks for had approved it: one of them alone cannot renew it.
     asked = [need.threshold for need in rule.require if need.predicate == "approval"]
-    enough = max(asked, default=1)
-    if len(approved) >= enough:
-        latest = sorted(approved.values(), reverse=True)
-        return ReleaseOf(kind="approved", value=latest[enough - 1])
+    signed: list[tuple[str, str]] = []
+    for moment, key, person in sorted(approved, reverse=True):
+        signed.append((key, person))
+        if distinct_signers(signed) >= max(asked, default=1):
+            return ReleaseOf(kind="approved", value=moment)
     return ReleaseOf(kind="built", value=min(built, default=""))
 
 

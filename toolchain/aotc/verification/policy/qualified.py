@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from aotc.contract.trust_policy import Rule
 from aotc.verification.policy.fitness import Subject, unfit
+from aotc.verification.policy.signers import distinct_signers
 from aotc.verification.policy.statement import Statement
 from aotc.verification.policy.trust import AppliedPolicy
 
@@ -24,11 +25,12 @@ def qualified_variants(
     listed = [each for each in statements if each.usage == "qualification"]
     allowed: set[str] | None = None
     for need in asked:
-        people: dict[str, set[str]] = {}
+        signed: dict[str, list[tuple[str, str]]] = {}
         for each in listed:
             if unfit(applied, each, subject, need) is None:
                 for name in each.qualification().variants:
-                    people.setdefault(name, set()).add(applied.person(each.key))
-        found = {name for name, who in people.items() if len(who) >= need.threshold}
+                    who = (each.key.pem, applied.person(each.key))
+                    signed.setdefault(name, []).append(who)
+        found = {name for name, who in signed.items() if distinct_signers(who) >= need.threshold}
         allowed = found if allowed is None else allowed & found
     return tuple(sorted(allowed or ()))
