@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -87,8 +88,12 @@ class World:
 
     def write_trusted_root(self, path: Path) -> Path:
         """What verifiers of this instance trust."""
+        path.write_text(json.dumps(self.trusted_root()))
+        return path
+
+    def trusted_root(self, timestamping: Sequence[x509.Certificate] = ()) -> dict[str, Any]:
+        """The same as data, with a chain of certificates for timestamps, its root last."""
         began = (SIGNED_AT - timedelta(days=9)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        der = self.root.public_bytes(serialization.Encoding.DER)
 
         def log(key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
             return {
@@ -102,48 +107,55 @@ class World:
                 "logId": {"keyId": text(hashlib.sha256(spki(key)).digest())},
             }
 
-        document = {
+        def authority(chain: Sequence[x509.Certificate]) -> dict[str, Any]:
+            listed = [text(each.public_bytes(serialization.Encoding.DER)) for each in chain]
+            return {
+                "subject": {"organization": "example", "commonName": "short-lived"},
+                "uri": "https://ca.example.com",
+                "certChain": {"certificates": [{"rawBytes": each} for each in listed]},
+                "validFor": {"start": began},
+            }
+
+        return {
             "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
             "tlogs": [log(self.log)],
-            "certificateAuthorities": [
-                {
-                    "subject": {"organization": "example", "commonName": "short-lived"},
-                    "uri": "https://ca.example.com",
-                    "certChain": {"certificates": [{"rawBytes": text(der)}]},
-                    "validFor": {"start": began},
-                }
-            ],
+            "certificateAuthorities": [authority([self.root])],
             "ctlogs": [log(self.certificate_log)],
-            "timestampAuthorities": [],
+            "timestampAuthorities": [authority(timestamping)] if timestamping else [],
         }
-        path.write_text(json.dumps(document))
-        return path
 
-    def certificate(self, key: ec.EllipticCurvePrivateKey, who: str, issuer: str) -> bytes:
+    def certificate(
+        self, key: ec.EllipticCurvePublicKey, who: str, issuer: str, at: datetime = SIGNED_AT
+    ) -> bytes:
         """The DER of a certificate of ten minutes, with the promise of its log in it."""
         public = self.authority.public_key()
+        name = (
+            x509.RFC822Name(who)
+            if "@" in who.split("/")[0]
+            else x509.UniformResourceIdentifier(who)
+        )
         builder = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([]))
             .issuer_name(self.root.subject)
-            .public_key(key.public_key())
+            .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(SIGNED_AT - timedelta(minutes=1))
-            .not_valid_after(SIGNED_AT + timedelta(minutes=9))
+            .not_valid_before(at - timedelta(minutes=1))
+            .not_valid_after(at + timedelta(minutes=9))
             .add_extension(usage(certificates=False), True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), False)
-            .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(who)]), True)
+            .add_extension(x509.SubjectAlternativeName([name]), True)
             .add_extension(x509.UnrecognizedExtension(ISSUER_EXTENSION, issuer.encode()), False)
         )
         unlogged = builder.sign(self.authority, hashes.SHA256()).tbs_certificate_bytes
-        promise = x509.UnrecognizedExtension(TIMESTAMPS_EXTENSION, self._promise(unlogged))
+        promise = x509.UnrecognizedExtension(TIMESTAMPS_EXTENSION, self._listed(unlogged, at))
         made = builder.add_extension(promise, False).sign(self.authority, hashes.SHA256())
         return made.public_bytes(serialization.Encoding.DER)
 
-    def _promise(self, unlogged: bytes) -> bytes:
+    def _listed(self, unlogged: bytes, at: datetime) -> bytes:
         """A list of one signed certificate timestamp, in an OCTET STRING."""
-        moment = struct.pack(">Q", int(SIGNED_AT.timestamp() * 1000))
+        moment = struct.pack(">Q", int(at.timestamp() * 1000))
         issuer = hashlib.sha256(spki(self.authority)).digest()
         entry = issuer + len(unlogged).to_bytes(3, "big") + unlogged
         # Version 1, a certificate's timestamp, of a certificate to be, without extensions.
@@ -159,24 +171,11 @@ class World:
     def bundle(self, statement: Any, who: str, issuer: str) -> dict[str, Any]:
         """A keyless bundle over a statement, in the first entry of the log."""
         key = ec.generate_private_key(ec.SECP256R1())
-        der = self.certificate(key, who, issuer)
+        der = self.certificate(key.public_key(), who, issuer)
         payload = canonical_json(statement)
         signature = ecdsa(key, dsse.pae(dsse.IN_TOTO, payload))
         pem = x509.load_der_x509_certificate(der).public_bytes(serialization.Encoding.PEM)
-        body = canonical_json(
-            {
-                "apiVersion": "0.0.1",
-                "kind": "dsse",
-                "spec": {
-                    "envelopeHash": {"algorithm": "sha256", "value": "0" * 64},
-                    "payloadHash": {
-                        "algorithm": "sha256",
-                        "value": hashlib.sha256(payload).hexdigest(),
-                    },
-                    "signatures": [{"signature": text(signature), "verifier": text(pem)}],
-                },
-            }
-        )
+        body = logged_body(payload, "0" * 64, text(signature), text(pem))
         return {
             "mediaType": dsse.BUNDLE_MEDIA_TYPE,
             "verificationMaterial": {
@@ -194,26 +193,52 @@ class World:
         log = hashlib.sha256(spki(self.log)).digest()
         root = hashlib.sha256(b"\x00" + body).digest()
         moment = int(SIGNED_AT.timestamp())
-        promise = canonical_json(
-            {"body": text(body), "integratedTime": moment, "logID": log.hex(), "logIndex": 0}
-        )
-        note = f"log.example.com\n1\n{text(root)}\n"
-        signed = text(log[:4] + ecdsa(self.log, note.encode()))
         return {
             "logIndex": "0",
             "logId": {"keyId": text(log)},
             "kindVersion": {"kind": "dsse", "version": "0.0.1"},
             "integratedTime": str(moment),
-            "inclusionPromise": {"signedEntryTimestamp": text(ecdsa(self.log, promise))},
+            "inclusionPromise": {"signedEntryTimestamp": text(self.promise(body, moment, 0))},
             "inclusionProof": {
                 "logIndex": "0",
                 "rootHash": text(root),
                 "treeSize": "1",
                 "hashes": [],
-                "checkpoint": {"envelope": f"{note}\n\u2014 log.example.com {signed}\n"},
+                "checkpoint": {"envelope": self.checkpoint(1, root)},
             },
             "canonicalizedBody": text(body),
         }
+
+    def promise(self, body: bytes, moment: int, index: int) -> bytes:
+        """What the log signs of an entry that it took."""
+        log = hashlib.sha256(spki(self.log)).hexdigest()
+        said = {"body": text(body), "integratedTime": moment, "logID": log, "logIndex": index}
+        return ecdsa(self.log, canonical_json(said))
+
+    def checkpoint(self, size: int, root: bytes) -> str:
+        """What the log signs of its whole tree."""
+        note = f"log.example.com\n{size}\n{text(root)}\n"
+        log = hashlib.sha256(spki(self.log)).digest()
+        signed = text(log[:4] + ecdsa(self.log, note.encode()))
+        return f"{note}\n\u2014 log.example.com {signed}\n"
+
+
+def logged_body(payload: bytes, envelope: str, signature: str, certificate: str) -> bytes:
+    """What a log keeps of an envelope: digests, the signature and the signer's PEM (base64)."""
+    return canonical_json(
+        {
+            "apiVersion": "0.0.1",
+            "kind": "dsse",
+            "spec": {
+                "envelopeHash": {"algorithm": "sha256", "value": envelope},
+                "payloadHash": {
+                    "algorithm": "sha256",
+                    "value": hashlib.sha256(payload).hexdigest(),
+                },
+                "signatures": [{"signature": signature, "verifier": certificate}],
+            },
+        }
+    )
 
 
 def _length(number: int) -> bytes:

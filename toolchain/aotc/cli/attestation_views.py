@@ -21,6 +21,7 @@ def attested_view(answer: AttestAnswer) -> list[RenderableType]:
         ("written", answer.path + (", over the one that was there" if answer.replaced else "")),
         ("type", answer.predicate_type),
         ("signed by", f"{short(answer.key_id)}{only}"),
+        ("identity", answer.identity),
     ]
     if (said := answer.approval) is not None:
         rows += [("channel", said.channel), ("expires", said.expires), ("note", said.note)]

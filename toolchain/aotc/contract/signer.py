@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 from aotc.contract.parsing import Bounds, Problem, record
 
@@ -30,6 +30,20 @@ class Signer(Protocol):
 
     def sign(self, message: bytes) -> bytes:
         """A DER-encoded ECDSA signature over the SHA-256 of `message`."""
+
+
+@runtime_checkable
+class Sealer(Protocol):
+    """Who signs whole statements, each with a key that is gone then (sigstore keyless)."""
+
+    def tag(self) -> str:
+        """16 hex digits that tell this signer from others, the same each time."""
+
+    def issuer(self) -> str:
+        """Who says who it is: the URL of an OIDC issuer."""
+
+    def seal(self, payload: bytes) -> bytes:
+        """A sigstore bundle over an in-toto statement, which verifies."""
 
 
 @record

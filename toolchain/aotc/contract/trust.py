@@ -44,7 +44,8 @@ class TrustedAuthority:
 class TrustedIdentity:
     """Who may sign without a kept key (sigstore keyless), and which OIDC issuer must say so.
 
-    `trusted_root` is the path of a sigstore trusted root; empty: the public instance's.
+    `trusted_root` is the path of a sigstore trusted root, or its JSON text; empty: the public
+    instance's.
     """
 
     identity: str

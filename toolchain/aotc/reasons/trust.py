@@ -103,6 +103,10 @@ TRUST: Final[tuple[Row, ...]] = (
     ("AOTC-I036", "attestation cannot be made", INPUT,
      "What is to be said of the artifact makes no sense, is said already, or cannot be added to it.",
      "Correct what is named."),
+    ("AOTC-I037", "keyless signing failed", INPUT,
+     "There is no usable identity token, a service of sigstore could not be reached in time or refused, or what "
+     "it answered does not verify for the identity of the token. Nothing was added to the artifact.",
+     "Get a fresh identity token for the audience 'sigstore', and see that the services can be reached."),
     ("AOTC-N009", "qualification failed", NO,
      "On this host the artifact did not load as promised, or its answers are not the golden ones, or it holds "
      "no fixture to compare with. Nothing was signed.",

@@ -19,10 +19,10 @@ from aotc.contract.attestations import (
     Qualification,
 )
 from aotc.contract.parsing import Json, encode
-from aotc.contract.signer import Signer
+from aotc.contract.signer import Sealer, Signer
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
-from aotc.signing import attest, oms, sealing
+from aotc.signing import attest, dsse, oms, sealing
 from aotc.signing.approval import approval
 from aotc.verification.authenticity import MAX_BUNDLES
 from aotc.verification.container import Container
@@ -35,7 +35,7 @@ _DIGITS: Final = 16
 
 def sign(
     artifact: str | Path,
-    signer: Signer,
+    signer: Signer | Sealer,
     *,
     trust: str | Path | None = None,
     force: bool = False,
@@ -43,36 +43,39 @@ def sign(
     """Add a further OMS signature over the payload that a trusted key signed.
 
     `trust` is a file of public keys or a trust policy, whose keys count and no more of it; without
-    it this user's development key and the signer's own are trusted.  The file is named
-    after the key; `force` replaces one of that name.
+    it this user's development key and the signer's own, where it keeps one, are trusted.  The file
+    is named after the key or identity; `force` replaces one of that name.
     Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
     """
     place = Path(artifact)
-    name = f"oms-{signer.key_id[:_DIGITS]}"
+    name = f"oms-{tag(signer)}"
     check_place(place, name, force=force)
     found = vouched_for(place, signer, trust)
-    if not force and signer.public_pem in {key.pem for key in found.keys}:
+    own = own_key(signer)
+    if not force and own is not None and own.pem in {key.pem for key in found.keys}:
         raise AotcError(
             "AOTC-I036",
             "this key has signed the payload already",
             where=str(place),
-            found=f"key {signer.key_id[:_DIGITS]}",
+            found=f"key {tag(signer)}",
         )
-    path, replaced = sealing.add(place, name, oms.sign(found.digests, signer), force=force)
+    bundle = oms.sign(found.digests, signer)
+    path, replaced = sealing.add(place, name, bundle, force=force)
     return AttestAnswer(
         artifact=str(place),
         artifact_id=found.id,
         path=str(path),
         predicate_type=oms.PREDICATE_TYPE,
-        key_id=signer.key_id,
-        development_key=signer.development,
+        key_id=dsse.claimed_signer(dsse.parse(bundle)),
+        identity=_identity(bundle, signer),
+        development_key=own is not None and own.development,
         replaced=replaced,
     )
 
 
 def approve(
     artifact: str | Path,
-    signer: Signer,
+    signer: Signer | Sealer,
     *,
     channel: str,
     expires: str,
@@ -86,7 +89,7 @@ def approve(
     Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
     """
     place = Path(artifact)
-    name = f"approval-{channel}-{signer.key_id[:_DIGITS]}"
+    name = f"approval-{channel}-{tag(signer)}"
     now = datetime.datetime.now(datetime.UTC)
     # What is refused for its words is refused before anything is read.
     nobody = ArtifactName(name="", id="0" * 64)
@@ -119,7 +122,19 @@ def check_place(artifact: Path, name: str, *, force: bool) -> None:
         )
 
 
-def trusted(signer: Signer, trust: str | Path | None) -> Trust:
+def tag(signer: Signer | Sealer) -> str:
+    """The digits in a file's name that tell a signer from others."""
+    return signer.tag() if isinstance(signer, Sealer) else signer.key_id[:_DIGITS]
+
+
+def own_key(signer: Signer | Sealer) -> TrustedKey | None:
+    """The key that a signer keeps; None where it keeps none."""
+    if isinstance(signer, Sealer):
+        return None
+    return TrustedKey(pem=signer.public_pem, origin="signer", development=signer.development)
+
+
+def trusted(signer: Signer | Sealer, trust: str | Path | None) -> Trust:
     """Who may vouch for the payload of what is to be attested, by a signature alone.
 
     These are the keys in `trust`, or the default and the signer's own.  Of a policy, whoever may
@@ -129,13 +144,15 @@ def trusted(signer: Signer, trust: str | Path | None) -> Trust:
     found = resolve(trust, remember=False)
     if found.policy is not None:
         return replace(found, rules=False)
-    if trust is not None or signer.public_pem in {key.pem for key in found.keys}:
+    own = own_key(signer)
+    if trust is not None or own is None or own.pem in {key.pem for key in found.keys}:
         return found
-    own = TrustedKey(pem=signer.public_pem, origin="signer", development=signer.development)
     return replace(found, keys=(*found.keys, own))
 
 
-def vouched_for(artifact: Path, signer: Signer, trust: str | Path | None) -> AuthenticArtifact:
+def vouched_for(
+    artifact: Path, signer: Signer | Sealer, trust: str | Path | None
+) -> AuthenticArtifact:
     """The artifact, every byte of it checked; raises the gate's refusals (AOTC-G) and I001."""
     with Container(artifact) as container:
         return authenticate(container, trusted(signer, trust))
@@ -147,7 +164,7 @@ def add_statement(
     predicate_type: str,
     said: Approval | Qualification,
     about: ArtifactName,
-    signer: Signer,
+    signer: Signer | Sealer,
     *,
     force: bool,
 ) -> AttestAnswer:
@@ -159,14 +176,25 @@ def add_statement(
     subjects: Mapping[str, str] = {"aotc.json": about.id}
     bundle = attest.attest(predicate_type, predicate, subjects, signer)
     path, replaced = sealing.add(artifact, name, bundle, force=force)
+    own = own_key(signer)
     return AttestAnswer(
         artifact=str(artifact),
         artifact_id=about.id,
         path=str(path),
         predicate_type=predicate_type,
-        key_id=signer.key_id,
-        development_key=signer.development,
+        key_id=dsse.claimed_signer(dsse.parse(bundle)),
+        identity=_identity(bundle, signer),
+        development_key=own is not None and own.development,
         replaced=replaced,
         approval=said if isinstance(said, Approval) else None,
         qualification=said if isinstance(said, Qualification) else None,
     )
+
+
+def _identity(bundle: bytes, signer: Signer | Sealer) -> str:
+    """Who signed without a kept key, and which issuer says so; empty for a key."""
+    if not isinstance(signer, Sealer):
+        return ""
+    from aotc.signing.certificates import leaf_name
+
+    return f"{leaf_name(dsse.parse(bundle).certificates)} by {signer.issuer()}"

@@ -16,12 +16,12 @@ from aotc.contract.attestations import (
     target_digest,
 )
 from aotc.contract.canonical import canonical_sha256
-from aotc.contract.signer import Signer
+from aotc.contract.signer import Sealer, Signer
 from aotc.contract.trust import TrustedKey
 from aotc.contract.versions import VERSION
 from aotc.errors import AotcError
 from aotc.runtime.acceptance import Accepted, Request, accept
-from aotc.runtime.attesting import add_statement, check_place, vouched_for
+from aotc.runtime.attesting import add_statement, check_place, tag, vouched_for
 
 RUNS: Final = 30
 # Refusals that say that the artifact does not do here what it promises.
@@ -31,7 +31,7 @@ _ALSO: Final = frozenset({"AOTC-R005", "AOTC-R008", "AOTC-R013"})
 
 def qualify(
     artifact: str | Path,
-    signer: Signer,
+    signer: Signer | Sealer,
     *,
     trust: str | Path | None = None,
     variant: Sequence[str] = (),
@@ -72,7 +72,7 @@ def qualify(
     )
     # One for each target and set of variants, of each signer.
     which = canonical_sha256({"target": digest, "variants": list(names)})[:16]
-    name = f"qualification-{which}-{signer.key_id[:16]}"
+    name = f"qualification-{which}-{tag(signer)}"
     check_place(place, name, force=force)
     return add_statement(
         place, name, QUALIFICATION_PREDICATE, said, said.artifact, signer, force=force
@@ -81,7 +81,7 @@ def qualify(
 
 def _accepted(
     artifact: Path,
-    signer: Signer,
+    signer: Signer | Sealer,
     trust: str | Path | None,
     variant: Sequence[str],
     threads: int | None,

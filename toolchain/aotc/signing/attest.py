@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from aotc.contract.parsing import Json, ParseError, Problem, strict_json
-from aotc.contract.signer import Signer
+from aotc.contract.signer import Sealer, Signer
 from aotc.contract.trust import Anchor, TrustedKey
 from aotc.signing import dsse
 
@@ -36,7 +36,9 @@ class Claim(NamedTuple):
     hint: str
 
 
-def attest(predicate_type: str, predicate: Json, subjects: Mapping[str, str], key: Signer) -> bytes:
+def attest(
+    predicate_type: str, predicate: Json, subjects: Mapping[str, str], key: Signer | Sealer
+) -> bytes:
     """A bundle that says `predicate` of `subjects` (sha256 hex by name).
 
     Equal arguments give equal bytes.

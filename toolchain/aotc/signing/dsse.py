@@ -16,7 +16,7 @@ from itertools import islice
 
 from aotc.contract.canonical import canonical_json
 from aotc.contract.parsing import Json, ParseError, Problem, strict_json
-from aotc.contract.signer import Signer
+from aotc.contract.signer import Sealer, Signer
 from aotc.contract.trust import (
     Anchor,
     TrustedAuthority,
@@ -65,12 +65,14 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def sign(statement: Json, signer: Signer) -> bytes:
+def sign(statement: Json, signer: Signer | Sealer) -> bytes:
     """A sigstore bundle over an in-toto statement; equal arguments give equal bytes.
 
     That is so for a key in a file; a signer command may sign with random nonces.
     """
     payload = canonical_json(statement)
+    if isinstance(signer, Sealer):
+        return signer.seal(payload)
     return canonical_json(
         {
             "mediaType": BUNDLE_MEDIA_TYPE,

@@ -18,6 +18,7 @@ from aotc.signing.certificates import claimed_name, leaf_key
 
 if TYPE_CHECKING:
     from sigstore.models import Bundle as SigstoreBundle
+    from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier
 
 
@@ -36,11 +37,7 @@ def verify_identity(
         from sigstore.models import Bundle, InvalidBundle
         from sigstore.verify import policy
     except ModuleNotFoundError as error:
-        raise AotcError(
-            "AOTC-I019",
-            f"keyless signatures need the package {error.name}",
-            mend="pip install 'aotc[sigstore]'",
-        ) from None
+        raise not_installed(error) from None
     try:
         parsed = Bundle.from_json(bundle)
     except (InvalidBundle, ValueError) as error:
@@ -72,6 +69,15 @@ def verify_identity(
     return key, payload
 
 
+def not_installed(error: ModuleNotFoundError) -> AotcError:
+    """I019: a package of the extra is missing."""
+    return AotcError(
+        "AOTC-I019",
+        f"keyless signatures need the package {error.name}",
+        mend="pip install 'aotc[sigstore]'",
+    )
+
+
 def _verified_payload(bundle: SigstoreBundle, identity: TrustedIdentity) -> bytes:
     from sigstore.errors import VerificationError
     from sigstore.verify import policy
@@ -91,22 +97,36 @@ def _verified_payload(bundle: SigstoreBundle, identity: TrustedIdentity) -> byte
 
 def _verifier(identity: TrustedIdentity) -> Verifier:
     from sigstore.errors import Error
-    from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier
 
     # It tells on every use without a network that it makes none.
     logging.getLogger("sigstore._internal.tuf").setLevel(logging.ERROR)
+    stated = identity.trusted_root
     try:
-        if identity.trusted_root:
-            return Verifier(trusted_root=TrustedRoot.from_file(identity.trusted_root))
+        if stated:
+            return Verifier(trusted_root=_trusted_root(stated))
         return Verifier.production(offline=True)
     except (Error, OSError, ValueError) as error:
         raise AotcError(
             "AOTC-G013",
             "the trusted roots of sigstore cannot be read",
-            where=identity.trusted_root or identity.origin,
+            where=identity.origin if _is_text(stated) else stated or identity.origin,
             found=" ".join(str(error).split())[:300],
         ) from None
+
+
+def _trusted_root(stated: str) -> TrustedRoot:
+    from sigstore.models import TrustedRoot
+    from sigstore_models.trustroot.v1 import TrustedRoot as Document
+
+    if _is_text(stated):
+        return TrustedRoot(Document.from_json(stated))
+    return TrustedRoot.from_file(stated)
+
+
+def _is_text(trusted_root: str) -> bool:
+    """Whether it is the document itself, and no path."""
+    return trusted_root.lstrip().startswith("{")
 
 
 def _malformed(found: str) -> AotcError:

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from aotc.contract.parsing import Json, ParseError, Problem, decode, record, strict_json
 from aotc.contract.payload_path import PayloadPath
-from aotc.contract.signer import Signer
+from aotc.contract.signer import Sealer, Signer
 from aotc.contract.trust import Anchor, TrustedKey
 from aotc.signing import dsse
 
@@ -51,7 +51,7 @@ def root(digests: Iterable[str]) -> str:
     return hashlib.sha256(b"".join(bytes.fromhex(digest) for digest in digests)).hexdigest()
 
 
-def sign(digests: Mapping[str, str], key: Signer) -> bytes:
+def sign(digests: Mapping[str, str], key: Signer | Sealer) -> bytes:
     """The bundle that signs a payload; equal arguments give equal bytes.
 
     `digests` maps each path inside the payload, aotc.json and manifest.json included, to the

@@ -10,16 +10,17 @@ from aotc.cli.commands.base import (
     Parser,
     add_artifact,
     add_json,
-    add_signing_key,
+    add_signer,
     add_variant,
     positive,
+    signer_of,
     split_names,
 )
 from aotc.errors import EXIT_YES, AotcError
 
 if TYPE_CHECKING:
     from aotc.contract.attestations import AttestAnswer
-    from aotc.contract.signer import Signer
+    from aotc.contract.signer import Sealer, Signer
 
 
 def arguments(parser: Parser) -> None:
@@ -44,7 +45,7 @@ def arguments(parser: Parser) -> None:
         type=positive,
         help="calls with each fixture that a qualification times (30)",
     )
-    add_signing_key(parser)
+    add_signer(parser)
     parser.add_argument(
         "--trust",
         metavar="FILE",
@@ -69,6 +70,9 @@ def attest(
     variant: list[str],
     runs: int | None,
     key: Path | None,
+    keyless: bool,
+    identity_token: Path | None,
+    trust_config: Path | None,
     trust: Path | None,
     force: bool,
     json: bool,
@@ -91,9 +95,7 @@ def attest(
         if given and not wanted:
             other = "--approve" if qualify else "--qualify"
             raise AotcError("AOTC-I027", f"{option} is of {other}", where="aotc attest")
-    from aotc.signing.keys import load_signer
-
-    signer = load_signer(key)
+    signer = signer_of(key, keyless, identity_token, trust_config)
     if qualify:
         answer = _qualify(artifact, signer, trust, variant, runs, force)
     else:
@@ -122,7 +124,7 @@ def attest(
 
 def _qualify(
     artifact: Path,
-    signer: Signer,
+    signer: Signer | Sealer,
     trust: Path | None,
     variant: list[str],
     runs: int | None,

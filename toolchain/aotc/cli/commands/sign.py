@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.cli.commands.base import Command, Parser, add_artifact, add_json, add_signing_key
+from aotc.cli.commands.base import (
+    Command,
+    Parser,
+    add_artifact,
+    add_json,
+    add_signer,
+    signer_of,
+)
 from aotc.errors import EXIT_YES
 
 
 def arguments(parser: Parser) -> None:
     """Declare them."""
     add_artifact(parser)
-    add_signing_key(parser)
+    add_signer(parser)
     parser.add_argument(
         "--trust",
         metavar="FILE",
@@ -20,21 +27,32 @@ def arguments(parser: Parser) -> None:
         "development key and the signing key",
     )
     parser.add_argument(
-        "--force", action="store_true", help="replace this key's signature that is there"
+        "--force", action="store_true", help="replace this signer's signature that is there"
     )
     add_json(parser)
 
 
-def sign(*, artifact: Path, key: Path | None, trust: Path | None, force: bool, json: bool) -> int:
+def sign(
+    *,
+    artifact: Path,
+    key: Path | None,
+    keyless: bool,
+    identity_token: Path | None,
+    trust_config: Path | None,
+    trust: Path | None,
+    force: bool,
+    json: bool,
+) -> int:
     """Sign an artifact once more, and change nothing else of it.
 
     A trusted key must vouch for it already. The signature is written to
-    attestations/oms-KEY.sigstore.json.
+    attestations/oms-KEY.sigstore.json. --keyless signs as the identity of an OIDC token instead of
+    with a key.
     """
     from aotc.runtime.attesting import sign as add_signature
-    from aotc.signing.keys import load_signer
 
-    answer = add_signature(artifact, load_signer(key), trust=trust, force=force)
+    signer = signer_of(key, keyless, identity_token, trust_config)
+    answer = add_signature(artifact, signer, trust=trust, force=force)
     if json:
         from aotc.cli.document import write_document
 

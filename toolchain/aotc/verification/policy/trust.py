@@ -180,7 +180,12 @@ def of_policy(
             TrustedAuthority(pem=each.pem, origin=each.id) for each in policy.authorities
         ),
         identities=tuple(
-            TrustedIdentity(identity=each.identity, issuer=each.issuer, origin=each.id)
+            TrustedIdentity(
+                identity=each.identity,
+                issuer=each.issuer,
+                origin=each.id,
+                trusted_root=each.trusted_root,
+            )
             for each in policy.identities
         ),
         policy=applied,
