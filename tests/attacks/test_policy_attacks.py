@@ -235,9 +235,9 @@ ATTACKS = [
     (_one_bundle_copied, ["AOTC-G026"]),
     (_signature_negated, ["AOTC-G026"]),
     (_hint_of_another, ["AOTC-G003"]),
-    (_not_a_signer, ["AOTC-G026"]),
+    (_not_a_signer, ["AOTC-G025", "AOTC-G026"]),
     (_unknown_key, ["AOTC-G025"]),
-    (_without_usage, ["AOTC-G027"]),
+    (_without_usage, ["AOTC-G025", "AOTC-G027"]),
     (_key_expired, ["AOTC-G028"]),
     (_key_not_yet_valid, ["AOTC-G028"]),
     (_key_revoked, ["AOTC-G028"]),
@@ -631,7 +631,7 @@ def test_a_certified_key_signs_what_its_authority_may(host: Setting) -> None:
     host.require("provenance", "ci")
     host.write()
     host.provenance(signer="alice")
-    assert host.codes("prod") == ["AOTC-G027"]
+    assert host.codes("prod") == ["AOTC-G025", "AOTC-G027"]
 
 
 def test_a_certificate_may_have_text_before_it(host: Setting) -> None:
@@ -664,3 +664,28 @@ def test_several_certificates_are_no_authority(host: Setting) -> None:
             "AOTC-G019",
             "is not one PEM certificate",
         )
+
+
+def test_who_is_missing_is_said_before_what_does_not_count(host: Setting) -> None:
+    """An approval for another channel, or by a key of no rule, hides nobody's absence."""
+    host.require("approval", "ops", "security", threshold=2)
+    host.write()
+    host.approve("ops")
+    host.approve("ops", channel="staging", name="approval-staging")
+    host.approve("ci")
+    refusals = host.verify("prod").refusals
+    assert [each.code for each in refusals] == ["AOTC-G026"]
+    assert "none by security" in refusals[0].found
+
+
+def test_a_later_release_of_the_same_payload(host: Setting) -> None:
+    """Of two provenances by whoever may say it, the later one counts."""
+    host.require("provenance", "ci")
+    host.write()
+    host.provenance(version="1.0")
+    assert host.codes("prod") == []
+    host.provenance(version="1.1", name="provenance-2")
+    assert host.codes("prod") == []
+    decision = host.verify("prod").policy
+    assert decision is not None and decision.release is not None
+    assert decision.release.value == "1.1"

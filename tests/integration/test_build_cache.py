@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -20,6 +22,7 @@ from workbench import Built, Workbench, assert_agree, plain_answer, plain_sessio
 
 from aotc import build, verify
 from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
+from aotc.caching.entry import SEAL
 from aotc.contract.cache import CacheEntry
 from aotc.contract.documents import load_profile
 from aotc.contract.parsing import decode, encode
@@ -406,6 +409,9 @@ def test_what_was_compiled_survives_another_variants_failure(bench: Workbench) -
         bench.build(source, "failing", profile=failing)
     assert caught.value.code == "AOTC-P001"
     assert not (bench.folder / "failing.aotc").exists()
+    # Moments are told in seconds: an hour ago, so that another one shows.
+    for place in places(PARTITION):
+        os.utime(place / SEAL, (time.time() - 3600, time.time() - 3600))
     kept = {each.key: each.used for each in entries()}
     assert len(kept) == len(entries(PARTITION)) == 2
     mended = bench.build(source, "mended", profile=profile("edge-openvino", variants=variants[:1]))

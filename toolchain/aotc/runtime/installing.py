@@ -22,7 +22,7 @@ from aotc.runtime.ownership import open_folder
 from aotc.runtime.store import Store, StoredArtifact, default_root, make_shared
 from aotc.runtime.system_store import system_root
 from aotc.signing.dsse import MAX_BUNDLE_BYTES
-from aotc.verification.authenticity import BUNDLE_SUFFIX
+from aotc.verification.authenticity import BUNDLE_SUFFIX, MAX_BUNDLES
 from aotc.verification.container import Container, open_container
 from aotc.verification.gate import authenticate
 from aotc.verification.policy.trust import Trust
@@ -109,6 +109,15 @@ def _add_attestations(
             if digest.digest() not in digests:
                 digests.add(digest.digest())
                 fresh[_free_name(name, digest.hexdigest(), present.keys() | fresh.keys())] = data
+        if fresh and len(present) + len(fresh) > MAX_BUNDLES:
+            raise AotcError(
+                "AOTC-G012",
+                "the store's entry would hold more attestations than any reader takes",
+                where=str(entry),
+                expected=f"at most {MAX_BUNDLES}",
+                found=f"{len(present)}, and {len(fresh)} more",
+                mend="Remove the entry with 'aotc store remove', and install again.",
+            )
         if fresh:
             draft = Draft(root)
             try:

@@ -122,7 +122,8 @@ def _required(
     applied: AppliedPolicy, need: Requirement, subject: Subject, statements: Iterable[Statement]
 ) -> tuple[RequirementOutcome, list[AotcError]]:
     considered: list[Considered] = []
-    rejected: list[AotcError] = []
+    spoiled: list[AotcError] = []
+    strays: list[AotcError] = []
     counted: list[tuple[str, str]] = []
     for each in statements:
         if each.usage != need.predicate:
@@ -132,8 +133,11 @@ def _required(
         if reason is None:
             # Neither a person with two keys nor a key with two names is two signers.
             counted.append((each.key.pem, applied.person(each.key)))
-        else:
-            rejected.append(reason)
+        # What is not by a signer of the rule, or for another channel, spoils nothing.
+        elif holder is not None and holder.id in need.signers and reason.code != "AOTC-G025":
+            spoiled.append(reason)
+        elif reason.code != "AOTC-G025":
+            strays.append(reason)
         considered.append(
             Considered(
                 path=each.path,
@@ -156,75 +160,85 @@ def _required(
     )
     if met:
         return outcome, []
-    return outcome, _unmet(need, subject, outcome, rejected)
+    return outcome, _unmet(need, subject, outcome, spoiled, strays)
 
 
 def _unmet(
-    need: Requirement, subject: Subject, outcome: RequirementOutcome, rejected: list[AotcError]
+    need: Requirement,
+    subject: Subject,
+    outcome: RequirementOutcome,
+    spoiled: list[AotcError],
+    strays: list[AotcError],
 ) -> list[AotcError]:
-    """Why a requirement is not met: what spoils each attestation, and what is lacking."""
+    """Why a requirement is not met: what spoils attestations by its signers, or who is missing."""
+    if spoiled and outcome.distinct + len(spoiled) >= need.threshold:
+        return spoiled
     wanted = f"{need.predicate} by {need.threshold} of: {', '.join(need.signers)}"
-    if not outcome.considered:
+    counts = {each.id for each in outcome.considered if each.counts}
+    missing = ", ".join(each for each in need.signers if each not in counts)
+    if not counts and not spoiled:
         where = f"channel {subject.channel!r}" if need.predicate == "approval" else "attestations"
+        others = f"; {len(outcome.considered)} others do not count" if outcome.considered else ""
         return [
             AotcError(
                 "AOTC-G025",
                 f"the required {need.predicate} is missing",
                 where=where,
                 expected=wanted,
-                found="none by a key of the policy",
-            )
+                found=f"none by them{others}",
+            ),
+            *strays,
         ]
-    # A key that the rule does not name spoils nothing; it is simply not one of them.
-    spoiled = [each for each in rejected if each.code != "AOTC-G026"]
-    if spoiled and outcome.distinct + len(spoiled) >= need.threshold:
-        return spoiled
     return [
-        *spoiled,
         AotcError(
             "AOTC-G026",
             f"too few distinct keys made the required {need.predicate}",
             where="attestations",
             expected=wanted,
-            found=f"{outcome.distinct} distinct keys that count, "
-            f"in {len(outcome.considered)} attestations",
+            found=f"{outcome.distinct} that count" + (f"; none by {missing}" if missing else ""),
         ),
+        *spoiled,
     ]
 
 
 def _release(
     applied: AppliedPolicy, subject: Subject, rule: Rule, statements: Iterable[Statement]
 ) -> ReleaseOf:
-    """The release of an artifact, by statements that the policy takes (see `release`)."""
-    versions: list[str] = []
-    approved: list[tuple[str, str, str]] = []
-    built: list[str] = []
+    """The release of an artifact, by statements that the policy takes (see `release`).
+
+    Of several the latest that as many signers as the rule asks for say of it: equal payloads may be
+    released again, and one of two signers alone cannot renew an artifact.
+    """
+    said: dict[str, list[tuple[ReleaseOf, str, str]]] = {"version": [], "approved": [], "built": []}
     for each in statements:
         needs: list[Requirement | None] = []
         needs += [need for need in rule.require if need.predicate == each.usage]
         if all(unfit(applied, each, subject, need) is not None for need in needs or [None]):
             continue
+        signer = (each.key.pem, applied.person(each.key))
         made = each.made_at()
         if made is not None and made > applied.now + FUTURE_SLACK:
             # Remembered, it would have every honest release refused until then.
             made = None
         if each.usage == "provenance":
-            version = each.version()
-            versions += [version] if is_version(version) else []
-            built += [instant(made)] if made else []
+            if is_version(each.version()):
+                said["version"].append((ReleaseOf(kind="version", value=each.version()), *signer))
+            if made is not None:
+                said["built"].append((ReleaseOf(kind="built", value=instant(made)), *signer))
         elif each.usage == "approval" and made is not None:
-            approved.append((instant(made), each.key.pem, applied.person(each.key)))
-    if versions:
-        # Of several, the lowest: nobody may lift an artifact by a second statement.
-        return min((ReleaseOf(kind="version", value=each) for each in versions), key=rank)
-    # When as many as the rule asks for had approved it: one of them alone cannot renew it.
-    asked = [need.threshold for need in rule.require if need.predicate == "approval"]
-    signed: list[tuple[str, str]] = []
-    for moment, key, person in sorted(approved, reverse=True):
-        signed.append((key, person))
-        if distinct_signers(signed) >= max(asked, default=1):
-            return ReleaseOf(kind="approved", value=moment)
-    return ReleaseOf(kind="built", value=min(built, default=""))
+            said["approved"].append((ReleaseOf(kind="approved", value=instant(made)), *signer))
+    for kind, usage in (
+        ("version", "provenance"),
+        ("approved", "approval"),
+        ("built", "provenance"),
+    ):
+        asked = max((need.threshold for need in rule.require if need.predicate == usage), default=1)
+        signed: list[tuple[str, str]] = []
+        for release, key, person in sorted(said[kind], key=lambda one: rank(one[0]), reverse=True):
+            signed.append((key, person))
+            if distinct_signers(signed) >= asked:
+                return release
+    return ReleaseOf(kind="built", value="")
 
 
 def _too_old(
