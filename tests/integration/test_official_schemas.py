@@ -143,10 +143,7 @@ def test_model_signing_writes_the_same_fields(bundles: dict[str, dict[str, Any]]
     written = json_format.MessageToDict(signing.Payload(read).statement.pb)
     # It states `ignore_paths` where there are any.
     assert said["predicate"]["serialization"].pop("ignore_paths") == []
-    # It orders names by their parts, `a/b` before `a.b`; the root follows the order of the list.
-    said["predicate"]["resources"].sort(key=lambda each: each["name"].split("/"))
-    in_order = oms.root(each["digest"] for each in said["predicate"]["resources"])
-    said["subject"] = [{"name": "payload", "digest": {"sha256": in_order}}]
+    # Order, and so the root, are equal too: a payload has one digest, whichever tool signs it.
     assert written == said
 
 

@@ -46,6 +46,14 @@ class _Resource:
         return found
 
 
+def in_order(paths: Iterable[str]) -> list[str]:
+    """Paths as `model_signing` lists them: folder by folder, so that equal payloads have one root.
+
+    A plain sort would put `model.avx2/a` before `model/a`.
+    """
+    return sorted(paths, key=lambda path: path.split("/"))
+
+
 def root(digests: Iterable[str]) -> str:
     """sha256 (hex) over raw digests, in the order given; it does not bind the files' names."""
     return hashlib.sha256(b"".join(bytes.fromhex(digest) for digest in digests)).hexdigest()
@@ -57,7 +65,7 @@ def sign(digests: Mapping[str, str], key: Signer | Sealer) -> bytes:
     `digests` maps each path inside the payload, aotc.json and manifest.json included, to the
     sha256 (hex) of the file.
     """
-    names = sorted(digests)
+    names = in_order(digests)
     return dsse.sign(
         {
             "_type": STATEMENT_TYPE,

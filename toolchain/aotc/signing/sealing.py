@@ -42,7 +42,7 @@ def seal(
     libraries = provenance.libraries(manifest)
     artifact = digests["aotc.json"]
     subject = {"aotc.json": artifact}
-    root = oms.root(digests[name] for name in sorted(digests))
+    root = oms.root(digests[name] for name in oms.in_order(digests))
     said: tuple[tuple[str, str, Mapping[str, str], Json], ...] = (
         ("evidence", EVIDENCE_PREDICATE, subject, encode(evidence)),
         (
