@@ -2,6 +2,10 @@
 # Verify an artifact with openssl, jq and coreutils: its OMS signature, and every file of its payload.
 # Usage: verify.sh ARTIFACT PUBLIC-KEY
 set -eu
+if [ $# -ne 2 ]; then
+    echo "usage: $0 ARTIFACT PUBLIC-KEY" >&2
+    exit 2
+fi
 artifact=$1
 key=$2
 bundle=$artifact/attestations/oms.sigstore.json

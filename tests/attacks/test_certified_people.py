@@ -148,6 +148,14 @@ def test_an_approval_below_a_revoked_ca(choose: Choose, host: Setting) -> None:
     assert loaded(host, channel="prod") == REVOKED
 
 
+def test_a_certified_signer_has_the_name_of_its_certificate(host: Setting) -> None:
+    company = authority("company")
+    vouched_for_by(host, leaf(company, subject="alice").signer(), company)
+    report = host.verify()
+    assert report.authentic
+    assert report.signer_names == ("ca, CN=alice",)
+
+
 def test_a_revoked_key_in_a_new_certificate(host: Setting) -> None:
     """The intermediate's key is certified anew: under another name, and for other years."""
     company, secret = authority("company"), p256()

@@ -16,11 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 needs_openvino = pytest.mark.skipif(
     find_spec("onnxruntime_ep_openvino") is None,
-    reason="onnxruntime-ep-openvino is not installed: pip install 'aotc[openvino]'",
+    reason="onnxruntime-ep-openvino is not installed: pip install '.[openvino]'",
 )
 needs_rtx = pytest.mark.skipif(
     find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install 'aotc[rtx]'",
+    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
 )
 OPENVINO = "OpenVINOExecutionProvider"
 SIZE = 16

@@ -332,4 +332,6 @@ def test_an_extra_that_is_not_installed(words: tuple[str, ...], what: str) -> No
     assert shown.stderr.startswith(
         f"error: AOTC-I019 an extra is not installed\n  what:     {what}\n"
     )
-    assert shown.stderr.endswith("  mend:     pip install 'aotc[cpu]'\n")
+    assert shown.stderr.endswith(
+        "  mend:     pip install '.[cpu]' in a clone of aotc, or 'FILE.whl[cpu]' of its wheel\n"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,22 @@ def test_what_people_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("a.zip  1 file packed\n")
     assert cli.main(["unpack", "a.zip", "-o", "b"]) == 0
     assert capsys.readouterr().out.startswith("b  1 file unpacked\n")
+
+
+def test_a_zip_by_another_program(capsys: pytest.CaptureFixture[str]) -> None:
+    with zipfile.ZipFile("other.zip", "w") as other:
+        other.mkdir("payload")
+        other.write("built/m.aotc/payload/aotc.json", "payload/aotc.json")
+    assert cli.main(["unpack", "other.zip", "-o", "out"]) == 1
+    said = capsys.readouterr().err
+    assert "AOTC-G008" in said
+    assert "Unpack it with the program that made it, and use 'aotc pack' on the folder." in said
+
+
+def test_what_is_packed_is_not_packed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["pack", "built/m.aotc"]) == 0
+    assert cli.main(["pack", "m.aotc.zip"]) == 1
+    assert "Give the artifact's folder; 'aotc unpack' makes it" in capsys.readouterr().err
 
 
 def test_refusals(capsys: pytest.CaptureFixture[str]) -> None:

@@ -311,6 +311,8 @@ def test_nothing_is_said_where_nobody_trusted_vouches(bench: Bench, add: Add) ->
     before = digests(bench.artifact)
     error = refusal(lambda: add(bench.artifact, bench.signer, bench.public))
     assert error.code == "AOTC-G002"
+    assert "--trust" in error.mend
+    assert "--key" not in error.mend
     assert digests(bench.artifact) == before
 
 
@@ -357,6 +359,26 @@ def test_what_a_policy_demands_is_made_under_that_policy(
     report = verify(bench.artifact, trust=path)
     assert report.authentic, report.refusals
     assert report.verdict == "optimal"
+
+
+def test_a_qualification_calls_no_bundle_unknown_whose_key_the_policy_knows(
+    bench: Bench, digits: BuiltArtifact, tmp_path: Path
+) -> None:
+    path = tmp_path / "trust.yaml"
+    path.write_text(policy(bench, digits, "approval", "qualification"))
+    _approve(bench.artifact, bench.signer, path)
+    private, _ = keys.generate(tmp_path / "stranger.pem")
+    stranger = approve(
+        bench.artifact,
+        keys.load_private(private),
+        channel="prod",
+        expires="2099-01-31",
+        trust=bench.trust,
+    )
+    said = _qualify(bench.artifact, bench.signer, path).qualification
+    assert said is not None
+    unknown = [each.where for each in said.findings if each.code == "AOTC-G018"]
+    assert unknown == [f"attestations/{Path(stranger.path).name}"]
 
 
 def test_a_key_that_a_policy_does_not_let_sign_payloads_vouches_for_none(
@@ -462,6 +484,11 @@ def test_the_commands(bench: Bench, tmp_path: Path) -> None:
     assert document["schema"] == "aotc.attest/1"
     status, document = aotc("attest", artifact, "--qualify", "--runs", "2", *key)
     assert (status, document["qualification"]["latency"][0]["runs"]) == (0, 2)
+    status, document = aotc("attest", artifact, "--approve", "--channel", "prod", *key)
+    assert document["errors"][0]["what"] == "--approve lacks --expires DATE"
+    (tmp_path / "other.pem").chmod(0o644)
+    status, document = aotc("attest", artifact, *words, "--force", *key)
+    assert (status, document["findings"][0]["code"]) == (0, "AOTC-I038")
     for bad in (
         ("--approve", "--channel", "prod"),
         ("--qualify", "--channel", "prod"),

@@ -97,6 +97,9 @@ def test_the_example_for_openssl(place: Path) -> None:
     assert run(block.replace("release.pub", other.name), place).returncode != 0
     spoil(place)
     assert run(block, place).returncode != 0
+    done = run("sh examples/verifiers/verify.sh NAME.aotc", place)
+    assert done.returncode == 2
+    assert done.stderr == "usage: examples/verifiers/verify.sh ARTIFACT PUBLIC-KEY\n"
 
 
 def test_the_example_for_node(place: Path) -> None:

@@ -32,7 +32,7 @@ from aotc.errors import AotcError
 
 pytestmark = pytest.mark.skipif(
     find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install 'aotc[rtx]'",
+    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
 )
 RTX = "NvTensorRTRTXExecutionProvider"
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"

@@ -546,5 +546,5 @@ def test_without_the_extra_it_says_what_to_install(token: Path) -> None:
     )
     assert done.returncode == 3
     assert "AOTC-I019" in done.stderr
-    assert "aotc[sigstore]" in done.stderr
+    assert "'.[sigstore]'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -35,7 +35,7 @@ from aotc.verification.host import probe
 
 pytestmark = pytest.mark.skipif(
     find_spec("onnxruntime_ep_openvino") is None,
-    reason="onnxruntime-ep-openvino is not installed: pip install 'aotc[openvino]'",
+    reason="onnxruntime-ep-openvino is not installed: pip install '.[openvino]'",
 )
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 AOTC = Path(sys.executable).with_name("aotc")
@@ -862,7 +862,7 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
     )
     assert "Traceback" not in done.stderr, done.stderr
     built, loaded, verified = done.stdout.splitlines()
-    assert built.startswith("AOTC-P004") and "aotc[openvino]" in built
+    assert built.startswith("AOTC-P004") and "'.[openvino]'" in built
     assert "AOTC-C006" in loaded
     assert "AOTC-C006" in verified
     assert not (tmp_path / "out.aotc").exists()

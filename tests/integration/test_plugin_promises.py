@@ -22,7 +22,7 @@ from aotc.verification.host import probe
 
 pytestmark = pytest.mark.skipif(
     find_spec("onnxruntime_ep_openvino") is None,
-    reason="onnxruntime-ep-openvino is not installed: pip install 'aotc[openvino]'",
+    reason="onnxruntime-ep-openvino is not installed: pip install '.[openvino]'",
 )
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 

@@ -28,7 +28,7 @@ from aotc.verification.host import probe
 
 needs_openvino = pytest.mark.skipif(
     find_spec("onnxruntime_ep_openvino") is None,
-    reason="onnxruntime-ep-openvino is not installed: pip install 'aotc[openvino]'",
+    reason="onnxruntime-ep-openvino is not installed: pip install '.[openvino]'",
 )
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 

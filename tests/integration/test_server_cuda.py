@@ -360,7 +360,7 @@ def test_this_machine_refuses_to_load_it(bench: Workbench, plain: Built) -> None
 
 @pytest.mark.skipif(
     find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install 'aotc[rtx]'",
+    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
 )
 def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
     """The plugin takes no float64 at all, and CUDA does."""

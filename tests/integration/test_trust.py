@@ -110,7 +110,7 @@ def test_from_a_first_policy_to_a_loaded_model(host: Host, monkeypatch: pytest.M
     assert host.aotc("run", *asked)["runs"]
     shown = host.text("verify", *asked, "--explain")
     assert "approval" in shown
-    assert "1 of 1 distinct keys" in shown
+    assert "1 of 1 distinct key" in shown
     for name, value in host.environment().items():
         monkeypatch.setenv(name, value)
     with aotc.load(host.folder / "digits.aotc", trust=host.folder / "trust.yaml") as model:
@@ -131,7 +131,16 @@ def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     under = ("verify", "digits.aotc", "--trust", "trust.yaml")
     assert codes(host.aotc(*under, status=1)) == ["AOTC-G021"]
     first = host.aotc("trust", "sign", "trust.yaml", "--key", "root-a.pem")
+    assert (first["counting"], first["threshold"]) == (first["signed_by"], 2)
+    assert "1 of 2 so far" in host.text("trust", "sign", "trust.yaml", "--key", "root-a.pem")
     assert codes(host.aotc("trust", "check", "trust.yaml", status=1)) == ["AOTC-G021"]
+    stray = host.aotc("trust", "sign", "trust.yaml", "--key", "ops.pem")
+    assert stray["counting"] == first["counting"]
+    assert [each["code"] for each in stray["findings"]] == ["AOTC-G021"]
+    (refused,) = host.aotc("trust", "check", "trust.yaml", status=1)["errors"][1:]
+    assert refused["code"] == "AOTC-G002"
+    assert "aotc trust sign" in refused["mend"]
+    (host.folder / stray["bundle"]).unlink()
     host.aotc("trust", "sign", "trust.yaml", "--key", "root-b.pem")
     assert host.aotc("trust", "check", "trust.yaml")["checked"]
     # Signing again gives the same bytes.
@@ -143,11 +152,15 @@ def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     assert not host.aotc(*under)["findings"]
     plain = host.aotc("verify", "digits.aotc", "--key", "release.pub", status=1)
     assert codes(plain) == ["AOTC-G021"]
+    assert "--trust" in plain["errors"][0]["mend"]
     # A change needs every signature anew; then the earlier policy is not taken back.
     old = {path.name: path.read_bytes() for path in host.folder.glob("trust.yaml*")}
     artifact = host.aotc(*under)["artifact_id"]
     host.aotc("trust", "add", "trust.yaml", "--revoke-artifact", artifact)
     assert codes(host.aotc(*under, status=1))[0] == "AOTC-G021"
+    stale = host.aotc("trust", "check", "trust.yaml", status=1)["errors"][1:]
+    assert [each["code"] for each in stale] == ["AOTC-G003"] * 2
+    assert all("sign again with 'aotc trust sign'" in each["mend"] for each in stale)
     host.aotc("trust", "sign", "trust.yaml", "--key", "root-a.pem")
     host.aotc("trust", "sign", "trust.yaml", "--key", "root-b.pem")
     assert codes(host.aotc(*under, status=1)) == ["AOTC-G029"]
@@ -157,13 +170,92 @@ def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     assert codes(host.aotc(*under, status=1)) == ["AOTC-G022"]
 
 
+def test_a_host_with_roots_and_no_policy_asks_for_one(host: Host) -> None:
+    (host.folder / "config" / "aotc").mkdir(parents=True)
+    root = host.folder / "config" / "aotc" / "root.yaml"
+    words = ("trust", "root", "-o", root, "--threshold", "1")
+    host.aotc(*words, "--key", "root-a.pub")
+    (refused,) = host.aotc("run", "digits.aotc", status=3)["errors"]
+    assert refused["code"] == "AOTC-I001"
+    assert str(root) in refused["what"]
+    assert "--trust" in refused["mend"]
+    # Files that are there are replaced only where that is asked for.
+    assert codes(host.aotc(*words, "--key", "root-b.pub", status=3)) == ["AOTC-I017"]
+    host.aotc(*words, "--key", "root-b.pub", "--force")
+    policy = root.with_name("trust.yaml")
+    init = ("trust", "init", "-o", policy, "--name", "plant", "--signer", "release=release.pub")
+    host.aotc(*init)
+    assert codes(host.aotc(*init, status=3)) == ["AOTC-I017"]
+    host.aotc(*init, "--force")
+
+    found = host.aotc("doctor", status=1)
+    assert found["trust"] == {
+        "roots": str(root),
+        "policy": str(policy),
+        "state": str(host.folder / "state" / "aotc" / "trust-state.json"),
+    }
+    status = {each["name"]: each["status"] for each in found["checks"]}
+    assert (status["root keys"], status["trust policy"]) == ("ok", "bad")
+    host.aotc("trust", "sign", policy, "--key", "root-b.pem")
+    assert host.aotc("run", "digits.aotc")["runs"]
+    found = {each["name"]: each["found"] for each in host.aotc("doctor")["checks"]}
+    assert "sequence 1" in found["trust policy"]
+    assert "artifacts: 1" in found["trust state"]
+
+
+def test_what_is_revoked_is_shown_as_that(host: Host) -> None:
+    host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
+    ops = ("--id", "ops", "--key", "ops.pub", "--usage", "approval")
+    host.aotc("trust", "add", "trust.yaml", *ops, "--valid-until", "2099-12-31")
+    assert "valid_until: 2099-12-31T00:00:00Z\n" in (host.folder / "trust.yaml").read_text()
+    revoke = ("--revoke-key", "ops=laptop lost", "--revoke-artifact", "d" * 64)
+    answer = host.aotc("trust", "add", "trust.yaml", *revoke)
+    assert answer["keys"] == ["release"]
+    assert answer["revoked_keys"] == {"ops": "laptop lost"}
+    assert answer["revoked_artifacts"] == ["d" * 64]
+    assert host.aotc("trust", "check", "trust.yaml")["revoked_keys"] == {"ops": "laptop lost"}
+    shown = host.text("trust", "check", "trust.yaml")
+    assert "ops (laptop lost)" in shown
+    assert "d" * 58 in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "what"),
+    [
+        (("--id", "ops", "--valid-until", "2026-12-31"), "--id", "--key or --authority"),
+        (("--key", "ops.pub", "--usage", "approval"), "--id", "--id"),
+        (("--key", "ops.pub", "--id", "ops"), "--usage", "--usage"),
+        (("--match", "x"), "--match", "--rule"),
+        (("--require", "oms:release"), "--require", "--rule"),
+        (("--expires", "2027-13-01"), "--expires", "date"),
+        (("--revoke-key", "nosuch"), "--revoke-key", ""),
+    ],
+)
+def test_an_argument_that_is_missing_is_named(
+    words: tuple[str, ...], where: str, what: str, host: Host
+) -> None:
+    host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
+    (refused,) = host.aotc("trust", "add", "trust.yaml", *words, status=2)["errors"]
+    assert (refused["code"], refused["where"]) == ("AOTC-I027", where)
+    assert what in refused["what"]
+
+
+def test_an_unknown_usage_gets_the_list_once(host: Host) -> None:
+    host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
+    words = ("--id", "ops", "--key", "ops.pub", "--usage", "blah")
+    (refused,) = host.aotc("trust", "add", "trust.yaml", *words, status=2)["errors"]
+    assert (refused["where"], refused["what"].count("provenance")) == ("--usage", 1)
+
+
 def test_explaining_remembers_nothing_and_says_who_decides(host: Host) -> None:
     host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
     host.aotc("trust", "add", "trust.yaml", "--rule", "more", "--require", "sbom:release")
     found = host.aotc("trust", "explain", "trust.yaml", "digits.aotc", status=1)
     assert codes(found) == ["AOTC-G024"]
     assert [each["matches"] for each in found["policy"]["rules"]] == [True, True]
-    assert "several rules" in host.text("trust", "explain", "trust.yaml", "digits.aotc")
+    shown = host.text("trust", "explain", "trust.yaml", "digits.aotc")
+    assert "several rules" in shown
+    assert shown.startswith("digits.aotc  REFUSED")
     assert not (host.folder / "state").exists()
 
 
@@ -172,12 +264,18 @@ def test_explaining_remembers_nothing_and_says_who_decides(host: Host) -> None:
     [
         (("trust", "add", "trust.yaml"), "AOTC-I027"),
         (("trust", "add", "trust.yaml", "--id", "x", "--key", "ops.pub"), "AOTC-I027"),
-        (("trust", "add", "trust.yaml", "--rule", "x"), "AOTC-G019"),
+        (("trust", "add", "trust.yaml", "--rule", "x"), "AOTC-I027"),
         (("trust", "add", "trust.yaml", "--id", "x", "--key", "none.pub"), "AOTC-I001"),
-        (("trust", "add", "trust.yaml", "--expires", "soon"), "AOTC-G019"),
+        (("trust", "add", "trust.yaml", "--expires", "soon"), "AOTC-I027"),
+        (("trust", "add", "trust.yaml", "--revoke-key", "nosuch"), "AOTC-I027"),
+        (("trust", "add", "trust.yaml", "--revoke-key", "nosuch=lost"), "AOTC-I027"),
+        (("trust", "add", "trust.yaml", "--revoke-artifact", "53b15"), "AOTC-I027"),
+        (("trust", "add", "trust.yaml", "--rule", "x", "--require", "oms:no"), "AOTC-I027"),
+        (("trust", "add", "trust.yaml", "--rule", "x", "--require", "foo"), "AOTC-I027"),
+        (("trust", "init", "--name", "a b", "--signer", "a=ops.pub"), "AOTC-I027"),
         (("trust", "init", "--name", "x", "--signer", "release.pub"), "AOTC-I027"),
         (("trust", "init", "--name", "x", "--signer", "a=release.pub"), "AOTC-I017"),
-        (("trust", "root", "--key", "ops.pub", "--threshold", "2"), "AOTC-G019"),
+        (("trust", "root", "--key", "ops.pub", "--threshold", "2"), "AOTC-I027"),
         (("trust", "check", "ops.pub"), "AOTC-G019"),
         (("verify", "digits.aotc", "--key", "release.pub", "--channel", "x"), "AOTC-I027"),
     ],

@@ -38,6 +38,16 @@ def test_any_predicate_is_put_into_words(kind: str, predicate: Any) -> None:
     assert len(in_words(kind, predicate)) <= 200
 
 
+@pytest.mark.parametrize(
+    ("parameters", "start"), [({}, "built by ?"), ({"version": "1.4"}, "release 1.4, built by ?")]
+)
+def test_a_release_is_named_where_there_is_one(parameters: dict[str, str], start: str) -> None:
+    said = {"buildDefinition": {"externalParameters": parameters, "resolvedDependencies": [{}]}}
+    words = in_words(PROVENANCE_PREDICATE, said)
+    assert words.startswith(start)
+    assert words.endswith("from 1 dependency")
+
+
 def test_an_unknown_type_says_nothing() -> None:
     assert in_words("https://example.com/other", {"channel": "prod"}) == ""
 

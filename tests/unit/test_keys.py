@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from aotc.errors import AotcError
 from aotc.signing import keys, passwords
 
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -126,6 +128,28 @@ def test_an_encrypted_key_takes_its_password(
     assert keys.load_private(plain).key_id != keys.load_private(path).key_id
 
 
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are not those of POSIX")
+@pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o640, True), (0o604, True)])
+def test_a_private_key_that_others_may_read_is_told(mode: int, told: bool, tmp_path: Path) -> None:
+    path, _ = keys.generate(tmp_path / "release.pem")
+    path.chmod(mode)
+    found = keys.load_private(path).findings
+    assert [(each.code, each.where) for each in found] == [("AOTC-I038", str(path))] * told
+
+
+def test_a_password_that_is_not_there_is_mended_where_it_was_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NOPE", raising=False)
+    with pytest.raises(AotcError) as caught:
+        passwords.from_variable("NOPE")
+    assert "AOTC_KEY_PASSWORD" not in caught.value.mend
+    monkeypatch.setenv("NOPE", "")
+    with pytest.raises(AotcError) as caught:
+        passwords.from_variable("NOPE")
+    assert caught.value.mend == "Set the variable to the password."
+
+
 @pytest.mark.parametrize("content", [b"", b"\n", b"x" * 1024])
 def test_unusable_password_files(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "password").write_bytes(content)
@@ -193,6 +217,7 @@ def test_trust_files(tmp_path: Path) -> None:
         (block + block.replace("-----END PUBLIC KEY-----", ""), "something else"),
         (block.replace("MFkw", "AAAA"), "bytes that are no key"),
         ("not this one:\n" + block, "something else"),
+        (CERTIFICATE, "a certificate"),
         (block + "revoked: lost\n", "something else"),
         ("# not this one: " + block, "something else"),
         ("  " + block, "something else"),
@@ -201,6 +226,7 @@ def test_trust_files(tmp_path: Path) -> None:
         with pytest.raises(AotcError) as caught:
             keys.load_public(both)
         assert (caught.value.code, caught.value.found) == ("AOTC-G013", found)
+        assert ("--authority" in caught.value.mend) == (text == CERTIFICATE)
 
 
 def test_the_development_key_is_made_once(config: Path) -> None:

@@ -99,6 +99,30 @@ def test_outputs_that_exist(artifact: Path, tmp_path: Path) -> None:
     assert caught.value.code == "AOTC-I017"
 
 
+def test_unpacking_by_force_replaces_an_artifact_alone(artifact: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
+    pack(artifact, archive)
+    place = write(tmp_path / "there.aotc", {"payload/aotc.json": b"old", "payload/gone": b"x"})
+    unpack(archive, place, force=True)
+    assert contents(place) == contents(artifact)
+    link = tmp_path / "link"
+    link.symlink_to(place, target_is_directory=True)
+    mine = write(tmp_path / "mine", {"notes.txt": b"x"})
+    for other in (link, mine, archive):
+        with pytest.raises(AotcError) as caught:
+            unpack(archive, other, force=True)
+        assert caught.value.code == "AOTC-I017"
+    assert contents(mine) == {"notes.txt": b"x"}
+    # What was there stays where the archive is none.
+    broken = tmp_path / "broken.zip"
+    broken.write_bytes(archive.read_bytes() + b"x")
+    with pytest.raises(AotcError) as caught:
+        unpack(broken, place, force=True)
+    assert caught.value.code == "AOTC-G039"
+    assert contents(place) == contents(artifact)
+    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
+
+
 def test_a_write_that_fails_leaves_nothing(artifact: Path, tmp_path: Path) -> None:
     place = tmp_path / "a.zip"
     pack(artifact, place)

@@ -21,7 +21,7 @@ from aotc.contract.manifest import NodePlacement, SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS
 from aotc.contract.target import Target
 from aotc.engine import placement, session
-from aotc.errors import AotcError
+from aotc.errors import AotcError, install_extra
 
 CPU = ("CPUExecutionProvider",)
 PLAIN = SessionSpec(optimization="disable")
@@ -209,7 +209,7 @@ def test_a_missing_onnxruntime_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
         probed = BACKENDS.load("cpu")().probe()
     finally:
         base.import_onnxruntime.cache_clear()
-    assert (caught.value.code, caught.value.mend) == ("AOTC-I019", "pip install 'aotc[cpu]'")
+    assert (caught.value.code, caught.value.mend) == ("AOTC-I019", install_extra("cpu"))
     assert not probed.available
     assert probed.reason == caught.value.line()
 

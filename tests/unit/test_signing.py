@@ -168,7 +168,7 @@ def test_attestations(key: PrivateKey, trust: tuple[TrustedKey, ...]) -> None:
     with pytest.raises(AotcError) as caught:
         attest.read(bundle, trust, predicate_type="https://example.com/q")
     assert caught.value.line() == (
-        "AOTC-G004 the signature bundle is malformed (expected -; found predicateType: "
+        "AOTC-G004 the signature bundle is malformed (found predicateType: "
         "expected https://example.com/q, found https://example.com/p)"
     )
     with pytest.raises(AotcError) as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,9 +24,10 @@ from policy_setting import Setting, ago, ahead, make_keys
 
 from aotc.cli.main import main
 from aotc.contract.attestations import APPROVAL_PREDICATE
+from aotc.contract.documents import strict_yaml
 from aotc.contract.schema import schema_of
 from aotc.contract.trust import TrustedKey
-from aotc.contract.trust_policy import MAX_DAYS, Match, RootKeys, Rule, TrustPolicy
+from aotc.contract.trust_policy import MAX_DAYS, Match, Revoked, RootKeys, Rule, TrustPolicy
 from aotc.errors import AotcError
 from aotc.signing import oms
 from aotc.signing.keys import PrivateKey
@@ -78,11 +80,11 @@ def made_authority() -> str:
     return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
-def problems(call: Callable[[], object]) -> str:
-    """Every problem of a file that is refused with G019."""
+def problems(call: Callable[[], object], code: str = "AOTC-G019") -> str:
+    """Every problem of what is refused with `code`, by default a file."""
     with pytest.raises(AotcError) as caught:
         call()
-    assert {each.code for each in (caught.value, *caught.value.also)} == {"AOTC-G019"}
+    assert {each.code for each in (caught.value, *caught.value.also)} == {code}
     return "\n".join(f"{e.where} {e.found}" for e in (caught.value, *caught.value.also))
 
 
@@ -240,6 +242,7 @@ def test_a_rule_that_is_met_says_why(host: Setting) -> None:
     report = host.verify()
     assert report.refusals == ()
     decision = report.policy
+    assert report.signer_names == ("release",)
     assert decision is not None
     assert decision.accepted
     assert (decision.rule, decision.channel, decision.channel_from) == (
@@ -360,7 +363,7 @@ def test_a_change_is_the_next_sequence_and_reads_back(host: Setting) -> None:
     before = path.read_bytes()
     bad = Rule(name="x", match=Match(name="*"), require=(requirement("approval:release"),))
     assert "has no usage" in problems(
-        lambda: write_policy(path, changed(after, Change(rules=(bad,))), new=False)
+        lambda: write_policy(path, changed(after, Change(rules=(bad,))), new=False), "AOTC-I027"
     )
     assert path.read_bytes() == before
     with pytest.raises(AotcError) as caught:
@@ -368,11 +371,21 @@ def test_a_change_is_the_next_sequence_and_reads_back(host: Setting) -> None:
     assert caught.value.code == "AOTC-I017"
 
 
+@pytest.mark.parametrize("named", ["53b15", "A" * 64, f"sha256-{'0' * 64}"])
+def test_an_artifact_is_revoked_by_its_whole_id(named: str, host: Setting) -> None:
+    policy = new_policy("prod", [("release", host.keys["release"].public_pem)], 30)
+    for change in (Change(revoked=Revoked(artifacts=(named,))), Change(rollback=(named,))):
+        with pytest.raises(AotcError) as caught:
+            changed(policy, change)
+        assert (caught.value.code, caught.value.found) == ("AOTC-I027", named)
+        assert "64 digits" in caught.value.expected
+
+
 @pytest.mark.parametrize(
     "text", ["oms", "oms:", "oms:a:0", "oms:a:x", "vibes:a", "oms:a:1:2", ":a"]
 )
 def test_a_requirement_that_cannot_be_read(text: str) -> None:
-    assert problems(lambda: requirement(text))
+    assert problems(lambda: requirement(text), "AOTC-I027")
 
 
 def test_a_requirement_as_the_command_line_states_it() -> None:
@@ -425,3 +438,15 @@ def test_a_key_that_is_certified_for_two_people_counts_alike_in_any_order(host: 
     for order in permutations(keys):
         said = [Statement("a", APPROVAL_PREDICATE, predicate, {}, key) for key in order]
         assert judge(trust, host.id, "linear", said).decision.requirements[1].distinct == 2
+
+
+def test_the_example_of_the_guide_is_a_policy(host: Setting) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "trust.md"
+    example = guide.read_text("utf-8").partition("## The file")[2]
+    text = example.partition("```yaml\n")[2].partition("```")[0].replace("d1e5…", "d1e5" * 16)
+    stated: Any = strict_yaml(text.encode())
+    for each, key in zip(stated["keys"], host.keys.values(), strict=False):
+        each["pem"] = key.public_pem
+    policy = parse_policy(json.dumps(stated).encode(), guide).policy
+    assert policy.name == "plant"
+    assert {usage for each in policy.keys for usage in each.usage} >= {"approval", "qualification"}

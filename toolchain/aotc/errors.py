@@ -55,9 +55,7 @@ class AotcError(Exception):
         text = f"{self.code} {self.what}"
         if self.where:
             text += f" [{self.where}]"
-        if self.expected or self.found:
-            text += f" (expected {self.expected or '-'}; found {self.found or '-'})"
-        return text
+        return text + compared(self.expected, self.found)
 
     def to_dict(self) -> dict[str, str]:
         """The error as data; empty fields are left out."""
@@ -73,6 +71,18 @@ class AotcError(Exception):
         return {name: value for name, value in fields.items() if value}
 
 
+def compared(expected: str, found: str) -> str:
+    """What was expected and what was found, in brackets; of what is not known, nothing."""
+    pairs = (("expected", expected), ("found", found))
+    text = "; ".join(f"{name} {value}" for name, value in pairs if value)
+    return f" ({text})" if text else ""
+
+
+def install_extra(extra: str) -> str:
+    """The mend that installs an extra: aotc comes as a clone or a wheel, and from no index yet."""
+    return f"pip install '.[{extra}]' in a clone of aotc, or 'FILE.whl[{extra}]' of its wheel"
+
+
 # Packages that the extra `cpu` brings, and what protobuf's is called.
 _EXTRA_MODULES: Final = ("onnx", "onnxruntime", "numpy", "google")
 
@@ -82,8 +92,7 @@ def missing_package(error: ModuleNotFoundError, what: str, extra: str = "cpu") -
     missing = (error.name or "").partition(".")[0]
     if missing not in _EXTRA_MODULES:
         return error
-    mend = f"pip install 'aotc[{extra}]'"
-    return AotcError("AOTC-I019", f"{what} needs the package {missing}", mend=mend)
+    return AotcError("AOTC-I019", f"{what} needs the package {missing}", mend=install_extra(extra))
 
 
 def cannot_write(error: OSError, what: str, where: str) -> AotcError:

@@ -201,6 +201,7 @@ def build(
         variants=evidence.variants,
         findings=(
             *artifact.findings,
+            *signer.findings,
             *tuned_on_another(evidence),
             *(store.findings() if store is not None else ()),
         ),

@@ -30,7 +30,7 @@ from aotc.backends.plugin import PluginBackend, devices
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.plugin_library import libraries_digest, libraries_in
 from aotc.contract.target import Plugin, Target
-from aotc.errors import AotcError
+from aotc.errors import AotcError, install_extra
 
 if TYPE_CHECKING:
     import onnx
@@ -61,7 +61,7 @@ class OpenVinoBackend(PluginBackend):
     def probe(self) -> Capability:
         """Available where the plugin's distribution is installed."""
         if self.library() is None:
-            reason = f"{_DISTRIBUTION} is not installed: pip install 'aotc[openvino]'"
+            reason = f"{_DISTRIBUTION} is not installed: {install_extra('openvino')}"
             return Capability(
                 name=self.name,
                 ort_name=self.ort_name,

@@ -34,7 +34,7 @@ from aotc.backends.tensorrt_rtx_parser import MODULE, bodies, refusals, unfit_ty
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.plugin_library import libraries_digest, libraries_in
 from aotc.contract.target import Plugin, Target
-from aotc.errors import AotcError
+from aotc.errors import AotcError, install_extra
 
 if TYPE_CHECKING:
     import onnx
@@ -49,7 +49,7 @@ _PLUGIN_LIBRARIES: Final = (
 )
 _BINDINGS: Final = "tensorrt_rtx_cu13_bindings"
 _LIBRARIES: Final = "tensorrt_rtx_libs"
-_INSTALL: Final = "pip install 'aotc[rtx]'"
+_INSTALL: Final = install_extra("rtx")
 # The plugin is linked with CUDA 13, whose minor versions need this driver on Linux (CUDA 13
 # release notes, "minor version compatibility"); TensorRT for RTX itself would do with 555 or 570.
 _CUDA_MAJOR: Final = 13

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aotc.errors import AotcError
+from aotc.errors import AotcError, install_extra
 
 if TYPE_CHECKING:
     import onnx
@@ -62,7 +62,7 @@ def tensorrt() -> Any:
             "AOTC-I019",
             "TensorRT for RTX cannot be imported",
             found=str(error),
-            mend="pip install 'aotc[rtx]'",
+            mend=install_extra("rtx"),
         ) from None
 
 

@@ -17,7 +17,7 @@ def attested_view(answer: AttestAnswer) -> list[RenderableType]:
     """What was added to an artifact, and what it says."""
     only = " (this user's development key)" if answer.development_key else ""
     rows = [
-        ("artifact", short(answer.artifact_id)),
+        ("artifact", answer.artifact_id),
         ("written", answer.path + (", over the one that was there" if answer.replaced else "")),
         ("type", answer.predicate_type),
         ("signed by", f"{short(answer.key_id)}{only}"),
@@ -25,10 +25,11 @@ def attested_view(answer: AttestAnswer) -> list[RenderableType]:
     ]
     if (said := answer.approval) is not None:
         rows += [("channel", said.channel), ("expires", said.expires), ("note", said.note)]
-    parts = [heading(answer.artifact, "attested", "green"), facts(rows)]
+    status = "attested" if answer.approval or answer.qualification else "signed"
+    parts = [heading(answer.artifact, status, "green"), facts(rows)]
     if answer.qualification is not None:
         parts += _qualification(answer.qualification)
-    return parts
+    return parts + findings_view(list(answer.findings))
 
 
 def claims_view(claims: tuple[Claim, ...]) -> list[RenderableType]:

@@ -6,7 +6,7 @@ import html
 from typing import Any
 
 from aotc.contract.answers import LearnAnswer
-from aotc.errors import AotcError
+from aotc.errors import AotcError, install_extra
 
 
 def learn_page(answer: LearnAnswer) -> str:
@@ -18,7 +18,7 @@ def learn_page(answer: LearnAnswer) -> str:
             "AOTC-I019",
             "plotly cannot be imported",
             found=str(error),
-            mend="pip install 'aotc[html]'",
+            mend=install_extra("html"),
         ) from None
     chosen = next(plan for plan in answer.plans if plan.chosen)
     titles = [f"requests by {name}" for name in answer.sizes] + ["expected cost of a request"]

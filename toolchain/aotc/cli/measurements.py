@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 def run_view(answer: RunAnswer) -> list[RenderableType]:
     """Outputs of every run."""
-    parts = [heading(answer.artifact, f"loaded, {answer.load.verdict}"), facts(_load(answer.load))]
+    parts = [
+        heading(answer.artifact, f"loaded, {answer.load.verdict}"),
+        facts(_load(answer.load, answer.artifact)),
+    ]
     parts += _variants(answer.load)
     for case in answer.runs:
         rows = [_output(each) for each in case.outputs]
@@ -39,9 +42,11 @@ def _output(each: RunOutput) -> tuple[str, ...]:
     return (each.name, each.value, *figures, each.file or "-")
 
 
-def _load(report: LoadReport) -> list[tuple[str, str]]:
+def _load(report: LoadReport, artifact: str) -> list[tuple[str, str]]:
     held = (
-        "in the store, which held it; the files at the path were not read"
+        "in the store"
+        if report.from_store and report.hashed and artifact == f"sha256-{report.artifact_id}"
+        else "in the store, which held it; the files at the path were not read"
         if report.from_store and report.hashed
         else "in the system-wide store, by signature; hashed at install"
         if report.from_store
@@ -93,7 +98,7 @@ def bench_view(answer: BenchAnswer) -> list[RenderableType]:
     ]
     parts = [
         heading(answer.artifact, f"{count(answer.runs, 'run')} of each side, by turns"),
-        facts([*_load(answer.load), ("sizes", sizes)]),
+        facts([*_load(answer.load, answer.artifact), ("sizes", sizes)]),
         section("times", ("session", "first run", "median run", "quartiles"), rows),
     ]
     ratios = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.cli.render import facts, heading, section, short
+from aotc.cli.render import facts, findings_view, heading, section, short
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 def policy_view(answer: TrustAnswer) -> list[RenderableType]:
     """A policy, in short."""
+    revoked = [f"{name} ({why})" if why else name for name, why in answer.revoked_keys.items()]
+    roots = ""
+    if answer.counting is not None:
+        roots = f"{len(answer.counting)} of {answer.threshold} so far"
     return [
         heading(answer.file, "usable on this host now" if answer.checked else ""),
         facts(
@@ -24,10 +28,14 @@ def policy_view(answer: TrustAnswer) -> list[RenderableType]:
                 ("sha256", answer.sha256),
                 ("rules", ", ".join(answer.rules)),
                 ("keys", ", ".join(answer.keys)),
+                ("revoked keys", ", ".join(revoked)),
+                ("revoked artifacts", "\n".join(answer.revoked_artifacts)),
                 ("signed by", ", ".join(short(each) for each in answer.signed_by)),
                 ("signature", answer.bundle),
+                ("roots of this host", roots),
             ]
         ),
+        *findings_view(answer.findings),
     ]
 
 
@@ -43,7 +51,6 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
     if decision is None:
         return [facts([("policy", "none decided")])]
     signed = ", ".join(short(each) for each in decision.roots) or "nobody: unsigned"
-    origin = {"argument": "asked for", "approval": "of the approvals", "": "none"}
     parts: list[RenderableType] = [
         section(
             "policy",
@@ -53,7 +60,7 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
                 ("signed by", signed),
                 ("expires", decision.expires),
                 ("artifact", decision.artifact),
-                ("channel", f"{decision.channel!r}, {origin[decision.channel_from]}"),
+                ("channel", _channel(decision)),
                 ("rule", decision.rule or "none decided"),
                 ("release", _release(decision.release)),
                 ("seen before", _release(decision.highest)),
@@ -62,7 +69,7 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
         ),
         section(
             "rules",
-            ("name", "channel", ""),
+            ("name", "channel", "result"),
             [
                 (each.rule, each.name, each.channel, "matches" if each.matches else "")
                 for each in decision.rules
@@ -71,19 +78,27 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
     ]
     if decision.requirements:
         rows = [_summary(each) for each in decision.requirements]
-        parts.append(section("requirements", ("", "of", ""), rows))
+        parts.append(section("requirements", ("result", "signers", "count"), rows))
     looked_at = [
         (each.path.rpartition("/")[2], each.id, short(each.key), _verdict(each.code, each.why))
         for need in decision.requirements
         for each in need.considered
     ]
     if looked_at:
-        parts.append(section("attestations", ("key", "", ""), looked_at))
+        parts.append(section("attestations", ("signer", "key", "result"), looked_at))
     return parts
 
 
+def _channel(decision: PolicyDecision) -> str:
+    origin = {"argument": "asked for", "approval": "of the approvals"}
+    if not decision.channel_from:
+        return "none"
+    return f"{decision.channel}, {origin[decision.channel_from]}"
+
+
 def _summary(need: RequirementOutcome) -> tuple[str, str, str, str]:
-    counted = f"{need.distinct} of {need.threshold} distinct keys"
+    keys = "distinct key" if need.threshold == 1 else "distinct keys"
+    counted = f"{need.distinct} of {need.threshold} {keys}"
     return need.predicate, "met" if need.met else "not met", ", ".join(need.signers), counted
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.cli.render import count, facts, heading, section, short, size
+from aotc.cli.render import count, facts, findings_view, heading, section, short, size
 from aotc.contract.store import InstallReport, StoreListAnswer, StorePruneReport
 
 if TYPE_CHECKING:
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 def install_view(report: InstallReport) -> list[RenderableType]:
     """What was installed, and where."""
-    status = "installed" if report.installed else "was there, and is as it was verified"
+    status = (
+        "installed"
+        if report.installed
+        else ("was there, and is as it was verified; the payload at the path was not read")
+    )
+    added = count(len(report.attestations), "attestation")
     rows = [
         ("artifact", report.artifact_id),
-        ("entry", report.folder),
+        ("store", report.store),
         ("size", size(report.bytes)),
-        ("attestations added", ", ".join(report.attestations)),
+        ("added", f"{added}: {', '.join(report.attestations)}" if report.attestations else ""),
     ]
-    parts = [heading(report.name, status), facts([row for row in rows if row[1]])]
-    if report.findings:
-        noticed = [(each.code, each.what, each.where) for each in report.findings]
-        parts.append(section("noticed", ("code", "what", "where"), noticed))
-    return parts
+    return [heading(report.name, status), facts(rows), *findings_view(report.findings)]
 
 
 def list_view(answer: StoreListAnswer) -> list[RenderableType]:
     """What a store holds."""
-    number = len(answer.entries)
-    status = f"{number} {'artifact' if number == 1 else 'artifacts'}, {size(answer.bytes)}"
+    status = f"{count(len(answer.entries), 'artifact')}, {size(answer.bytes)}"
     parts = [heading(answer.store, status)]
     if answer.entries:
         rows = [
@@ -38,14 +38,14 @@ def list_view(answer: StoreListAnswer) -> list[RenderableType]:
                 short(each.artifact_id),
                 each.name or "unreadable",
                 size(each.bytes),
-                count(each.attestations, "attestation"),
+                str(each.attestations),
                 _minute(each.installed),
                 _minute(each.used),
                 "yes" if each.in_use else "",
             )
             for each in answer.entries
         ]
-        columns = ("", "name", "size", "", "installed, UTC", "last used", "in use")
+        columns = ("name", "size", "bundles", "installed, UTC", "last used", "in use")
         parts.append(section("artifacts", columns, rows))
     return parts
 

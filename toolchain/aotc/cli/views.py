@@ -29,6 +29,7 @@ from aotc.contract.report import (
     VariantSummary,
     VerifyReport,
 )
+from aotc.errors import compared
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -84,14 +85,15 @@ def _variants_of(report: InspectReport) -> tuple[VariantSummary, ...]:
 def verify_view(report: VerifyReport) -> list[RenderableType]:
     """The verdict of the gate, its steps, and every reason."""
     status, style = _verdict(report)
-    signers = ", ".join(short(each) for each in report.signers)
+    names = report.signer_names or ("",) * len(report.signers)
+    signers = ", ".join(map(_signed, report.signers, names))
     if signers and report.development_key:
         signers += " (this user's development key)"
     parts = [
         heading(report.artifact, status, style),
         facts(
             [
-                ("artifact", short(report.artifact_id)),
+                ("artifact", report.artifact_id),
                 ("signed by", signers or "no trusted key"),
                 ("target", report.target),
                 ("took", f"{duration(report.seconds)}, {size(report.bytes_hashed)} hashed"),
@@ -117,6 +119,10 @@ def verify_view(report: VerifyReport) -> list[RenderableType]:
     return parts
 
 
+def _signed(key_id: str, name: str) -> str:
+    return f"{name} (key {short(key_id)})" if name else short(key_id)
+
+
 def _verdict(report: VerifyReport) -> tuple[str, str]:
     if not report.authentic:
         return "REFUSED: not vouched for", "red"
@@ -128,10 +134,7 @@ def _verdict(report: VerifyReport) -> tuple[str, str]:
 
 
 def _reason(refusal: Refusal) -> str:
-    text = refusal.what
-    if refusal.expected or refusal.found:
-        text += f" (expected {refusal.expected or '-'}; found {refusal.found or '-'})"
-    return text
+    return refusal.what + compared(refusal.expected, refusal.found)
 
 
 def _identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]]:
@@ -144,7 +147,8 @@ def _identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str
     roles = ", ".join(f"{role} {size(each)}" for role, each in sorted(artifact.sizes.items()))
     return [
         *rows,
-        ("artifact", f"{short(artifact.artifact_id)}, by {made}{when}"),
+        ("artifact", artifact.artifact_id),
+        ("built", f"by {made}{when}"),
         ("profile", f"{artifact.profile}, for target {artifact.target}"),
         ("signed by", signer or _signers(artifact)),
         ("size", f"{size(artifact.payload_bytes)} in {count(artifact.files, 'file')}: {roles}"),

@@ -163,12 +163,22 @@ class DoctorCheck:
 
 
 @record
+class DoctorTrust:
+    """Files that decide whom this host trusts; empty where there is none, or none can be."""
+
+    roots: Annotated[str, "file of root keys"] = ""
+    policy: Annotated[str, "that is used without --trust; only a host with roots has one"] = ""
+    state: Annotated[str, "what was seen by this user; it may not be there yet"] = ""
+
+
+@record
 class DoctorAnswer:
     """`aotc doctor --json`."""
 
     schema: Literal["aotc.doctor/1"] = "aotc.doctor/1"
     healthy: bool
     checks: tuple[DoctorCheck, ...]
+    trust: DoctorTrust = DoctorTrust()
     host: Target
 
 

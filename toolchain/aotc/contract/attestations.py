@@ -110,6 +110,7 @@ class AttestAnswer:
     replaced: Annotated[bool, "another file of that name was there"] = False
     approval: Approval | None = None
     qualification: Qualification | None = None
+    findings: Annotated[tuple[Finding, ...], "of the key that signed"] = ()
 
 
 def target_digest(target: Target) -> str:
@@ -128,6 +129,11 @@ def instant(moment: datetime.datetime) -> Instant:
     # strftime may write years before 1000 with fewer digits.
     text = moment.astimezone(datetime.UTC).replace(microsecond=0, tzinfo=None).isoformat()
     return f"{text}Z"
+
+
+def parse_date(text: str) -> datetime.datetime:
+    """A moment, or the beginning of a date in UTC such as 2027-01-31; raises ValueError."""
+    return parse_instant(f"{text}T00:00:00Z" if re.fullmatch(r"[0-9-]{10}", text) else text)
 
 
 def parse_instant(text: str) -> datetime.datetime:

@@ -206,7 +206,7 @@ def _decode(kind: Any, data: Json, path: str, problems: list[Problem], loose: bo
     if origin is Literal:
         if data not in get_args(kind) or isinstance(data, bool):
             wanted = ", ".join(str(choice) for choice in get_args(kind))
-            near = _near(data, get_args(kind), problems)
+            near = _near(data, get_args(kind), problems).partition("; known: ")[0]
             problems.append(Problem(path, f"{data!r:.100} is none of: {wanted}{near}"))
         return data
     if origin is tuple:

@@ -125,6 +125,10 @@ class VerifyReport:
     authentic: bool
     verdict: Verdict | Literal["unverified"]
     signers: Annotated[tuple[str, ...], "key ids (sha256 of the SPKI PEM) that verified"] = ()
+    signer_names: Annotated[
+        tuple[str, ...],
+        "of each signer, its id in the policy and what its certificate names; empty: neither",
+    ] = ()
     development_key: bool = False
     target: str
     steps: tuple[CheckResult, ...]

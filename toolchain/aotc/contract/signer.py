@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Protocol, runtime_checkable
 
+from aotc.contract.manifest import Finding
 from aotc.contract.parsing import Bounds, Problem, record
 
 SIGNER_SCHEMA = "aotc.signer/1"
@@ -27,6 +28,10 @@ class Signer(Protocol):
     @property
     def chain(self) -> tuple[str, ...]:
         """Certificates (PEM) of the key, its own first; empty for a bare key."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What its user should know of how the key is kept."""
 
     def sign(self, message: bytes) -> bytes:
         """A DER-encoded ECDSA signature over the SHA-256 of `message`."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Annotated, Literal
 
+from aotc.contract.manifest import Finding
 from aotc.contract.parsing import record
 
 
@@ -18,10 +21,20 @@ class TrustAnswer:
     sha256: str
     expires: str
     rules: tuple[str, ...]
-    keys: Annotated[tuple[str, ...], "ids of keys, authorities and identities"]
+    keys: Annotated[tuple[str, ...], "ids of keys, authorities and identities not revoked"]
+    revoked_keys: Annotated[
+        Mapping[str, str], "reasons by id, or by sha256 of a key; empty where none is given"
+    ] = field(default_factory=dict)
+    revoked_artifacts: Annotated[tuple[str, ...], "artifact ids"] = ()
     signed_by: Annotated[
         tuple[str, ...], "key ids of roots: all that count, or who signed now"
     ] = ()
+    counting: Annotated[
+        tuple[str, ...] | None,
+        "of `sign`: roots of this host that signed so far; None: it has none",
+    ] = None
+    threshold: Annotated[int | None, "of `sign`: roots of this host that must sign"] = None
+    findings: tuple[Finding, ...] = ()
     bundle: Annotated[str, "the signature that was written"] = ""
     checked: Annotated[bool, "as this host would before it takes it"] = False
 

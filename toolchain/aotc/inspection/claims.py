@@ -30,7 +30,7 @@ def in_words(predicate_type: str, predicate: Json) -> str:
 
 
 def _oms(predicate: Json) -> str:
-    return f"{_count(predicate, 'resources')} files of the payload"
+    return f"{_number(_count(predicate, 'resources'), 'file')} of the payload"
 
 
 def _evidence(predicate: Json) -> str:
@@ -43,13 +43,15 @@ def _provenance(predicate: Json) -> str:
     release = _text(predicate, "buildDefinition", "externalParameters", "version")
     definition = predicate.get("buildDefinition") if isinstance(predicate, dict) else None
     number = _count(definition, "resolvedDependencies")
-    what = f"release {release}, " if release else ""
-    return f"{what}built by {builder} at {when} from {number} dependencies"
+    what = "" if release in ("", "?") else f"release {release}, "
+    return (
+        f"{what}built by {builder} at {when} from {_number(number, 'dependency', 'dependencies')}"
+    )
 
 
 def _sbom(predicate: Json) -> str:
     version = _text(predicate, "specVersion")
-    return f"CycloneDX {version}, {_count(predicate, 'components')} components"
+    return f"CycloneDX {version}, {_number(_count(predicate, 'components'), 'component')}"
 
 
 def _approval(predicate: Json) -> str:
@@ -81,6 +83,10 @@ _TELLERS: Final[Mapping[str, Callable[[Json], str]]] = {
 def _count(data: Json, name: str) -> int:
     found = data.get(name) if isinstance(data, dict) else None
     return len(found) if isinstance(found, list) else 0
+
+
+def _number(count: int, one: str, more: str = "") -> str:
+    return f"{count} {one if count == 1 else more or f'{one}s'}"
 
 
 def _text(data: Json, *path: str) -> str:

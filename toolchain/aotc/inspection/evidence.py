@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aotc.contract.report import InspectReport
-from aotc.errors import AotcError
+from aotc.errors import AotcError, install_extra
 
 
 def inspect_model(path: Path) -> InspectReport:
@@ -22,7 +22,7 @@ def inspect_model(path: Path) -> InspectReport:
             "AOTC-I019",
             "inspecting a model needs onnx",
             where=str(path),
-            mend="pip install 'aotc[cpu]'",
+            mend=install_extra("cpu"),
         ) from None
     source, inputs, outputs = read_capture(path)
     return InspectReport(

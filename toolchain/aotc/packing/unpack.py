@@ -18,18 +18,21 @@ from aotc.verification.container import ArtifactFile, Container
 
 MANIFEST = "payload/aotc.json"
 _BUFFER = 256 << 10
-_MEND = "Choose another output with -o, or remove it."
+_MEND = "Choose another output with -o, or remove it; --force replaces an artifact alone."
 
 
-def unpack(archive: str | Path, folder: str | Path) -> UnpackAnswer:
+def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> UnpackAnswer:
     """Write the files of a packed artifact into the new folder `folder`.
 
+    With `force`, an artifact that is there is replaced, and nothing else is.
     The archive's structure and CRC-32s are checked, and no signature: `verify` says the same of
     both forms.  The folder appears when it is complete.
     Raises I001, G008, G012, G015 and G039 for the archive; I017, I018 and I026 for the output.
     """
     place = Path(folder)
-    check_output(place, mend=_MEND)
+    old = _replaceable(place) if force else False
+    if not old:
+        check_output(place, mend=_MEND)
     with ArchiveContainer(Path(archive)) as source:
         files = source.listing().files
         if MANIFEST not in files:
@@ -45,8 +48,7 @@ def unpack(archive: str | Path, folder: str | Path) -> UnpackAnswer:
             for path in files:
                 _write(source, path, draft / path, buffer)
             identity = hashlib.sha256(source.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
-            check_output(place, mend=_MEND)
-            draft.rename(place)
+            _publish(draft, place, old=old)
     return UnpackAnswer(
         archive=str(archive),
         artifact=str(place),
@@ -54,6 +56,27 @@ def unpack(archive: str | Path, folder: str | Path) -> UnpackAnswer:
         files=len(files),
         bytes=sum(files.values()),
     )
+
+
+def _replaceable(place: Path) -> bool:
+    """Whether an artifact is at `place`, which `force` replaces; nothing else is deleted."""
+    return not place.is_symlink() and bool(place.name.strip(".")) and (place / MANIFEST).is_file()
+
+
+def _publish(draft: Path, place: Path, *, old: bool) -> None:
+    """Put the complete folder in its place; what it replaces is there until then."""
+    if not old:
+        check_output(place, mend=_MEND)
+        draft.rename(place)
+        return
+    with beside(place) as aside:
+        try:
+            place.rename(aside)
+            draft.rename(place)
+        except BaseException:
+            if aside.exists() and not place.exists():
+                aside.rename(place)
+            raise
 
 
 def _write(source: Container, path: str, target: Path, buffer: memoryview) -> None:

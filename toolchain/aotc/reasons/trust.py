@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aotc.reasons.reason import INPUT, NO, Row
+from aotc.reasons.reason import FINDING, INPUT, NO, Row
 
 # fmt: off
 TRUST: Final[tuple[Row, ...]] = (
@@ -48,13 +48,14 @@ TRUST: Final[tuple[Row, ...]] = (
      "Use another build of the model."),
     ("AOTC-G030", "artifact rollback", NO,
      "A later release of the artifact of this name was accepted on this host, or the policy demands a later one.",
-     "Use the current artifact; to go back on purpose, list the artifact under 'rollback' in the policy."),
+     "Use the current artifact; to go back on purpose, list the artifact's full id in the policy: "
+     "'aotc trust add POLICY --allow-rollback ID'."),
     ("AOTC-G031", "builder is not allowed", NO,
      "The provenance names a builder that the rule does not list.",
      "Build where the rule demands, or add the builder to the rule."),
     ("AOTC-G032", "attestation is too old", NO,
      "The attestation was made longer ago than the rule allows, has expired, or does not say when it was made.",
-     "Attest again."),
+     "Attest again: 'aotc attest', with --force where the old attestation is by the same key."),
     ("AOTC-G033", "no qualification for this target", NO,
      "The rule demands that the artifact was qualified on a host like this one, and the qualifications that are "
      "there are for others, or did not pass.",
@@ -107,6 +108,9 @@ TRUST: Final[tuple[Row, ...]] = (
      "There is no usable identity token, a service of sigstore could not be reached in time or refused, or what "
      "it answered does not verify for the identity of the token. Nothing was added to the artifact.",
      "Get a fresh identity token for the audience 'sigstore', and see that the services can be reached."),
+    ("AOTC-I038", "private key is readable by others", FINDING,
+     "The permissions of the file let others than its owner read the key that signs, and who has it signs as you.",
+     "Take them away (chmod 600); where others may have read the key, make a new one and revoke this one."),
     ("AOTC-N009", "qualification failed", NO,
      "On this host the artifact did not load as promised, or its answers are not the golden ones, or it holds "
      "no fixture to compare with. Nothing was signed.",

@@ -18,6 +18,7 @@ from aotc.contract.attestations import (
     AttestAnswer,
     Qualification,
 )
+from aotc.contract.manifest import Finding
 from aotc.contract.parsing import Json, encode
 from aotc.contract.signer import Sealer, Signer
 from aotc.contract.trust import TrustedKey
@@ -29,6 +30,10 @@ from aotc.verification.container import Container
 from aotc.verification.gate import AuthenticArtifact, authenticate
 from aotc.verification.policy.trust import Trust, resolve
 
+_VOUCHING: Final = (
+    "Give a file with the public key that vouches for the artifact, such as its builder's, "
+    "with --trust."
+)
 # Digits of a key's id in a file name.
 _DIGITS: Final = 16
 
@@ -70,6 +75,7 @@ def sign(
         identity=_identity(bundle, signer),
         development_key=own is not None and own.development,
         replaced=replaced,
+        findings=_findings(signer),
     )
 
 
@@ -155,7 +161,14 @@ def vouched_for(
 ) -> AuthenticArtifact:
     """The artifact, every byte of it checked; raises the gate's refusals (AOTC-G) and I001."""
     with Container(artifact) as container:
-        return authenticate(container, trusted(signer, trust))
+        try:
+            return authenticate(container, trusted(signer, trust))
+        except AotcError as error:
+            for each in (error, *error.also):
+                if each.code == "AOTC-G002":
+                    # Here --key is the key that signs.
+                    each.mend = _VOUCHING
+            raise
 
 
 def add_statement(
@@ -188,7 +201,12 @@ def add_statement(
         replaced=replaced,
         approval=said if isinstance(said, Approval) else None,
         qualification=said if isinstance(said, Qualification) else None,
+        findings=_findings(signer),
     )
+
+
+def _findings(signer: Signer | Sealer) -> tuple[Finding, ...]:
+    return () if isinstance(signer, Sealer) else signer.findings
 
 
 def _identity(bundle: bytes, signer: Signer | Sealer) -> str:

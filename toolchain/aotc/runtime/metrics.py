@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from aotc.errors import AotcError
+from aotc.errors import AotcError, install_extra
 from aotc.runtime.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -91,6 +91,6 @@ def _client() -> Any:
             "AOTC-I019",
             "prometheus_client cannot be imported",
             found=str(error),
-            mend="pip install 'aotc[metrics]'",
+            mend=install_extra("metrics"),
         ) from None
     return prometheus_client

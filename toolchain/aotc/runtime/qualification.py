@@ -16,12 +16,15 @@ from aotc.contract.attestations import (
     target_digest,
 )
 from aotc.contract.canonical import canonical_sha256
+from aotc.contract.manifest import Finding
+from aotc.contract.report import LoadReport
 from aotc.contract.signer import Sealer, Signer
 from aotc.contract.trust import TrustedKey
 from aotc.contract.versions import VERSION
 from aotc.errors import AotcError
 from aotc.runtime.acceptance import Accepted, Request, accept
 from aotc.runtime.attesting import add_statement, check_place, tag, vouched_for
+from aotc.verification.gate import AuthenticArtifact
 
 RUNS: Final = 30
 # Refusals that say that the artifact does not do here what it promises.
@@ -50,7 +53,8 @@ def qualify(
     place = Path(artifact)
     # An early answer where there is no place for any.
     check_place(place, "qualification", force=True)
-    seen = _accepted(place, signer, trust, variant, threads, runs)
+    vouched = vouched_for(place, signer, trust)
+    seen = _accepted(place, vouched, variant, threads, runs)
     report = seen.report
     names = tuple(each.name for each in report.variants)
     digest = target_digest(seen.host)
@@ -66,7 +70,7 @@ def qualify(
         latency=seen.latency,
         peak_memory_bytes=seen.peak_memory_bytes,
         fixtures=report.fixtures,
-        findings=report.findings,
+        findings=_findings(report, vouched),
         toolchain=VERSION,
         issued_at=instant(datetime.datetime.now(datetime.UTC)),
     )
@@ -81,19 +85,17 @@ def qualify(
 
 def _accepted(
     artifact: Path,
-    signer: Signer | Sealer,
-    trust: str | Path | None,
+    vouched: AuthenticArtifact,
     variant: Sequence[str],
     threads: int | None,
     runs: int,
 ) -> Accepted:
     # Judged here by all that is trusted; the other process takes the keys that vouched, no more.
-    vouching = vouched_for(artifact, signer, trust).keys
     request = Request(
         artifact=str(artifact),
         keys=tuple(
             TrustedKey(pem=each.pem, origin=each.origin, development=each.development)
-            for each in vouching
+            for each in vouched.keys
         ),
         variant=tuple(variant),
         threads=threads,
@@ -111,6 +113,19 @@ def _accepted(
             found=error.line(),
             also=(error, *error.also),
         ) from None
+
+
+def _findings(report: LoadReport, vouched: AuthenticArtifact) -> tuple[Finding, ...]:
+    """What was seen; of bundles, what is said by all that is trusted, as the host will."""
+    # The other process knew only the keys that vouched: of any other key it knows nothing.
+    return (
+        *(each for each in report.findings if not _of_bundle(each)),
+        *(each for each in vouched.findings if _of_bundle(each)),
+    )
+
+
+def _of_bundle(finding: Finding) -> bool:
+    return finding.where.startswith("attestations/")
 
 
 def _is_of_acceptance(error: AotcError) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 
-from aotc.contract.attestations import CHANNEL, Approval, ArtifactName, instant, parse_instant
+from aotc.contract.attestations import CHANNEL, Approval, ArtifactName, instant, parse_date
 from aotc.errors import AotcError
 
 
@@ -53,7 +53,7 @@ def approval(
 
 def _moment(text: str) -> datetime.datetime:
     try:
-        return parse_instant(f"{text}T00:00:00Z" if re.fullmatch(r"[\d-]{10}", text) else text)
+        return parse_date(text)
     except ValueError:
         raise AotcError(
             "AOTC-I036",

@@ -138,7 +138,7 @@ def verify(
     raise AotcError(
         "AOTC-G002",
         "the signature is by no trusted key" if trusted else "no key is trusted",
-        expected=", ".join(trusted) or "a key given with --key or --trust",
+        expected=", ".join(trusted) or "a trusted key",
         found=bundle.hint or "a signature that names no key",
     )
 
@@ -177,7 +177,7 @@ def _certified(
         raise AotcError(
             "AOTC-G002",
             "the signature is by a certificate, and no certificate authority is trusted",
-            expected=", ".join(trusted) or "a key given with --key or --trust",
+            expected=", ".join(trusted) or "a trusted key",
             found=certificates.claimed_name(bundle.certificates),
         )
     return certificates.verify_chain(bundle.certificates, authorities, at)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aotc.contract.manifest import Finding
 from aotc.errors import AotcError
 from aotc.signing.key_encryption import encrypted_pem
 
@@ -82,6 +84,18 @@ def read(path: Path) -> bytes:
         raise AotcError(
             "AOTC-I001", f"cannot read the key file: {error.strerror}", where=str(path)
         ) from None
+
+
+def exposure(path: Path) -> tuple[Finding, ...]:
+    """I038 where others than its owner may read a private key; nothing on Windows."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return ()
+    if os.name != "posix" or not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return ()
+    what = f"others may read the private key: mode {mode:04o}, not 0600"
+    return (Finding(code="AOTC-I038", what=what, where=str(path)),)
 
 
 def replace(path: Path, data: bytes, mode: int) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aotc.contract.manifest import Finding
 from aotc.contract.trust import PEM, TrustedKey, split_certificates, split_pem
 from aotc.errors import AotcError
 from aotc.signing import key_files, passwords
@@ -34,6 +35,7 @@ class PrivateKey:
     development: bool
     _secret: EllipticCurvePrivateKey = field(repr=False, compare=False)
     chain: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = field(default=(), compare=False)
 
     def sign(self, message: bytes) -> bytes:
         """ECDSA over SHA-256 with a deterministic nonce (RFC 6979), DER-encoded."""
@@ -75,7 +77,8 @@ def load_private(
         from aotc.signing.certificates import check_belongs
 
         check_belongs(chain, public_pem, str(path))
-    return PrivateKey(public_pem, key_id(public_pem), development, secret, chain)
+    findings = key_files.exposure(path)
+    return PrivateKey(public_pem, key_id(public_pem), development, secret, chain, findings)
 
 
 def load_public(path: Path, *, code: str = "AOTC-G013") -> tuple[TrustedKey, ...]:
@@ -116,16 +119,29 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
             )
         found.append(TrustedKey(pem=key_files.public_pem(public), origin=origin))
     if not found or not _holds_keys_alone(text):
-        has_private = "PRIVATE KEY-----" in text
+        seen, mend = _instead_of_keys(text)
         raise AotcError(
             code,
             "the file is not a list of public keys",
             where=origin,
             expected=wanted,
-            found="a private key" if has_private else "something else",
-            mend="Give the .pub file beside it." if has_private else "",
+            found=seen,
+            mend=mend,
         )
     return tuple(found)
+
+
+def _instead_of_keys(text: str) -> tuple[str, str]:
+    """What a file holds that is no list of public keys, and what to do with it."""
+    if "PRIVATE KEY-----" in text:
+        return "a private key", "Give the .pub file beside it."
+    if split_certificates(text):
+        return (
+            "a certificate",
+            "Put it into a trust policy with 'aotc trust add POLICY --id ID --authority FILE "
+            "--usage oms', and give that with --trust.",
+        )
+    return "something else", ""
 
 
 def _holds_keys_alone(text: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aotc.contract.parsing import ParseError, Problem
 from aotc.contract.trust import TrustedIdentity, TrustedKey
-from aotc.errors import AotcError
+from aotc.errors import AotcError, install_extra
 from aotc.signing.certificates import claimed_name, leaf_key
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def not_installed(error: ModuleNotFoundError) -> AotcError:
     return AotcError(
         "AOTC-I019",
         f"keyless signatures need the package {error.name}",
-        mend="pip install 'aotc[sigstore]'",
+        mend=install_extra("sigstore"),
     )
 
 

@@ -28,23 +28,37 @@ def from_file(path: Path) -> bytes:
             "the password file cannot be read",
             where=str(path),
             found=getattr(error, "strerror", None) or str(error),
+            mend="Give a file whose first line is the password.",
         ) from None
-    return _checked(line.removesuffix(b"\n").removesuffix(b"\r"), str(path))
+    password = line.removesuffix(b"\n").removesuffix(b"\r")
+    return _checked(password, str(path), "Put the password on the first line of the file.")
 
 
 def from_variable(name: str) -> bytes:
     """The value of an environment variable; raises I034 where it is unset, empty or too long."""
     stated = os.environ.get(name)
     if stated is None:
-        raise AotcError("AOTC-I034", "the environment variable is not set", where=name)
-    return _checked(stated.encode("utf-8", "surrogateescape"), name)
+        raise AotcError(
+            "AOTC-I034",
+            "the environment variable is not set",
+            where=name,
+            mend="Set it to the password, or name the variable that holds it.",
+        )
+    mend = "Set the variable to the password."
+    return _checked(stated.encode("utf-8", "surrogateescape"), name, mend)
 
 
 def new() -> bytes:
     """A password that the user types twice; raises I034 without a terminal, or if they differ."""
-    first = _ask("password for the new key: ")
-    if _ask("the same again: ") != first:
-        raise AotcError("AOTC-I034", "the two passwords differ", where="prompt")
+    without = "Give it with --password-file or --password-env where there is no terminal."
+    first = _ask("password for the new key: ", without=without)
+    if _ask("the same again: ", without=without) != first:
+        raise AotcError(
+            "AOTC-I034",
+            "the two passwords differ",
+            where="prompt",
+            mend="Run the command again, and type the same password twice.",
+        )
     return first
 
 
@@ -61,20 +75,25 @@ def stated(key: Path) -> bytes:
     return _ask(f"password of {key}: ", where=str(key))
 
 
-def _ask(prompt: str, where: str = "prompt") -> bytes:
+def _ask(prompt: str, where: str = "prompt", without: str = "") -> bytes:
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if not terminal:
-        raise AotcError("AOTC-I034", "there is no terminal to ask for a password on", where=where)
+        raise AotcError(
+            "AOTC-I034",
+            "there is no terminal to ask for a password on",
+            where=where,
+            mend=without,
+        )
     import getpass
 
     try:
         typed = getpass.getpass(prompt)
     except EOFError:
         typed = ""
-    return _checked(typed.encode("utf-8", "surrogateescape"), where)
+    return _checked(typed.encode("utf-8", "surrogateescape"), where, "Type a password.")
 
 
-def _checked(password: bytes, where: str) -> bytes:
+def _checked(password: bytes, where: str, mend: str) -> bytes:
     if not password or len(password) > MAX_PASSWORD_BYTES:
         raise AotcError(
             "AOTC-I034",
@@ -82,5 +101,6 @@ def _checked(password: bytes, where: str) -> bytes:
             where=where,
             expected=f"1 to {MAX_PASSWORD_BYTES} bytes",
             found=f"{len(password)} bytes" if password else "nothing",
+            mend=mend,
         )
     return password

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from aotc.contract.documents import strict_yaml
+from aotc.contract.manifest import Finding
 from aotc.contract.parsing import ParseError, decode, strict_json
 from aotc.contract.signer import Signer, SignerFile
 from aotc.contract.trust import split_certificates
@@ -39,6 +40,7 @@ class CommandSigner:
     file: SignerFile
     path: Path
     development: bool = False
+    findings: tuple[Finding, ...] = ()
 
     def sign(self, message: bytes) -> bytes:
         """A DER signature that verifies with the public key; raises I033."""
@@ -119,7 +121,13 @@ def load_command(path: Path) -> Signer:
         file = decode(SignerFile, parsed)
     except ParseError as error:
         first, *rest = (
-            AotcError("AOTC-I023", "the signer file is malformed", where=str(path), found=str(each))
+            AotcError(
+                "AOTC-I023",
+                "the signer file is malformed",
+                where=str(path),
+                found=str(each),
+                mend="Correct the field that is named; docs/keys.md shows a signer file.",
+            )
             for each in error.problems
         )
         first.also = tuple(rest)
@@ -132,6 +140,7 @@ def load_command(path: Path) -> Signer:
             where=str(path),
             expected="one",
             found=str(len(public)),
+            mend="Leave only the one that the command signs with.",
         )
     pem = public[0].pem
     return CommandSigner(pem, key_id(pem), _chain(file, pem, path), file, path)
@@ -145,7 +154,12 @@ def _chain(file: SignerFile, public_pem: str, path: Path) -> tuple[str, ...]:
     text, origin = _text(file.certificates, "CERTIFICATE", path)
     chain = split_certificates(text)
     if not chain:
-        raise AotcError("AOTC-I023", "the file holds no PEM certificate", where=origin)
+        raise AotcError(
+            "AOTC-I023",
+            "the file holds no PEM certificate",
+            where=origin,
+            mend="Put the key's certificate into it, or leave 'certificates' out.",
+        )
     check_belongs(chain, public_pem, origin)
     return chain
 

@@ -23,6 +23,8 @@ from aotc.verification.container import MAX_DEPTH, MAX_ENTRIES
 MAX_DIRECTORY_BYTES = MAX_ENTRIES * (CENTRAL.size + MAX_NAME_BYTES + 28)
 _TAIL = packed_form.ZIP64_END.size + packed_form.ZIP64_LOCATOR.size + END.size
 _UNIX = 3
+# What aotc packs has no entries for folders.
+_BY_ANOTHER = "Unpack it with the program that made it, and use 'aotc pack' on the folder."
 
 # The bytes at an offset, of a length; fewer at the end.
 ReadAt = Callable[[int, int], bytes]
@@ -146,6 +148,9 @@ def _record(directory: bytes, place: int) -> tuple[_Record, int]:
             where=repr(name),
             expected="a plain file",
             found=f"mode {attributes >> 16:07o}",
+            mend=_BY_ANOTHER
+            if kind == stat.S_IFDIR
+            else "Get the artifact from its builder again.",
         )
     extra = directory[start + name_bytes : start + name_bytes + extra_bytes]
     if size == ELSEWHERE and len(extra) >= 12:

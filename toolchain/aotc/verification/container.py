@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ from aotc.errors import AotcError
 
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
+
+# The name by which a load takes an artifact from a store.
+_STORED = re.compile(r"sha256-([0-9a-fA-F]*)")
+_ID_DIGITS = 64
 
 _BY_DESCRIPTOR = (
     os.open in os.supports_dir_fd and os.scandir in os.supports_fd and hasattr(os, "O_NOFOLLOW")
@@ -102,13 +107,16 @@ class Container:
         self._descriptor: int | None = None
         try:
             if not stat.S_ISDIR(root.stat().st_mode):
-                raise AotcError("AOTC-G015", "the path is not a folder", where=str(root))
+                raise AotcError(
+                    "AOTC-G015",
+                    "the path is not a folder",
+                    where=str(root),
+                    mend="Give the artifact's folder; 'aotc unpack' makes it of a packed one.",
+                )
             if _BY_DESCRIPTOR:
                 self._descriptor = os.open(root, _READ | os.O_DIRECTORY)
         except OSError as error:
-            raise AotcError(
-                "AOTC-I001", f"cannot read the artifact: {error.strerror}", where=str(root)
-            ) from None
+            raise _unreachable(error, root) from None
 
     def __enter__(self) -> Self:
         return self
@@ -266,6 +274,22 @@ def open_container(path: Path) -> Container:
 
         return ArchiveContainer(path)
     return Container(path)
+
+
+def _unreachable(error: OSError, root: Path) -> AotcError:
+    what = f"cannot read the artifact: {error.strerror}"
+    name = _STORED.fullmatch(str(root))
+    if name is None or error.errno != errno.ENOENT:
+        return AotcError("AOTC-I001", what, where=str(root))
+    whole = len(name[1]) == _ID_DIGITS
+    return AotcError(
+        "AOTC-I001",
+        what,
+        where=str(root),
+        expected=f"sha256- and all {_ID_DIGITS} digits of an id, to load an entry of a store",
+        found="an id that is not there" if whole else f"{len(name[1])} digits",
+        mend="'aotc store list --json' tells the ids of a store's entries.",
+    )
 
 
 def _usable(name: str) -> bool:

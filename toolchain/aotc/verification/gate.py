@@ -221,6 +221,7 @@ def verify(
         authentic=authentic,
         verdict=judgement.verdict if judgement else "unverified",
         signers=tuple(key_id(each.pem) for each in state.signers),
+        signer_names=tuple(trusted.name_of(each) for each in state.signers),
         development_key=bool(state.signers) and all(each.development for each in state.signers),
         target=described.name if described else "host",
         steps=tuple(steps),

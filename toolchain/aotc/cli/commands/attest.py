@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def arguments(parser: Parser) -> None:
     """Declare them."""
-    add_artifact(parser)
+    add_artifact(parser, packed=False)
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--approve", action="store_true", help="approve it for a channel")
     kind.add_argument(
@@ -83,8 +83,11 @@ def attest(
     this host, compares its answers with the golden ones, measures latency and memory, and signs
     what it saw for this target; exit status 1 where it fails, and nothing is written then.
     """
-    if approve and (channel is None or expires is None):
-        raise AotcError("AOTC-I027", "--approve takes --channel and --expires", where="aotc attest")
+    needed = (("--channel NAME", channel), ("--expires DATE", expires))
+    lacking = [option for option, given in needed if given is None]
+    if approve and lacking:
+        what = f"--approve lacks {' and '.join(lacking)}"
+        raise AotcError("AOTC-I027", what, where="aotc attest")
     for option, given, wanted in (
         ("--channel", channel is not None, approve),
         ("--expires", expires is not None, approve),

@@ -76,11 +76,10 @@ class Group:
     commands: Mapping[str, tuple[str, Command]]
 
 
-def add_artifact(parser: Parser) -> None:
-    """The artifact to read."""
-    parser.add_argument(
-        "artifact", metavar="ARTIFACT", type=Path, help="the NAME.aotc folder, or packed file"
-    )
+def add_artifact(parser: Parser, *, packed: bool = True) -> None:
+    """The artifact to read; `packed` where it may be one file."""
+    form = "the NAME.aotc folder, or packed file" if packed else "the NAME.aotc folder"
+    parser.add_argument("artifact", metavar="ARTIFACT", type=Path, help=form)
 
 
 def add_trust(parser: Parser) -> None:

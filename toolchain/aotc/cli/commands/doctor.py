@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 from aotc.cli.commands.base import Command, add_json
-from aotc.contract.answers import DoctorAnswer, DoctorCheck
+from aotc.contract.answers import DoctorAnswer, DoctorCheck, DoctorTrust
 from aotc.contract.target import Target
 from aotc.contract.versions import VERSION
-from aotc.errors import EXIT_NO, EXIT_YES, AotcError
+from aotc.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
 
 _BASE = ("rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
+_TO_BUILD = f"To build and run: {install_extra('cpu')}"
 _RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 
 
@@ -24,22 +26,24 @@ def doctor(*, json: bool) -> int:
     from aotc.verification.host import probe
 
     host = probe()
+    trust, trust_checks = _trust()
     checks = (
         DoctorCheck(name="aotc", status="ok", found=f"{VERSION} in {Path(__file__).parents[2]}"),
         _python(),
         *(_package(name, "bad", f"pip install {name}") for name in _BASE),
-        *(_package(name, "note", "pip install 'aotc[cpu]' to build and run") for name in _CPU),
+        *(_package(name, "note", _TO_BUILD) for name in _CPU),
         _runtime(),
         *_providers(),
         _platform(host),
         _development_key(),
         _signing_key(),
+        *trust_checks,
         _store(),
         _cache(),
         _temporary(),
     )
     healthy = all(check.status != "bad" for check in checks)
-    answer = DoctorAnswer(healthy=healthy, checks=checks, host=host)
+    answer = DoctorAnswer(healthy=healthy, checks=checks, trust=trust, host=host)
     if json:
         from aotc.cli.document import write_document
 
@@ -88,8 +92,9 @@ def _runtime() -> DoctorCheck:
             name="ONNX Runtime", status="bad", found=f"{error.code} {text}", mend=error.mend
         )
     if not found:
-        mend = "pip install 'aotc[cpu]' to build and run"
-        return DoctorCheck(name="ONNX Runtime", status="note", found="not installed", mend=mend)
+        return DoctorCheck(
+            name="ONNX Runtime", status="note", found="not installed", mend=_TO_BUILD
+        )
     return DoctorCheck(name="ONNX Runtime", status="ok", found=text)
 
 
@@ -160,6 +165,57 @@ def _signing_key() -> DoctorCheck:
             mend=f"chmod 600 {stated}",
         )
     return DoctorCheck(name="AOTC_SIGNING_KEY", status="ok", found=found)
+
+
+def _trust() -> tuple[DoctorTrust, list[DoctorCheck]]:
+    """Root keys, the policy that is used where none is named, and what this user has seen."""
+    from aotc.verification.policy.roots import host_roots
+    from aotc.verification.policy.state import user_state
+
+    files = DoctorTrust()
+    checks = []
+    try:
+        roots = host_roots()
+        if roots is None:
+            found = "none: a policy is taken as it is, and the development key vouches too"
+            checks.append(DoctorCheck(name="root keys", status="note", found=found))
+        else:
+            files = replace(files, roots=str(roots.path), policy=str(roots.policy_path))
+            found = f"{roots.path}, {roots.record.threshold} of {len(roots.record.keys)} must sign"
+            checks.append(DoctorCheck(name="root keys", status="ok", found=found))
+    except AotcError as error:
+        return files, [_refused("root keys", error)]
+    try:
+        state = user_state()
+        files = replace(files, state=str(state.path))
+        seen = state.read()
+        found = f"{state.path}, policies: {len(seen.policies)}, artifacts: {len(seen.artifacts)}"
+        checks.append(DoctorCheck(name="trust state", status="ok", found=found))
+    except AotcError as error:
+        checks.append(_refused("trust state", error))
+    if roots is not None:
+        checks.append(_policy(roots.policy_path))
+    return files, checks
+
+
+def _policy(path: Path) -> DoctorCheck:
+    from aotc.verification.policy.trust import resolve
+
+    if not path.exists():
+        found = f"none at {path}: commands need --trust"
+        return DoctorCheck(name="trust policy", status="note", found=found)
+    try:
+        applied = resolve(remember=False).policy
+    except AotcError as error:
+        return _refused("trust policy", error)
+    found = f"{path}, usable"
+    if applied is not None:
+        found = f"{path}, sequence {applied.policy.sequence}, until {applied.policy.expires}"
+    return DoctorCheck(name="trust policy", status="ok", found=found)
+
+
+def _refused(name: str, error: AotcError) -> DoctorCheck:
+    return DoctorCheck(name=name, status="bad", found=error.line(), mend=error.mend)
 
 
 def _store() -> DoctorCheck:

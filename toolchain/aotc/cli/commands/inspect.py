@@ -11,7 +11,10 @@ from aotc.errors import EXIT_YES
 def arguments(parser: Parser) -> None:
     """Declare them."""
     parser.add_argument(
-        "path", metavar="ARTIFACT|MODEL", type=Path, help="a NAME.aotc folder, or a .onnx file"
+        "path",
+        metavar="ARTIFACT|MODEL",
+        type=Path,
+        help="a NAME.aotc folder, a packed artifact, or a .onnx file",
     )
     parser.add_argument(
         "--traffic",

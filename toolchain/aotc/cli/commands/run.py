@@ -36,7 +36,8 @@ def arguments(parser: Parser) -> None:
         metavar="NAME=FILE|FILE.npz",
         action="append",
         default=[],
-        help="one input (.npy), or an archive of inputs by name; may be repeated",
+        help="one input (.npy, or .json for what that cannot hold), or an archive of inputs by "
+        "name; may be repeated",
     )
     parser.add_argument(
         "--output-dir", metavar="DIR", type=Path, help="folder to write each output to"
@@ -74,7 +75,7 @@ def run(
 ) -> int:
     """Verify and load an artifact, and run it once.
 
-    Inputs are .npy files by name, or a .npz with inputs by name; without any, each fixture
+    Inputs are .npy or .json files by name, or a .npz with inputs by name; without any, each fixture
     that the artifact holds is run.
     """
     from aotc.cli.extras import needs

@@ -17,7 +17,7 @@ from aotc.errors import EXIT_YES
 
 def arguments(parser: Parser) -> None:
     """Declare them."""
-    add_artifact(parser)
+    add_artifact(parser, packed=False)
     add_signer(parser)
     parser.add_argument(
         "--trust",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aotc.cli.commands.base import (
     Command,
@@ -15,11 +15,12 @@ from aotc.cli.commands.base import (
     pairs,
     positive,
 )
+from aotc.cli.policy_change import add_change, change_of, one_key
+from aotc.contract.manifest import Finding
 from aotc.contract.trust_answers import RootAnswer, TrustAnswer
-from aotc.errors import EXIT_NO, EXIT_YES, AotcError
+from aotc.errors import EXIT_NO, EXIT_YES
 
 if TYPE_CHECKING:
-    from aotc.contract.trust_policy import PolicyKey
     from aotc.verification.policy.document import PolicyFile
 
 
@@ -36,18 +37,19 @@ def _init_arguments(parser: Parser) -> None:
         help="a builder's public key, under a name of yours; may be repeated",
     )
     parser.add_argument("--days", type=positive, default=90, help="until it expires; 90 by default")
+    _add_force(parser)
     add_json(parser)
 
 
-def init(*, output: Path, name: str, signer: list[str], days: int, json: bool) -> int:
+def init(*, output: Path, name: str, signer: list[str], days: int, force: bool, json: bool) -> int:
     """Write a first policy: any of the signers vouches for every artifact.
 
     Add keys and rules with 'aotc trust add' or an editor, then have root keys sign it.
     """
     from aotc.verification.policy.editing import new_policy, write_policy
 
-    signers = [(each, _pem(Path(path))) for each, path in pairs(signer, "--signer").items()]
-    return _answer(write_policy(output, new_policy(name, signers, days), new=True), json)
+    signers = [(each, one_key(Path(path))) for each, path in pairs(signer, "--signer").items()]
+    return _answer(write_policy(output, new_policy(name, signers, days), new=not force), json)
 
 
 def _root_arguments(parser: Parser) -> None:
@@ -65,10 +67,11 @@ def _root_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--threshold", type=positive, required=True, help="roots that must sign a policy"
     )
+    _add_force(parser)
     add_json(parser)
 
 
-def root(*, output: Path, key: list[Path], threshold: int, json: bool) -> int:
+def root(*, output: Path, key: list[Path], threshold: int, force: bool, json: bool) -> int:
     """Write a host's file of root keys: put it at /etc/aotc/root.yaml, owned by root.
 
     Where a host has one, only policies that enough of the roots signed are taken there.
@@ -77,7 +80,7 @@ def root(*, output: Path, key: list[Path], threshold: int, json: bool) -> int:
     from aotc.verification.policy.document import read_roots
     from aotc.verification.policy.editing import write_roots
 
-    write_roots(output, [_pem(each) for each in key], threshold)
+    write_roots(output, [one_key(each) for each in key], threshold, new=not force)
     found = read_roots(output)
     answer = RootAnswer(
         file=str(output), threshold=threshold, keys=tuple(key_id(pem) for pem in found.keys)
@@ -96,92 +99,21 @@ def root(*, output: Path, key: list[Path], threshold: int, json: bool) -> int:
 
 def _add_arguments(parser: Parser) -> None:
     _add_policy(parser)
-    key = parser.add_argument_group("a key, or a certificate authority")
-    key.add_argument("--id", default="", help="its name in the policy")
-    key.add_argument("--key", metavar="PUB", type=Path, help="public key")
-    key.add_argument("--authority", metavar="CERT", type=Path, help="certificate of an authority")
-    key.add_argument(
-        "--usage", metavar="KIND[,KIND]", default="", help="what it may sign, such as approval"
-    )
-    key.add_argument("--valid-from", metavar="TIME", help="such as 2027-01-31T00:00:00Z")
-    key.add_argument("--valid-until", metavar="TIME")
-    rule = parser.add_argument_group("a rule")
-    rule.add_argument("--rule", metavar="NAME", help="its name; one of that name is replaced")
-    rule.add_argument("--match", metavar="PATTERN", default="*", help="of artifacts' names")
-    rule.add_argument("--match-channel", metavar="PATTERN", default="*", help="of channels")
-    rule.add_argument(
-        "--require",
-        metavar="KIND:ID[,ID][:N]",
-        action="append",
-        default=[],
-        help="an attestation by N of these keys; may be repeated",
-    )
-    rule.add_argument("--min-version", metavar="VERSION")
-    other = parser.add_argument_group("other changes")
-    other.add_argument("--revoke-artifact", metavar="SHA256", action="append", default=[])
-    other.add_argument("--revoke-key", metavar="ID", action="append", default=[])
-    other.add_argument(
-        "--allow-rollback",
-        metavar="SHA256",
-        action="append",
-        default=[],
-        help="an artifact that is taken though a later release was seen",
-    )
-    other.add_argument("--expires", metavar="TIME", help="of the policy")
+    add_change(parser)
     add_json(parser)
 
 
-def add(
-    *,
-    policy: Path,
-    id: str,
-    key: Path | None,
-    authority: Path | None,
-    usage: str,
-    valid_from: str | None,
-    valid_until: str | None,
-    rule: str | None,
-    match: str,
-    match_channel: str,
-    require: list[str],
-    min_version: str | None,
-    revoke_artifact: list[str],
-    revoke_key: list[str],
-    allow_rollback: list[str],
-    expires: str | None,
-    json: bool,
-) -> int:
+def add(*, policy: Path, json: bool, **change: Any) -> int:
     """Add keys, rules and revocations to a policy, which gets the next sequence.
 
-    Comments in the file are not kept, and signatures no longer hold: have it signed again.
+    A moment is a date (its beginning, UTC) or such as 2027-01-31T12:00:00Z. Comments in the file
+    are not kept, and signatures no longer hold: have it signed again.
     """
-    from aotc.contract.trust_policy import Match, Revoked, Rule
     from aotc.verification.policy.document import read_policy
-    from aotc.verification.policy.editing import Change, changed, requirement, write_policy
+    from aotc.verification.policy.editing import changed, write_policy
 
-    period = (valid_from, valid_until)
-    change = Change(
-        keys=(_key(id, _pem(key), usage, period),) if key else (),
-        authorities=(_key(id, _text(authority), usage, period),) if authority else (),
-        rules=(
-            Rule(
-                name=rule,
-                match=Match(name=match, channel=match_channel),
-                require=tuple(requirement(each) for each in require),
-                min_version=min_version,
-            ),
-        )
-        if rule
-        else (),
-        revoked=Revoked(artifacts=tuple(revoke_artifact), keys=tuple(revoke_key)),
-        rollback=tuple(allow_rollback),
-        expires=expires,
-    )
-    if change == Change():
-        raise AotcError(
-            "AOTC-I027", "nothing to add was given", mend="See 'aotc trust add --help'."
-        )
-    written = write_policy(policy, changed(read_policy(policy).policy, change), new=False)
+    wanted = change_of(**change)
+    written = write_policy(policy, changed(read_policy(policy).policy, wanted), new=False)
     return _answer(written, json)
 
 
@@ -200,7 +132,8 @@ def check(*, policy: Path, json: bool) -> int:
 
     trust = resolve(policy, remember=False)
     file = read_policy(policy)
-    return _answer(file, json, trust.policy.roots if trust.policy else (), checked=True)
+    signed_by = trust.policy.roots if trust.policy else ()
+    return _answer(file, json, signed_by=signed_by, checked=True)
 
 
 def _explain_arguments(parser: Parser) -> None:
@@ -234,7 +167,7 @@ def explain(*, policy: Path, artifact: Path, channel: str | None, target: str, j
         from aotc.cli.render import show
         from aotc.cli.views import verify_view
 
-        show([*decision_view(report.policy), *verify_view(report)])
+        show([*verify_view(report), *decision_view(report.policy)])
     return EXIT_YES if report.policy is not None and report.policy.accepted else EXIT_NO
 
 
@@ -254,82 +187,57 @@ def sign(*, policy: Path, key: Path, json: bool) -> int:
     from aotc.signing.keys import load_signer
     from aotc.verification.policy.document import read_policy
     from aotc.verification.policy.editing import write
-    from aotc.verification.policy.roots import bundle_path, sign_policy
+    from aotc.verification.policy.roots import (
+        bundle_path,
+        host_roots,
+        sign_policy,
+        signers_so_far,
+    )
 
+    roots = host_roots()
     file = read_policy(policy)
     signer = load_signer(key)
     place = bundle_path(policy, signer.key_id)
     write(place, sign_policy(file, signer), new=False)
-    return _answer(file, json, (signer.key_id,), bundle=str(place))
+    if roots is None:
+        return _answer(file, json, signed_by=(signer.key_id,), bundle=str(place))
+    counting = signers_so_far(file, roots.record)
+    what = f"the key is no root key of this host ({roots.path}), so it does not count here"
+    stray = Finding(code="AOTC-G021", what=what, where=str(place))
+    return _answer(
+        file,
+        json,
+        signed_by=(signer.key_id,),
+        bundle=str(place),
+        counting=counting,
+        threshold=roots.record.threshold,
+        findings=() if signer.key_id in counting else (stray,),
+    )
 
 
 def _add_policy(parser: Parser) -> None:
     parser.add_argument("policy", metavar="POLICY", type=Path, help="the policy, trust.yaml")
 
 
-def _key(name: str, pem: str, usage: str, period: tuple[str | None, str | None]) -> PolicyKey:
-    from aotc.contract.parsing import ParseError, decode
-    from aotc.contract.trust_policy import PolicyKey
-
-    stated = {"id": name, "pem": pem, "usage": [each for each in usage.split(",") if each]}
-    stated.update(
-        {
-            field: value
-            for field, value in zip(("valid_from", "valid_until"), period, strict=True)
-            if value is not None
-        }
-    )
-    try:
-        return decode(PolicyKey, stated)
-    except ParseError as error:
-        raise AotcError(
-            "AOTC-I027",
-            "the key cannot be added so",
-            where=f"--{error.problems[0].path.partition('[')[0].replace('_', '-')}",
-            found=error.problems[0].what,
-        ) from None
+def _add_force(parser: Parser) -> None:
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
 
 
-def _pem(path: Path) -> str:
-    from aotc.signing.keys import load_public
-
-    found = load_public(path, code="AOTC-I023")
-    if len(found) != 1:
-        raise AotcError(
-            "AOTC-I023",
-            "the file holds several keys",
-            where=str(path),
-            expected="one public key",
-            found=str(len(found)),
-        )
-    return found[0].pem
-
-
-def _text(path: Path) -> str:
-    from aotc.verification.policy.document import read_bytes
-
-    return read_bytes(path, "certificate").decode("utf-8", "replace")
-
-
-def _answer(
-    file: PolicyFile,
-    json: bool,
-    signed_by: tuple[str, ...] = (),
-    *,
-    bundle: str = "",
-    checked: bool = False,
-) -> int:
+def _answer(file: PolicyFile, json: bool, **more: Any) -> int:
+    policy = file.policy
+    revoked = dict.fromkeys(policy.revoked.keys, "")
+    revoked |= {each.id: each.revoked for each in policy.holders() if each.revoked}
     answer = TrustAnswer(
         file=str(file.path),
-        name=file.policy.name,
-        sequence=file.policy.sequence,
+        name=policy.name,
+        sequence=policy.sequence,
         sha256=file.sha256,
-        expires=file.policy.expires,
-        rules=tuple(rule.name for rule in file.policy.rules),
-        keys=tuple(each.id for each in file.policy.holders()),
-        signed_by=signed_by,
-        bundle=bundle,
-        checked=checked,
+        expires=policy.expires,
+        rules=tuple(rule.name for rule in policy.rules),
+        keys=tuple(each.id for each in policy.holders() if each.id not in revoked),
+        revoked_keys=revoked,
+        revoked_artifacts=policy.revoked.artifacts,
+        **more,
     )
     if json:
         from aotc.cli.document import write_document

@@ -18,17 +18,18 @@ def arguments(parser: Parser) -> None:
         type=Path,
         help="folder to write; ARCHIVE without .zip, here, if not given",
     )
+    parser.add_argument("--force", action="store_true", help="replace an artifact that is there")
     add_json(parser)
 
 
-def unpack(*, archive: Path, output: Path | None, json: bool) -> int:
+def unpack(*, archive: Path, output: Path | None, force: bool, json: bool) -> int:
     """Unpack an artifact into a new folder.
 
     The file must be as 'aotc pack' writes it, to the byte. Signatures are not verified here.
     """
     from aotc.packing.unpack import unpack as write
 
-    answer = write(archive, output or _folder(archive))
+    answer = write(archive, output or _folder(archive), force=force)
     if json:
         from aotc.cli.document import write_document
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from aotc.contract.manifest import Finding, Requirements
 from aotc.contract.report import Refusal
 from aotc.contract.target import Target
+from aotc.errors import install_extra
 from aotc.verification.checks.base import Check
 
 # Wheels of ONNX Runtime that are built with a provider.
 _BUILT_IN = {
-    "CUDAExecutionProvider": "pip install 'aotc[gpu]', in place of 'aotc[cpu]'.",
-    "CPUExecutionProvider": "pip install 'aotc[cpu]'.",
+    "CUDAExecutionProvider": f"{install_extra('gpu')}, in place of the extra cpu.",
+    "CPUExecutionProvider": f"{install_extra('cpu')}.",
 }
 
 

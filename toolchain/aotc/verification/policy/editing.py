@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from aotc.contract.policy_decision import Usage
 from aotc.contract.trust_policy import (
     MAX_DAYS,
     Match,
+    PolicyIdentity,
     PolicyKey,
     Requirement,
     Revoked,
@@ -28,20 +29,40 @@ from aotc.contract.trust_policy import (
 from aotc.errors import AotcError, cannot_write
 from aotc.verification.policy.document import PolicyFile, parse_policy
 
+_ID_DIGITS: Final = 64
+
 T = TypeVar("T", PolicyKey, Rule)
+H = TypeVar("H", PolicyKey, PolicyIdentity)
 
 # What the key of a builder signs.
 BUILDER_USAGE: Final[tuple[Usage, ...]] = ("oms", "provenance", "sbom", "evidence")
 
 
+# Which option says what stands at a place of the policy.
+_OPTIONS: Final = (
+    ("name", "--name"),
+    ("expires", "--expires"),
+    ("keys", "--key or --signer"),
+    ("authorities", "--authority"),
+    ("rules", "--rule"),
+    ("revoked.artifacts", "--revoke-artifact"),
+    ("revoked.keys", "--revoke-key"),
+    ("rollback", "--allow-rollback"),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What is added to a policy; a key or rule replaces one of the same name."""
+    """What is added to a policy; a key or rule replaces one of the same name.
+
+    `reasons` says by id why what the policy knows is revoked.
+    """
 
     keys: tuple[PolicyKey, ...] = ()
     authorities: tuple[PolicyKey, ...] = ()
     rules: tuple[Rule, ...] = ()
     revoked: Revoked = field(default_factory=Revoked)
+    reasons: Mapping[str, str] = field(default_factory=dict)
     rollback: tuple[str, ...] = ()
     expires: str | None = None
 
@@ -72,13 +93,31 @@ def new_policy(name: str, signers: Iterable[tuple[str, str]], days: int) -> Trus
 
 
 def changed(policy: TrustPolicy, change: Change) -> TrustPolicy:
-    """The next sequence of a policy."""
+    """The next sequence of a policy; raises I027 for a reason about what it does not know.
+
+    I027 too for an artifact that is named by less than its whole id.
+    """
+    _whole_ids("--revoke-artifact", change.revoked.artifacts)
+    _whole_ids("--allow-rollback", change.rollback)
+    keys = _merged(policy.keys, change.keys, "id")
+    authorities = _merged(policy.authorities, change.authorities, "id")
+    known = {each.id for each in (*keys, *authorities)}
+    known |= {each.id for each in policy.identities}
+    for unknown in change.reasons.keys() - known:
+        raise AotcError(
+            "AOTC-I027",
+            "a reason is given for what is no id of this policy",
+            where="--revoke-key",
+            expected=", ".join(sorted(known)),
+            found=unknown,
+        )
     return replace(
         policy,
         sequence=policy.sequence + 1,
         expires=change.expires or policy.expires,
-        keys=_merged(policy.keys, change.keys, "id"),
-        authorities=_merged(policy.authorities, change.authorities, "id"),
+        keys=_revoked(keys, change.reasons),
+        authorities=_revoked(authorities, change.reasons),
+        identities=_revoked(policy.identities, change.reasons),
         rules=_merged(policy.rules, change.rules, "name"),
         revoked=Revoked(
             artifacts=_union(policy.revoked.artifacts, change.revoked.artifacts),
@@ -89,7 +128,7 @@ def changed(policy: TrustPolicy, change: Change) -> TrustPolicy:
 
 
 def requirement(text: str) -> Requirement:
-    """A requirement as the command line states it: PREDICATE:ID[,ID][:THRESHOLD]; raises G019."""
+    """A requirement as the command line states it: PREDICATE:ID[,ID][:THRESHOLD]; raises I027."""
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(parts):
         raise _unreadable(text, "PREDICATE:ID[,ID][:THRESHOLD]")
@@ -107,24 +146,31 @@ def requirement(text: str) -> Requirement:
 def write_policy(path: Path, policy: TrustPolicy, *, new: bool) -> PolicyFile:
     """Write a policy, once it is found to be a good one.
 
-    Raises G019, I017 where it is `new` and there is a file, I018 and I026.
+    Raises I027 where it is none, I017 where it is `new` and there is a file, I018 and I026.
     """
-    file = parse_policy(yaml_text(policy, full=False).encode("utf-8"), path)
+    try:
+        file = parse_policy(yaml_text(policy, full=False).encode("utf-8"), path)
+    except AotcError as error:
+        raise _not_so(error, path) from None
     write(path, file.data, new=new)
     return file
 
 
-def write_roots(path: Path, keys: Sequence[str], threshold: int) -> None:
-    """Write the root keys of a host; raises G019, I017, I018 and I026."""
+def write_roots(path: Path, keys: Sequence[str], threshold: int, *, new: bool = True) -> None:
+    """Write the root keys of a host.
+
+    Raises I027 where they are none, I017 where it is `new` and there is a file, I018 and I026.
+    """
     roots = RootKeys(schema="aotc.root/1", threshold=threshold, keys=tuple(keys))
     for problem in roots.problems():
         raise AotcError(
-            "AOTC-G019",
-            "the file of root keys is malformed",
-            where=problem.path,
+            "AOTC-I027",
+            "root keys cannot be written so",
+            where=f"--{problem.path}",
             found=problem.what,
+            mend="See 'aotc trust root --help'.",
         )
-    write(path, yaml_text(roots, full=False).encode("utf-8"), new=True)
+    write(path, yaml_text(roots, full=False).encode("utf-8"), new=new)
 
 
 def write(path: Path, data: bytes, *, new: bool) -> None:
@@ -138,7 +184,10 @@ def write(path: Path, data: bytes, *, new: bool) -> None:
             os.fsync(file.fileno())
         if new and path.exists():
             raise AotcError(
-                "AOTC-I017", "the file is already there", where=str(path), mend="Choose another -o."
+                "AOTC-I017",
+                "the file is already there",
+                where=str(path),
+                mend="Choose another -o, or give --force.",
             )
         draft.replace(path)
     except OSError as error:
@@ -158,11 +207,43 @@ def _union(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*old, *new)))
 
 
+def _revoked(holders: tuple[H, ...], reasons: Mapping[str, str]) -> tuple[H, ...]:
+    return tuple(replace(each, revoked=reasons.get(each.id, each.revoked)) for each in holders)
+
+
+def _whole_ids(option: str, ids: Iterable[str]) -> None:
+    for each in ids:
+        if len(each) != _ID_DIGITS or not set(each) <= set("0123456789abcdef"):
+            raise AotcError(
+                "AOTC-I027",
+                "an artifact is named by its whole id",
+                where=option,
+                expected=f"the {_ID_DIGITS} digits of the sha256 of its aotc.json",
+                found=each,
+                mend="'aotc verify' and 'aotc inspect' show the id of an artifact.",
+            )
+
+
 def _unreadable(text: str, expected: str) -> AotcError:
     return AotcError(
-        "AOTC-G019",
+        "AOTC-I027",
         "the requirement cannot be read",
         where="--require",
         expected=expected,
         found=text,
+        mend="Such as approval:ops,security:2.",
+    )
+
+
+def _not_so(error: AotcError, path: Path) -> AotcError:
+    """What is wrong with a policy, as an error of the arguments that it was made from."""
+    place = error.where.removeprefix(f"{path}: ")
+    option = next((each for start, each in _OPTIONS if place.startswith(start)), "")
+    return AotcError(
+        "AOTC-I027",
+        "the policy cannot be made so",
+        where=option or place,
+        found=error.found if place.isalpha() else f"{place}: {error.found}",
+        mend="Correct the option that is named; nothing was written.",
+        also=tuple(_not_so(each, path) for each in error.also),
     )

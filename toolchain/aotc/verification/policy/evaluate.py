@@ -22,7 +22,7 @@ from aotc.contract.policy_decision import (
     RequirementOutcome,
 )
 from aotc.contract.trust_policy import Requirement, Rule
-from aotc.errors import AotcError
+from aotc.errors import AotcError, compared
 from aotc.signing.keys import key_id
 from aotc.verification.policy.channel import Channel, channel_of
 from aotc.verification.policy.fitness import FUTURE_SLACK, Subject, unfit
@@ -145,7 +145,7 @@ def _required(
                 id=holder.id if holder else "",
                 counts=reason is None,
                 code=reason.code if reason else "",
-                why=_why(reason) if reason else "",
+                why=reason.what + compared(reason.expected, reason.found) if reason else "",
             )
         )
     distinct = distinct_signers(counted)
@@ -269,10 +269,3 @@ def _too_old(
     except AotcError as error:
         found.append(error)
     return found
-
-
-def _why(error: AotcError) -> str:
-    text = error.what
-    if error.expected or error.found:
-        text += f" (expected {error.expected or '-'}; found {error.found or '-'})"
-    return text

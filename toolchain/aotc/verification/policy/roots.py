@@ -28,6 +28,13 @@ SYSTEM_ROOT: Final = Path("/etc/aotc/root.yaml")
 POLICY_NAME: Final = "trust.yaml"
 MAX_BUNDLES: Final = 64
 _SUFFIX: Final = ".sigstore.json"
+# The catalogue's are for bundles of artifacts.
+_MENDS: Final = {
+    "AOTC-G002": "Have the holder of a root key of this host sign with 'aotc trust sign', or "
+    "remove the file.",
+    "AOTC-G003": "The policy was changed after it was signed: sign again with 'aotc trust sign'.",
+    "AOTC-G004": "Sign again with 'aotc trust sign', or remove the file.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,28 @@ def signed_by(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
     Raises G021 where they are fewer than the threshold, with what is wrong with each bundle.
     """
     trusted = [TrustedKey(pem=pem, origin="root key") for pem in roots.keys]
+    signers, problems = _signers(file, trusted)
+    if len(signers) >= roots.threshold:
+        return signers
+    raise AotcError(
+        "AOTC-G021",
+        "the policy is not signed by enough root keys",
+        where=str(file.path),
+        expected=f"{roots.threshold} of {len(roots.keys)} root keys",
+        found=", ".join(each[:16] for each in signers) or "none",
+        also=problems,
+    )
+
+
+def signers_so_far(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
+    """Key ids of the distinct root keys that signed the policy, however few."""
+    return _signers(file, [TrustedKey(pem=pem, origin="root key") for pem in roots.keys])[0]
+
+
+def _signers(
+    file: PolicyFile, trusted: list[TrustedKey]
+) -> tuple[tuple[str, ...], tuple[AotcError, ...]]:
+    """Roots that signed, and what is wrong with each bundle that does not count."""
     signers: dict[str, None] = {}
     problems: list[AotcError] = []
     for path in _bundles(file.path):
@@ -94,17 +123,9 @@ def signed_by(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
             signers[_signer(path, file, trusted)] = None
         except AotcError as error:
             error.where = error.where or str(path)
+            error.mend = _MENDS.get(error.code, error.mend)
             problems.append(error)
-    if len(signers) >= roots.threshold:
-        return tuple(signers)
-    raise AotcError(
-        "AOTC-G021",
-        "the policy is not signed by enough root keys",
-        where=str(file.path),
-        expected=f"{roots.threshold} of {len(roots.keys)} root keys",
-        found=", ".join(each[:16] for each in signers) or "none",
-        also=tuple(problems),
-    )
+    return tuple(signers), tuple(problems)
 
 
 def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -99,6 +100,12 @@ class Trust:
             identities=tuple(each for each in listed if isinstance(each, TrustedIdentity)),
         )
 
+    def name_of(self, key: TrustedKey) -> str:
+        """A key's id in the policy, and what its certificate names; empty: neither."""
+        holder = self.policy.holder(key) if self.policy is not None else None
+        names = (holder.id if holder is not None else "", key.subject or key.certificate)
+        return ", ".join(name for name in names if name)
+
     def anchors(self) -> tuple[Anchor, ...]:
         """Keys, authorities and identities in one."""
         return (*self.keys, *self.authorities, *self.identities)
@@ -126,7 +133,7 @@ def resolve(
     if roots is not None:
         if key is not None:
             raise _not_a_policy(roots, f"the key {key}")
-        path = Path(trust) if trust is not None else roots.policy_path
+        path = Path(trust) if trust is not None else _policy_beside(roots)
         return _by_policy(path, roots, channel, target, remember)
     if trust is not None:
         from aotc.verification.policy.document import is_policy, read_bytes
@@ -280,6 +287,19 @@ def _channel_without_policy() -> AotcError:
     )
 
 
+def _policy_beside(roots: Roots) -> Path:
+    """The policy of a host with root keys, where none is named; raises I001 where there is none."""
+    path = roots.policy_path
+    if not os.path.lexists(path):
+        raise AotcError(
+            "AOTC-I001",
+            f"this host has root keys ({roots.path}), and no trust policy beside them",
+            where=str(path),
+            mend="Give a policy that the roots signed with --trust, or put it there.",
+        )
+    return path
+
+
 def _not_a_policy(roots: Roots, found: str) -> AotcError:
     return AotcError(
         "AOTC-G021",
@@ -287,4 +307,5 @@ def _not_a_policy(roots: Roots, found: str) -> AotcError:
         where=str(roots.path),
         expected=f"a trust policy signed by {roots.record.threshold} root keys",
         found=found,
+        mend="Give one with --trust, and nothing beside it; 'aotc trust sign' signs it.",
     )
