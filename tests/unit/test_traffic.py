@@ -56,7 +56,7 @@ def test_a_table(tmp_path: Path) -> None:
     [
         (
             '{"seq": 4',
-            "AOTC-S020 the line is no JSON [{at}] (expected -; found not JSON: Expecting ',' "
+            "AOTC-S020 the line is no JSON [{at}] (found not JSON: Expecting ',' "
             "delimiter: line 1 column 10 (char 9))",
         ),
         ("[1, 2]", "AOTC-S020 the line holds no shapes [{at}] (expected an object; found [1, 2])"),
