@@ -124,37 +124,50 @@ def modules(request: dict[str, Any]) -> list[str]:
 def plain(request: dict[str, Any]) -> dict[str, float]:
     """In a fresh process: a session with ONNX Runtime's defaults, and its first run."""
     import_all(request["modules"])
+    return plain_times(request["model"], inputs(request))
+
+
+def signed(request: dict[str, Any]) -> dict[str, float]:
+    """In a fresh process: load from the store, and the first run."""
+    import_all(request["modules"])
+    from aotc.backends.base import import_onnxruntime
+
+    import_onnxruntime()
+    options = {name: request[name] for name in ("key", "variant")}
+    return signed_times(request["artifact"], inputs(request), options)[0]
+
+
+def plain_times(model: str, given: dict[str, Any]) -> dict[str, float]:
+    """Seconds of a session with ONNX Runtime's defaults, and of its first run."""
     import onnxruntime as ort
 
-    given = inputs(request)
     started = time.perf_counter()
-    session = ort.InferenceSession(request["model"], providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
     created = time.perf_counter()
     session.run(None, given)
     ended = time.perf_counter()
     return {"session": created - started, "run": ended - created, "total": ended - started}
 
 
-def signed(request: dict[str, Any]) -> dict[str, float]:
-    """In a fresh process: load from the store, and the first run."""
-    import_all(request["modules"])
+def signed_times(
+    artifact: str, given: dict[str, Any], options: dict[str, Any]
+) -> tuple[dict[str, float], bool]:
+    """Seconds of a load with `options` and of the first run; and whether digests were checked."""
     import aotc
-    from aotc.backends.base import import_onnxruntime
 
-    import_onnxruntime()
-    given = inputs(request)
     started = time.perf_counter()
-    model = aotc.load(request["artifact"], key=request["key"], variant=request["variant"])
+    model = aotc.load(artifact, **options)
     loaded = time.perf_counter()
     model.run(given)
     ended = time.perf_counter()
-    return {
+    seconds = {
         "verify": model.report.verify_seconds,
         "session": model.report.session_seconds,
         "warm-up": model.report.warmup_seconds,
         "run": ended - loaded,
         "total": ended - started,
     }
+    return seconds, model.report.hashed
 
 
 def inputs(request: dict[str, Any]) -> dict[str, Any]:

@@ -8,13 +8,12 @@ its clock starts; the plain session on the original runs likewise.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.fresh import fresh, import_all
+from benchmarks.load import inputs, plain_times, signed_times
 from benchmarks.result import Result, Row, at_most, beside, milliseconds, ratio_of_medians
 from benchmarks.workshop import Workshop
 
@@ -110,52 +109,29 @@ def modules(request: dict[str, Any]) -> list[str]:
 
 def plain(request: dict[str, Any]) -> dict[str, float]:
     """In a fresh process: a session with ONNX Runtime's defaults, and its first run."""
-    inputs = _prepare(request)
-    import onnxruntime as ort
-
-    started = time.perf_counter()
-    session = ort.InferenceSession(request["model"], providers=["CPUExecutionProvider"])
-    created = time.perf_counter()
-    session.run(None, inputs)
-    ended = time.perf_counter()
-    return {"session": created - started, "run": ended - created, "total": ended - started}
+    return plain_times(request["model"], _prepare(request))
 
 
 def signed(request: dict[str, Any]) -> dict[str, float]:
     """In a fresh process: load from the store, and the first run."""
-    inputs = _prepare(request)
-    import aotc
-
-    started = time.perf_counter()
-    model = aotc.load(
-        request["artifact"], key=request["key"], variant="native", store=os.environ["AOTC_STORE"]
-    )
-    loaded = time.perf_counter()
-    model.run(inputs)
-    ended = time.perf_counter()
-    if model.report.hashed is request["nobody"]:
+    given = _prepare(request)
+    options = {"key": request["key"], "variant": "native", "store": os.environ["AOTC_STORE"]}
+    seconds, hashed = signed_times(request["artifact"], given, options)
+    if hashed is request["nobody"]:
         raise RuntimeError("the digests were checked where they should not be, or not")
-    return {
-        "verify": model.report.verify_seconds,
-        "session": model.report.session_seconds,
-        "warm-up": model.report.warmup_seconds,
-        "run": ended - loaded,
-        "total": ended - started,
-    }
+    return seconds
 
 
 def _prepare(request: dict[str, Any]) -> dict[str, Any]:
     """Import, make the inputs, and become nobody where that is asked."""
     import_all(request["modules"])
     from aotc.backends.base import import_onnxruntime
-    from benchmarks import models
 
     import_onnxruntime()
-    model = (models.SMOKE if request["smoke"] else models.FULL)[request["name"]]
-    inputs = model.at(Path(request["model"])).inputs()
+    given = inputs(request)
     if request["nobody"]:
         os.environ["HOME"] = "/nonexistent"
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
-    return inputs
+    return given

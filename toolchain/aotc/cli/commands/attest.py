@@ -12,6 +12,7 @@ from aotc.cli.commands.base import (
     add_json,
     add_signer,
     add_variant,
+    add_vouching,
     positive,
     signer_of,
     split_names,
@@ -46,13 +47,7 @@ def arguments(parser: Parser) -> None:
         help="calls with each fixture that a qualification times (30)",
     )
     add_signer(parser)
-    parser.add_argument(
-        "--trust",
-        metavar="FILE",
-        type=Path,
-        help="public keys of which one must vouch for the artifact; else this user's development "
-        "key and the signing key",
-    )
+    add_vouching(parser)
     parser.add_argument(
         "--force", action="store_true", help="replace an attestation of the same name"
     )

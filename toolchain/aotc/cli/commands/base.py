@@ -149,6 +149,17 @@ def _add_signing_key(to: argparse._ActionsContainer) -> None:
     )
 
 
+def add_vouching(parser: Parser) -> None:
+    """Who must vouch for an artifact before something more is said of it."""
+    parser.add_argument(
+        "--trust",
+        metavar="FILE",
+        type=Path,
+        help="public keys of which one must vouch for the artifact already; else this user's "
+        "development key and the signing key",
+    )
+
+
 def add_channel(parser: Parser) -> None:
     """What a trust policy judges the artifact for."""
     parser.add_argument(

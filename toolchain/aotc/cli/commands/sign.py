@@ -10,6 +10,7 @@ from aotc.cli.commands.base import (
     add_artifact,
     add_json,
     add_signer,
+    add_vouching,
     signer_of,
 )
 from aotc.errors import EXIT_YES
@@ -19,13 +20,7 @@ def arguments(parser: Parser) -> None:
     """Declare them."""
     add_artifact(parser, packed=False)
     add_signer(parser)
-    parser.add_argument(
-        "--trust",
-        metavar="FILE",
-        type=Path,
-        help="public keys of which one must vouch for the artifact already; else this user's "
-        "development key and the signing key",
-    )
+    add_vouching(parser)
     parser.add_argument(
         "--force", action="store_true", help="replace this signer's signature that is there"
     )
