@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from aotc.caching.cache import BuildCache
 from aotc.contract.attestations import instant
 from aotc.contract.documents import load_profile, load_target, with_libraries
-from aotc.contract.manifest import Finding
-from aotc.contract.parsing import ParseError
+from aotc.contract.manifest import FileEntry, Finding
+from aotc.contract.parsing import Json, ParseError
 from aotc.contract.partitions import DroppedVariant
 from aotc.contract.profile import Profile
 from aotc.contract.report import BuildReport, Evidence
@@ -33,6 +34,14 @@ from aotc.stages.build_key import model_digest, source_digest
 from aotc.stages.cached import keep, place_of, take
 from aotc.stages.fallback import drop, finding_of
 from aotc.stages.importing import import_model
+from aotc.stages.instead import (
+    Attempt,
+    first_refusal,
+    instead_of,
+    next_attempts,
+    slowed_down,
+)
+from aotc.stages.integer_products import companions, left_out
 from aotc.stages.lower import lower
 from aotc.stages.opset import convert_opset
 from aotc.stages.optimize import optimize_ahead, optimize_all
@@ -46,12 +55,14 @@ from aotc.stages.types import (
     AnalyzedModel,
     Artifact,
     BuildOptions,
+    LoweredModel,
     ProvenModel,
     ReferenceRun,
     SignedArtifact,
 )
 from aotc.stages.variants import takes, wanted_variants
 from aotc.stages.work_folder import check_output, work_folder
+from aotc.stages.wrong_parts import without
 from aotc.verification.host import probe
 
 Progress = Callable[[str], None]
@@ -203,6 +214,7 @@ def build(
             *artifact.findings,
             *signer.findings,
             *tuned_on_another(evidence),
+            *slowed_down(evidence),
             *(store.findings() if store is not None else ()),
         ),
         tuning=table,
@@ -232,41 +244,32 @@ def _line(
             analyzed = analyze(source, options)
     else:
         analyzed = front
+    attempts = {plan.name: Attempt(plan=plan) for plan in plans}
+    for number in itertools.count():
+        apart = _apart(options, f"again-{number}") if number else options
+        try:
+            made = _variants(analyzed, list(attempts.values()), apart, clock, ahead)
+            stepped = next_attempts(attempts, made.failed, apart)
+        except AotcError as error:
+            raise first_refusal(attempts, error) from None
+        if not stepped:
+            break
+        attempts, ahead = {**attempts, **stepped}, {}
+    refusals = [first_refusal(attempts, error, item) for item, error in made.failed]
+    dropped = [
+        *made.left_out,
+        *(
+            drop(error, item.partitioned.optimized.specialized.plan, options)
+            for (item, _), error in zip(made.failed, refusals, strict=True)
+        ),
+    ]
+    if not made.proven:
+        raise _nothing_left(dropped, refusals)
+    proven = [instead_of(item, attempts, options) for item in made.proven]
     findings: list[Finding] = [*source.capture.findings, *analyzed.findings, *skipped]
-    with clock.stage("optimize", ", ".join(plan.name for plan in plans)):
-        specialized = []
-        for plan in plans:
-            converted, noticed = convert_opset(specialize(analyzed, plan, options), options)
-            specialized.append(converted)
-            findings += noticed
-        optimized = optimize_all(specialized, options, ahead)
-    findings += [finding for item in optimized for finding in item.findings]
-    with clock.stage("partition"):
-        partitioned = partition(optimized, options)
-    findings += [finding for item in partitioned for finding in item.findings]
-    with clock.stage("lower"):
-        lowered, left_out = lower(partitioned, options)
-    findings += [finding for item in lowered for finding in item.findings]
-    proven: list[ProvenModel] = []
-    dropped = list(left_out)
-    refusals: list[AotcError] = []
-    # The weights are final: their digests are taken while the variants are proven.
-    with ThreadPoolExecutor(1) as pool:
-        folder_of = lowered[0].weights if lowered else partitioned[0].weights
-        weights = pool.submit(digest_weights, folder_of)
-        for item in lowered:
-            plan = item.partitioned.optimized.specialized.plan
-            try:
-                with clock.stage("prove", plan.name):
-                    proven.append(prove(item, options))
-            except AotcError as error:
-                dropped.append(drop(error, plan, options))
-                refusals.append(error)
-        if not proven:
-            raise _nothing_left(dropped, refusals)
-        findings += [finding_of(each) for each in dropped]
-        with clock.stage("package"):
-            artifact = package(proven, dropped, findings, weights.result(), folder, options)
+    findings += [*made.findings, *(finding_of(each) for each in dropped)]
+    with clock.stage("package"):
+        artifact = package(proven, dropped, findings, made.weights, folder, options)
     evidence = Evidence(
         built_at=instant(datetime.datetime.now(datetime.UTC)),
         stages=clock.seconds,
@@ -275,6 +278,79 @@ def _line(
         host={**provenance.describe(options.host), "cores": str(os.cpu_count() or 0)},
     )
     return artifact, evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variants:
+    """What the back of the line made: variants proven, failed by their form, and left out."""
+
+    proven: tuple[ProvenModel, ...]
+    failed: tuple[tuple[LoweredModel, AotcError], ...]
+    left_out: tuple[DroppedVariant, ...]
+    findings: tuple[Finding, ...]
+    weights: tuple[FileEntry, ...]
+
+
+def _variants(
+    analyzed: AnalyzedModel,
+    attempts: Sequence[Attempt],
+    options: BuildOptions,
+    clock: _Clock,
+    ahead: Mapping[str, Future[Json]],
+) -> _Variants:
+    """From the analyzed model to proven variants, each in the form that is tried now."""
+    findings: list[Finding] = [each for attempt in attempts for each in attempt.findings]
+    with clock.stage("optimize", ", ".join(attempt.plan.name for attempt in attempts)):
+        specialized = []
+        for attempt in attempts:
+            converted, noticed = convert_opset(specialize(analyzed, attempt.plan, options), options)
+            specialized.append(converted)
+            findings += noticed
+        optimized = optimize_all(specialized, options, ahead)
+        quicker, without_quicker = companions(optimized, options)
+        optimized += optimize_all(quicker, options, {})
+    findings += without_quicker
+    findings += [finding for item in optimized for finding in item.findings]
+    with clock.stage("partition"):
+        wrong = {attempt.plan.name: attempt.wrong for attempt in attempts}
+        partitioned = [
+            without(item, wrong.get(item.optimized.specialized.plan.name, ()))
+            for item in partition(optimized, options)
+        ]
+    findings += [finding for item in partitioned for finding in item.findings]
+    with clock.stage("lower"):
+        lowered, policy_left = lower(partitioned, options)
+    findings += [finding for item in lowered for finding in item.findings]
+    proven: list[ProvenModel] = []
+    failed: list[tuple[LoweredModel, AotcError]] = []
+    # The weights are final: their digests are taken while the variants are proven.
+    with ThreadPoolExecutor(1) as pool:
+        folder = lowered[0].weights if lowered else partitioned[0].weights
+        weights = pool.submit(digest_weights, folder)
+        for item in lowered:
+            plan = item.partitioned.optimized.specialized.plan
+            try:
+                with clock.stage("prove", plan.name):
+                    proven.append(prove(item, options))
+            except AotcError as error:
+                if plan.needed:
+                    failed.append((item, error))
+                else:
+                    findings.append(left_out(plan, error.line()))
+        return _Variants(
+            proven=tuple(proven),
+            failed=tuple(failed),
+            left_out=policy_left,
+            findings=tuple(findings),
+            weights=weights.result(),
+        )
+
+
+def _apart(options: BuildOptions, name: str) -> BuildOptions:
+    """The same with a work folder of its own."""
+    work = options.work / name
+    work.mkdir()
+    return replace(options, work=work)
 
 
 def _tuned(

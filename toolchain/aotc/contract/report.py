@@ -55,6 +55,17 @@ class Comparison:
 
 
 @record
+class WrongForm:
+    """A form of a variant that was built, and refused for its answers; another took its place."""
+
+    form: Annotated[str, "level of optimization, or nodes on a provider"]
+    reason: str
+    slowdown: Annotated[
+        float | None, "time of the form that was taken, by this one's; None: not measured"
+    ] = None
+
+
+@record
 class VariantEvidence:
     """What was measured of one variant on the build host; seconds and bytes."""
 
@@ -68,6 +79,7 @@ class VariantEvidence:
     first_run_seconds: float | None = None
     run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
+    instead_of: Annotated[tuple[WrongForm, ...], "forms that computed wrongly"] = ()
 
 
 @record

@@ -16,13 +16,20 @@ DATA: Final = "model.bin"
 
 
 def write_optimized(
-    graph: Path, level: Optimization, weights: Path, *, prepack: bool = False
+    graph: Path,
+    level: Optimization,
+    weights: Path,
+    *,
+    prepack: bool = False,
+    into: Path | None = None,
 ) -> None:
     """Let ONNX Runtime write the graph optimized at `level` to `MODEL`, its weights to `DATA`.
 
-    Both go into the working directory; those of `graph` are in the folder `weights`.
+    Both go into the working directory, or the folder `into`; those of `graph` are in the folder
+    `weights`.
     Raises AOTC-O001.  `prepack` also writes the weights as the kernels of this CPU pack them.
     """
+    place = into or Path()
     settings = {
         "session.optimized_model_external_initializers_file_name": DATA,
         "session.optimized_model_external_initializers_min_size_in_bytes": str(EXTERNAL_BYTES),
@@ -31,8 +38,8 @@ def write_optimized(
     if prepack:
         settings["session.save_external_prepacked_constant_initializers"] = "1"
     options = session_options(SessionSpec(optimization=level, config=settings))
-    options.optimized_model_filepath = MODEL
-    Path(DATA).unlink(missing_ok=True)
+    options.optimized_model_filepath = str(place / MODEL)
+    (place / DATA).unlink(missing_ok=True)
     try:
         import_onnxruntime().InferenceSession(
             str(graph), options, providers=["CPUExecutionProvider"]

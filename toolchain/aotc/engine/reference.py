@@ -63,6 +63,7 @@ def analyze_job(request: Json) -> Json:
     """In the worker: domain, fixtures, golden outputs and declared-against-produced shapes."""
     reference = Reference(
         model=Path(request["model"]),
+        weights=Path(request["weights"]),
         symbols=decode(Symbols, request["symbols"]),
         outputs=tuple(decode(Value, item) for item in request["outputs"]),
         hints=request["hints"],
@@ -112,19 +113,21 @@ class Reference:
         self,
         *,
         model: Path,
+        weights: Path,
         symbols: Symbols,
         outputs: tuple[Value, ...],
         hints: Hints,
         seed: int,
     ) -> None:
         self.model = model
+        self.weights = weights
         self.inputs = symbols.inputs()
         self.symbols = symbols
         self.outputs = outputs
         self.hints = hints
         self.seed = seed
         self._ort = import_onnxruntime()
-        self._session = self._create(reference_options())
+        self._session = self._create(reference_options(weights=weights))
         self._estimator: Estimator | None = None
         self._deadly: list[Json] = []
         self._answers: dict[tuple[tuple[str, int], ...], list[Any]] = {}
@@ -280,7 +283,7 @@ class Reference:
 
     def counted(self, sizes: Sequence[Mapping[str, int]]) -> list[RunCost | None]:
         """Costs at each of `sizes`, from a profiled session; None where the run fails."""
-        options = reference_options()
+        options = reference_options(weights=self.weights)
         options.enable_profiling = True
         options.profile_file_prefix = "cost"
         session = self._create(options)

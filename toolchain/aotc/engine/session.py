@@ -93,9 +93,13 @@ def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.Ses
     return options
 
 
-def reference_options(threads: int = 1) -> ort.SessionOptions:
-    """Options of the reference: all optimizations off; one thread makes its bits repeat."""
-    return session_options(SessionSpec(optimization="disable"), threads=threads)
+def reference_options(threads: int = 1, weights: Path | None = None) -> ort.SessionOptions:
+    """Options of the reference: all optimizations off; one thread makes its bits repeat.
+
+    `weights` is the folder of the model's external data, where that is not the model's own.
+    """
+    config = {_FOLDER: str(weights)} if weights is not None else {}
+    return session_options(SessionSpec(optimization="disable", config=config), threads=threads)
 
 
 def create_session(

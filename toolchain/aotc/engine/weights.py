@@ -55,15 +55,15 @@ def packed_of(tensor: onnx.TensorProto) -> list[Packed]:
 
 
 def externalize(model: onnx.ModelProto, folder: Path, name: str) -> int:
-    """Move large initializers of the main graph from `model` into `folder/name`.
+    """Move large initializers of the main graph from `model` to the end of `folder/name`.
 
-    Only `raw_data` is moved.  Returns the bytes written; no file is made where there are none.
+    Only `raw_data` is moved.  Returns the size of the file; none is made where there are none.
     """
-    offset = 0
     large = [t for t in model.graph.initializer if len(t.raw_data) >= EXTERNAL_BYTES]
     if not large:
         return 0
-    with (folder / name).open("wb") as file:
+    with (folder / name).open("ab") as file:
+        offset = file.tell()
         for tensor in large:
             offset += file.write(b"\0" * (-offset % _ALIGN))
             length = len(tensor.raw_data)

@@ -58,6 +58,17 @@ def run_passes(model: onnx.ModelProto, passes: Iterable[Pass]) -> tuple[PassReco
     return tuple(records)
 
 
+def walk_graphs(model: onnx.ModelProto) -> Iterable[onnx.GraphProto]:
+    """The main graph, and every body of control flow in it."""
+    pending = [model.graph]
+    while pending:
+        graph = pending.pop(0)
+        yield graph
+        for node in graph.node:
+            for attribute in node.attribute:
+                pending += [attribute.g] if attribute.HasField("g") else attribute.graphs
+
+
 def walk_nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
     """Every node of a model: main graph, bodies of control flow, functions."""
     pending = [model.graph.node, *(function.node for function in model.functions)]

@@ -17,9 +17,11 @@ BUILDING: Final[tuple[Row, ...]] = (
      "so that variant was left out; the portable one serves.",
      "Build on a host like the target to get the faster variant."),
     ("AOTC-O003", "optimization level lowered", FINDING,
-     "ONNX Runtime could not load the graph that its own optimizer wrote at the wanted level, "
-     "so a lower level was used.",
-     "Report the model to ONNX Runtime."),
+     "At the wanted level of ONNX Runtime's optimizer the model could not be optimized, its graph did not load, "
+     "or its answers were not the original's beyond the tolerance; so a lower level was taken, and proven. "
+     "The message says which, and the evidence what it costs.",
+     "None is needed. State 'optimization' in a variant of the profile to have one level and no other; "
+     "report the model to ONNX Runtime."),
     ("AOTC-O004", "fixed sizes were left out of the graph", FINDING,
      "ONNX Runtime cannot optimize the graph with the stated sizes written into it, so the graph keeps "
      "its free dims. Calls are still held to the stated sizes.",
@@ -35,6 +37,15 @@ BUILDING: Final[tuple[Row, ...]] = (
      "The measurements that chose among the candidates were made of another model, such as an earlier "
      "training of this one. Every promise is proven of this model; that the choice is the quickest is not.",
      "Build with --tune to measure this model."),
+    ("AOTC-O008", "integer products have operands of one sign", FINDING,
+     "On x86-64 CPUs without VNNI, ONNX Runtime's kernels for unsigned activations and signed weights saturate: the "
+     "same model answers otherwise there. The weights were written in the sign of the activations, with their zero "
+     "points moved alike, which changes no product and is exact on every CPU.",
+     "None is needed. Where the target has VNNI, a quicker variant that requires it stands beside."),
+    ("AOTC-O009", "quicker variant was left out", FINDING,
+     "A variant whose integer products require VNNI would be quicker on hosts that have it, and could not be made or "
+     "proven. The portable one serves there too.",
+     "None is needed; raise max_variants where the message names it."),
     # placement
     ("AOTC-P001", "node is not where the profile allows", NO,
      "A node landed on an execution provider that the fallback policy does not allow.",
@@ -70,6 +81,10 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-P010", "unknown compute capability", INPUT,
      "The profile or target names a compute capability that the compiler does not know.",
      "Use one of those that are named."),
+    ("AOTC-P013", "provider computes wrongly", FINDING,
+     "What an execution provider makes of some nodes differs from the CPU's answer beyond the tolerance, with the "
+     "same inputs. The next provider of the profile runs these nodes, and the whole was proven anew.",
+     "None is needed where the budgets hold; report the nodes to the provider's maker."),
     ("AOTC-P012", "note of an execution provider", FINDING,
      "An execution provider has something to say of the graph that refuses no node, such as that nodes it "
      "has kernels for will run on the CPU all the same.",
@@ -82,6 +97,10 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-N001", "parity breach", NO,
      "A variant's output differs from the original model's (CPU, optimizations off) beyond the tolerance.",
      "Raise parity tolerances in the profile if the error is acceptable, or report the pass to blame."),
+    ("AOTC-N010", "answers hang on the CPU", FINDING,
+     "The model multiplies unsigned by signed 8-bit numbers that are no constants, which ONNX Runtime computes "
+     "exactly on CPUs with VNNI alone (x86-64). The variant requires a CPU like the one on which it was proven.",
+     "Quantize the model with operands of one sign, or weights in 7 bits, to have it run anywhere."),
     ("AOTC-N002", "variant was not proven", NO,
      "A variant could not be run on the build host, and the profile does not allow unproven variants.",
      "Build on a host that can run it, or write 'unproven: allow' in the profile."),

@@ -29,7 +29,8 @@ def analyze(source: SourceModel, options: BuildOptions) -> AnalyzedModel:
     result, deadly = _run(
         folder,
         {
-            "model": str(source.path),
+            "model": str(source.reference or source.path),
+            "weights": str(source.path.parent),
             "symbols": encode(source.symbols),
             "outputs": [encode(value) for value in source.outputs],
             "hints": source.hints,
@@ -44,6 +45,10 @@ def analyze(source: SourceModel, options: BuildOptions) -> AnalyzedModel:
         source,
         options,
     )
+    rewritten: tuple[Finding, ...] = ()
+    if source.reference is not None:
+        what = "this CPU lacks VNNI: the reference's integer products have operands of one sign"
+        rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
     return AnalyzedModel(
         source=source,
         domain=decode(Domain, result["domain"]),
@@ -51,7 +56,11 @@ def analyze(source: SourceModel, options: BuildOptions) -> AnalyzedModel:
         activation_bytes=result["activation_bytes"],
         shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
         padding=decode(Padding, result["padding"]) if result["padding"] else None,
-        findings=(*(decode(Finding, item) for item in result["findings"]), *deadly),
+        findings=(
+            *rewritten,
+            *(decode(Finding, item) for item in result["findings"]),
+            *deadly,
+        ),
     )
 
 

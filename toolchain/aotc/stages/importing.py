@@ -10,10 +10,12 @@ from aotc.contract.manifest import Capture, Finding, PassRecord, Value
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.symbols import Symbols, symbols_of
 from aotc.engine.model_file import require_model_file
+from aotc.stages.integer_products import may_saturate, rewrite
 from aotc.stages.types import BuildOptions, SourceModel
 
 _GRAPH = "graph.onnx"
 _WEIGHTS = "source.bin"
+_REFERENCE = "reference.onnx"
 
 
 def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceModel:
@@ -34,7 +36,11 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
     folder = options.work / "import"
     result = options.workers.run(
         "aotc.stages.importing:import_job",
-        {"path": str(path), "relations": list(options.profile.relations)},
+        {
+            "path": str(path),
+            "relations": list(options.profile.relations),
+            "saturates": may_saturate(options.host),
+        },
         folder=folder,
         where=path.name,
     ).value
@@ -45,6 +51,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
         name=name,
         graph=folder / _GRAPH,
         weights=path.parent if captured.external_data else folder,
+        reference=folder / _REFERENCE if result["reference"] else None,
         capture=captured,
         inputs=symbols.inputs(),
         symbols=symbols,
@@ -90,11 +97,24 @@ def import_job(request: Json) -> Json:
     data["findings"] = encode(tuple(findings))
     return {
         "capture": data,
+        "reference": request["saturates"] and _exact_reference(path),
         "symbols": encode(symbols),
         "outputs": [encode(value) for value in outputs],
         "hints": hints,
         "passes": [encode(record) for record in records],
     }
+
+
+def _exact_reference(path: Path) -> bool:
+    """Write the model with integer products that are exact on this CPU; False: they are anyway."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    _, count = rewrite(model, path.parent)
+    if not count:
+        return False
+    Path(_REFERENCE).write_bytes(model.SerializeToString(deterministic=True))
+    return True
 
 
 def _checker(path: Path) -> list[Finding]:

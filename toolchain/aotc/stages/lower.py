@@ -10,7 +10,7 @@ from typing import Final
 
 import onnx
 
-from aotc.backends.base import Backend, Optimization, Payload, Precision
+from aotc.backends.base import Backend, Payload, Precision
 from aotc.contract.manifest import MemoryPlan, NodePlacement, SessionSpec
 from aotc.contract.parsing import Json
 from aotc.contract.partitions import DroppedVariant, PartitionReport, RefusedNode
@@ -27,12 +27,11 @@ from aotc.partitioning.extraction import hybrid
 from aotc.passes.base import walk_nodes
 from aotc.stages.compiling import Compiled, compile_all
 from aotc.stages.fallback import drop
+from aotc.stages.levels import load_level
 from aotc.stages.placing import SHARED
 from aotc.stages.types import BuildOptions, LoweredModel, PartitionedModel, VariantPlan
 
 _NO_PREPACKING = "session.disable_prepacking"
-# The portable variant takes the layout step at load, the host's has it baked in.
-_LOAD_LEVELS: Final[Mapping[str, Optimization]] = {"baseline": "all", "host": "disable"}
 
 
 def lower(
@@ -97,8 +96,7 @@ def _plain(item: PartitionedModel, options: BuildOptions) -> LoweredModel:
     model = onnx.load(item.graph, load_external_data=False)
     path = item.graph.with_name("lowered.onnx")
     shutil.copyfile(item.graph, path)
-    level = _LOAD_LEVELS[plan.isa] if plan.optimization == "auto" else plan.optimization
-    session = _with_plan(backend.session(level), plan)
+    session = _with_plan(backend.session(load_level(plan)), plan)
     return LoweredModel(
         partitioned=item,
         model=path,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import onnx
 
@@ -17,7 +17,13 @@ from aotc.engine.offline import DATA, MODEL, write_optimized
 from aotc.engine.session import create_session
 from aotc.engine.shape_nodes import shape_nodes
 from aotc.engine.weight_sharing import share
-from aotc.engine.weights import EXTERNAL_BYTES, digests, external_tensors, gather
+from aotc.engine.weights import (
+    EXTERNAL_BYTES,
+    digests,
+    external_tensors,
+    externalize,
+    gather,
+)
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_nodes
@@ -28,6 +34,8 @@ from aotc.passes.drop_inserted_casts import (
 )
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
+from aotc.stages.integer_products import one_sign, quantizes, rewrite, saturating_at_load
+from aotc.stages.levels import load_level, lower_level, written_level
 from aotc.stages.types import (
     BuildOptions,
     OptimizedModel,
@@ -36,8 +44,6 @@ from aotc.stages.types import (
     VariantPlan,
 )
 
-# EXTENDED leaves out the layout step, which bakes in the CPU of the build host.
-LEVELS: Final[dict[str, Optimization]] = {"baseline": "extended", "host": "all"}
 # Above this, two optimizers at once would double the memory of a build.
 _LARGE_BYTES = 1 << 30
 
@@ -71,18 +77,41 @@ def optimize(
     Raises AOTC-O001, and I013 to I015 from the sandbox.
     """
     plan, source = specialized.plan, specialized.analyzed.source
-    findings: tuple[Finding, ...] = ()
-    try:
-        if ahead is not None and specialized.graph == source.graph:
-            value = ahead.result()
-        else:
-            value = _run(specialized.graph, source, plan, options, base)
-    except AotcError as error:
-        if error.code != "AOTC-O001" or specialized.graph == source.graph:
-            raise
-        # Fixed sizes can contradict a branch that is never taken.
-        findings = (Finding(code="AOTC-O004", what=error.found[:300], where=plan.name),)
-        value = _run(source.graph, source, plan, options, base)
+    graph = specialized.graph
+    findings: list[Finding] = []
+    while True:
+        value: Json = None
+        try:
+            if ahead is not None and graph == source.graph:
+                value = ahead.result()
+            else:
+                value = _run(graph, source, plan, options, base)
+            complaint = _hangs(value["saturating"]) if value["saturating"] else ""
+        except AotcError as error:
+            if error.code != "AOTC-O001":
+                raise
+            if graph != source.graph:
+                # Fixed sizes can contradict a branch that is never taken.
+                findings.append(Finding(code="AOTC-O004", what=error.found[:300], where=plan.name))
+                graph = source.graph
+                continue
+            complaint = error.found
+            if not plan.steps or lower_level(plan) is None:
+                raise
+        level = lower_level(plan) if plan.steps else None
+        # Below `basic` nothing changes: products that are left there are the model's own.
+        if not complaint or level is None or (value is not None and level == "disable"):
+            break
+        what = f"level {written_level(plan)}: {complaint}"
+        findings.append(Finding(code="AOTC-O003", what=what[:300], where=plan.name))
+        plan, ahead = replace(plan, optimization=level), None
+    specialized = replace(specialized, plan=plan)
+    if value["rewritten"]:
+        what = f"{value['rewritten']} weights are in the sign of what they are multiplied by"
+        findings.append(Finding(code="AOTC-O008", what=what, where=plan.name))
+    if value["saturating"]:
+        what = _hangs(value["saturating"])
+        findings.append(Finding(code="AOTC-N010", what=what, where=plan.name))
     folder = _folder(plan, options)
     return OptimizedModel(
         specialized=specialized,
@@ -93,7 +122,14 @@ def optimize(
         shape_nodes=(value["shape_nodes_before"], value["shape_nodes"]),
         findings=(*findings, *(decode(Finding, item) for item in value["findings"])),
         passes=(*specialized.passes, *(decode(PassRecord, item) for item in value["passes"])),
+        rewritten=bool(value["rewritten"]),
+        saturating=tuple(value["saturating"]),
     )
+
+
+def _hangs(nodes: Sequence[str]) -> str:
+    named = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
+    return f"{len(nodes)} integer products may saturate on CPUs without VNNI ({named})"
 
 
 def _names(value: Json, plan: VariantPlan, base: OptimizedModel | None) -> Iterator[str]:
@@ -142,12 +178,6 @@ def _is_large(source: SourceModel) -> bool:
     return source.capture.initializer_bytes >= _LARGE_BYTES
 
 
-def _level(plan: VariantPlan) -> Optimization:
-    if not plan.on_cpu_alone:
-        return "basic"
-    return LEVELS[plan.isa] if plan.optimization == "auto" else plan.optimization
-
-
 def _folder(plan: VariantPlan, options: BuildOptions) -> Path:
     return options.work / f"optimize-{plan.name}"
 
@@ -166,10 +196,15 @@ def _run(
             "imported": str(source.graph),
             "weights": str(source.weights),
             # Other providers know ONNX's own operators, not what ONNX Runtime fuses for its CPU.
-            "level": _level(plan),
+            "level": written_level(plan),
+            "load_level": load_level(plan),
             "on_cpu_alone": plan.on_cpu_alone,
+            "one_sign": quantizes(source.capture) and one_sign(plan, options.target),
             "prepack": plan.prepack == "saved",
-            "digests": base is not None or len(options.profile.variants) > 1,
+            # A quantized variant may get a second form beside it.
+            "digests": base is not None
+            or len(options.profile.variants) > 1
+            or quantizes(source.capture),
             "base": [str(base.graph), str(base.data)] if base is not None else None,
         },
         folder=_folder(plan, options),
@@ -186,12 +221,13 @@ def optimize_job(request: Json) -> Json:
     shape_nodes_before = shape_nodes(onnx.load(request["imported"], load_external_data=False))
     findings: list[Finding] = []
     wanted: Optimization = request["level"]
+    rewritten = 0
     # Written graphs with control flow do not always load again (SSA broken by fusions).
     # None: the imported graph is kept as it is, and optimized at load where that is asked for.
     careful = any(_has_body(node) for node in walk_nodes(source))
     levels: tuple[Optimization | None, ...] = (wanted, "basic", None) if careful else (wanted, None)
     for level in levels:
-        if level is None:
+        if level in (None, "disable"):
             model = source
             gather(model, Path(request["weights"]), Path(DATA))
         else:
@@ -211,6 +247,11 @@ def optimize_job(request: Json) -> Json:
                 findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"))
                 continue
         records += run_passes(model, (StripMetadata(), NameNodes()))
+        if request["one_sign"]:
+            changes, rewritten = rewrite(model, Path())
+            records += changes
+            if rewritten:
+                _write_weights(model)
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
         if not careful:
             break
@@ -224,6 +265,8 @@ def optimize_job(request: Json) -> Json:
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
     wanted_digests = [request["digests"] and twin is None for twin in twins]
     return {
+        "rewritten": rewritten,
+        "saturating": saturating_at_load(request["load_level"]) if request["one_sign"] else [],
         "tensors": digests(model, Path(DATA), wanted_digests),
         "twins": twins,
         "shape_nodes_before": shape_nodes_before,
@@ -235,6 +278,16 @@ def optimize_job(request: Json) -> Json:
             for node in walk_nodes(model)
         ],
     }
+
+
+def _write_weights(model: onnx.ModelProto) -> None:
+    """Write the external data of a changed graph anew, with what is in the graph now."""
+    before = Path("before")
+    before.mkdir(exist_ok=True)
+    if Path(DATA).exists():
+        Path(DATA).replace(before / DATA)
+    gather(model, before, Path(DATA))
+    externalize(model, Path(), DATA)
 
 
 def _does_not_load() -> str:

@@ -15,7 +15,7 @@ from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.profile import Profile, VariantSpec
 from aotc.contract.tuning import Tried
 from aotc.errors import AotcError
-from aotc.stages.types import BuildOptions, ProvenModel, ReferenceRun
+from aotc.stages.types import BuildOptions, LoweredModel, ProvenModel, ReferenceRun
 
 _WARM_UP: Final = 3
 # A round of a slow model is one run; of a quick one as many as fill this.
@@ -150,26 +150,14 @@ def measure(
 ) -> tuple[Tried, ...]:
     """Run the candidates of one variant in turn on one fixture, in one process: their medians."""
     tried = list(proven)
-    value = options.workers.run(
-        "aotc.stages.tune:measure_job",
-        {
-            "rounds": options.profile.tune.rounds,
-            "libraries": {s.provider: s.library for s in options.profile.plugins.values()},
-            "inputs": {name: str(path) for name, path in reference.inputs.items()},
-            "candidates": [
-                {
-                    "model": str(item.lowered.model),
-                    "contexts": bool(item.lowered.contexts),
-                    "weights": str(item.lowered.weights),
-                    "session": encode(item.lowered.session),
-                    "providers": list(item.lowered.providers),
-                }
-                for item in proven.values()
-            ],
-        },
+    value = alternate(
+        [item.lowered for item in proven.values()],
+        reference,
+        options,
+        rounds=options.profile.tune.rounds,
         folder=options.work / f"measure-{tried[0].variant}",
         where=f"variant {tried[0].variant}",
-    ).value
+    )
     sizes = ", ".join(f"{name}={size}" for name, size in reference.sizes.items())
     return tuple(
         replace(
@@ -182,6 +170,39 @@ def measure(
         )
         for each, (median, least) in zip(tried, value, strict=True)
     )
+
+
+def alternate(
+    lowered: Sequence[LoweredModel],
+    reference: ReferenceRun,
+    options: BuildOptions,
+    *,
+    rounds: int,
+    folder: Path,
+    where: str,
+) -> list[tuple[float, float]]:
+    """Median and least seconds of a run of each, in one process, in alternating rounds."""
+    value = options.workers.run(
+        "aotc.stages.tune:measure_job",
+        {
+            "rounds": rounds,
+            "libraries": {s.provider: s.library for s in options.profile.plugins.values()},
+            "inputs": {name: str(path) for name, path in reference.inputs.items()},
+            "candidates": [
+                {
+                    "model": str(item.model),
+                    "contexts": bool(item.contexts),
+                    "weights": str(item.weights),
+                    "session": encode(item.session),
+                    "providers": list(item.providers),
+                }
+                for item in lowered
+            ],
+        },
+        folder=folder,
+        where=where,
+    ).value
+    return [(median, least) for median, least in value]
 
 
 def measure_job(request: Json) -> Json:

@@ -64,18 +64,26 @@ class BuildOptions:
 class VariantPlan:
     """One variant to be built: the profile's `spec`, for one bucket of each bucketed dim.
 
-    `buckets` is empty for the variant that takes all sizes.
+    `buckets` is empty for the variant that takes all sizes.  Of `isa`, `vnni` is the form of a
+    baseline variant whose integer products need that feature.
     """
 
     name: str
     spec: str
-    isa: Literal["baseline", "host"]
+    isa: Literal["baseline", "host", "vnni"]
     prepack: Literal["at-load", "saved", "off"] = "at-load"
     buckets: Mapping[str, int] = field(default_factory=dict)
     providers: tuple[str, ...] = ("cpu",)
     precision: Precision = "keep"
     threads: int | None = None
-    optimization: Level = "auto"
+    optimization: Level | Literal["disable"] = "auto"
+    # A level that nobody stated may be lowered.
+    steps: bool = True
+
+    @property
+    def needed(self) -> bool:
+        """Whether the profile asks for it; the others are there to be quicker."""
+        return self.isa != "vnni"
 
     @property
     def on_cpu_alone(self) -> bool:
@@ -88,7 +96,8 @@ class SourceModel:
     """The model as given (`path`), and the staged graph that every later stage starts from.
 
     `weights` is the folder against which the staged graph's external data resolves.  Dims have the
-    names that `symbols` gives them, in `inputs`, `outputs` and the staged graph.
+    names that `symbols` gives them, in `inputs`, `outputs` and the staged graph.  `reference` is
+    the model as this CPU has to be given it to compute what it says, where that is not `path`.
     """
 
     path: Path
@@ -101,6 +110,7 @@ class SourceModel:
     symbols: Symbols
     hints: Mapping[str, Mapping[str, Json]]
     passes: tuple[PassRecord, ...]
+    reference: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +158,8 @@ class OptimizedModel:
     """A variant's optimized graph; its external data is in `data`, which may not exist.
 
     `tensors` name the contents of its external tensors, in order: equal names, equal bytes.
-    `shape_nodes` counts the nodes that compute shapes, before and after.
+    `shape_nodes` counts the nodes that compute shapes, before and after.  `rewritten`: weights of
+    integer products were; `saturating` are the nodes whose answers hang on the CPU all the same.
     """
 
     specialized: SpecializedModel
@@ -159,6 +170,8 @@ class OptimizedModel:
     shape_nodes: tuple[int, int]
     findings: tuple[Finding, ...]
     passes: tuple[PassRecord, ...]
+    rewritten: bool = False
+    saturating: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from importlib import metadata
 
+from aotc.backends.integer_products import exact_feature
 from aotc.contract.manifest import Requirements, Transfers, Variant
 from aotc.contract.partitions import PartitionReport
 from aotc.contract.target import Libc, Target
@@ -20,8 +21,10 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
     optimized = lowered.partitioned.optimized
     specialized = optimized.specialized
     plan = specialized.plan
-    exact = plan.isa == "host"
     target = options.target
+    feature = exact_feature(target.isa)
+    # Where no feature makes them exact, its integer products hold for CPUs like the target's.
+    exact = plan.isa == "host" or (bool(optimized.saturating) and not feature)
     folder = f"{specialized.component}/{plan.name}"
     model = f"{folder}/model.onnx"
     ort = ort_version()
@@ -55,7 +58,16 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
             os=target.os,
             architecture=target.architecture,
             libc=_libc(target),
-            isa=tuple(sorted({*(target.isa or () if exact else ()), *_isa(lowered)})),
+            isa=tuple(
+                sorted(
+                    {
+                        *(target.isa or () if exact else ()),
+                        *([feature] if plan.isa == "vnni" or optimized.saturating else ()),
+                        *_isa(lowered),
+                    }
+                    - {""}
+                )
+            ),
             isa_exact=exact,
             # Optimized graphs hold operators internal to a minor version.
             onnxruntime_min=f"{major}.{minor}.0",

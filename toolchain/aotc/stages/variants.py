@@ -69,6 +69,7 @@ def wanted_variants(
                     precision=spec.precision or options.profile.precision,
                     threads=spec.threads,
                     optimization=spec.optimization,
+                    steps=spec.optimization == "auto",
                 )
             )
     if not plans:

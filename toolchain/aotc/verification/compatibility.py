@@ -25,15 +25,18 @@ class Judgement:
 
 
 def preference(variants: Iterable[Variant]) -> list[Variant]:
-    """As the manifest has them; of equal providers those for one exact ISA, the faster, first."""
+    """As the manifest has them; of equal providers those for one exact ISA, the faster, first.
+
+    After them come those that require some features, and then those that require none.
+    """
     groups: dict[tuple[str, ...], list[Variant]] = {}
     for variant in variants:
         groups.setdefault(variant.providers, []).append(variant)
-    return [
-        variant
-        for group in groups.values()
-        for variant in sorted(group, key=lambda each: not each.requirements.isa_exact)
-    ]
+    return [variant for group in groups.values() for variant in sorted(group, key=_generality)]
+
+
+def _generality(variant: Variant) -> tuple[bool, bool]:
+    return not variant.requirements.isa_exact, not variant.requirements.isa
 
 
 def judge(manifest: Manifest, host: Target, qualified: Collection[str] | None = None) -> Judgement:

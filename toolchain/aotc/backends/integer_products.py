@@ -1,0 +1,212 @@
+"""Integer products of ONNX Runtime's CPU kernels whose answers hang on the CPU's features.
+
+On x86-64 a kernel for unsigned left and signed right operands multiplies by VPMADDUBSW where the
+CPU has neither VNNI nor AMX: two neighbouring products are added in 16 bits, and the sum saturates.
+With VNNI it is exact, as are products of operands of one sign on every CPU.  All of it was measured
+operator by operator (`docs/adr/0024-integer-products.md`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from aotc.backends.kernels.value_types import bodies
+
+if TYPE_CHECKING:
+    import onnx
+
+# CPU features with any of which the sums are exact, the one that kernels prefer first.
+EXACT_FEATURES: Final = ("avx512_vnni", "avx_vnni")
+ARCHITECTURE: Final = "x86_64"
+
+_DOMAIN: Final = "com.microsoft"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """An operator's operands by input index.
+
+    `activation` is None where the kernel makes it, unsigned; `activation_zero` has its type.
+    `weights` are pairs of an operand and its zero point.  It saturates where the activation is
+    signed or not as `signed` says, and the weights are not.
+    """
+
+    activation: int | None
+    activation_zero: int | None
+    weights: tuple[tuple[int, int], ...]
+    signed: bool = False
+
+
+PRODUCTS: Final[Mapping[tuple[str, str], Product]] = {
+    ("", "MatMulInteger"): Product(0, 2, ((1, 3),)),
+    ("", "QLinearMatMul"): Product(0, 2, ((3, 5),)),
+    ("", "QLinearConv"): Product(0, 2, ((3, 5),)),
+    # Its left operand is the weights.
+    ("", "ConvInteger"): Product(0, 2, ((1, 3),), signed=True),
+    (_DOMAIN, "QLinearConv"): Product(0, 2, ((3, 5),)),
+    (_DOMAIN, "QGemm"): Product(0, 2, ((3, 5),)),
+    (_DOMAIN, "MatMulIntegerToFloat"): Product(0, 4, ((1, 5),)),
+    (_DOMAIN, "QAttention"): Product(0, 6, ((1, 7),)),
+    (_DOMAIN, "DynamicQuantizeMatMul"): Product(None, None, ((1, 3),)),
+    (_DOMAIN, "DynamicQuantizeLSTM"): Product(None, None, ((1, 9), (2, 11))),
+}
+
+
+# Of which ONNX Runtime's optimizer makes such products.
+_SOURCES: Final = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+
+
+def may_hold_products(operators: Iterable[tuple[str, str]]) -> bool:
+    """Whether a graph of these operators (domain, type) has integer products, or may get some."""
+    return any(op in _SOURCES or (domain, op) in PRODUCTS for domain, op in operators)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant tensor, and the graph in which it stands; names are those of that graph."""
+
+    tensor: onnx.TensorProto
+    graph: onnx.GraphProto
+
+
+@dataclass(frozen=True, slots=True)
+class Saturating:
+    """An operand of a node by which its sums may saturate; `weights` is None if no constant.
+
+    `zero` is the zero point, None where the node states none or it is no constant; `zero_stated`.
+    """
+
+    node: onnx.NodeProto
+    graph: onnx.GraphProto
+    operand: int
+    zero_point: int
+    weights: Constant | None
+    zero: Constant | None
+    zero_stated: bool
+
+    @property
+    def mendable(self) -> bool:
+        """Whether the weights can be written in the activation's sign."""
+        return self.weights is not None and (self.zero is not None or not self.zero_stated)
+
+
+def saturating(model: onnx.ModelProto) -> Iterator[Saturating]:
+    """Operands of opposite sign whose values do not rule out that neighbouring sums saturate.
+
+    Weights must be in the file.  What has external data, and what is no constant, may hold
+    anything.  Functions are left out: ONNX Runtime inlines them before it optimizes.
+    """
+    yield from _in_graph(model.graph, {}, {})
+
+
+def _in_graph(
+    graph: onnx.GraphProto, outer: Mapping[str, Constant], outer_types: Mapping[str, int]
+) -> Iterator[Saturating]:
+    constants = {**outer, **_constants(graph)}
+    types = {**outer_types, **_types(graph)}
+    for node in graph.node:
+        product = PRODUCTS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
+        if product is not None:
+            yield from _of_node(node, graph, product, constants, types)
+        for _, body in bodies(node):
+            yield from _in_graph(body, constants, types)
+
+
+def _of_node(
+    node: onnx.NodeProto,
+    graph: onnx.GraphProto,
+    product: Product,
+    constants: Mapping[str, Constant],
+    types: Mapping[str, int],
+) -> Iterator[Saturating]:
+    import onnx
+
+    unsigned, signed = onnx.TensorProto.UINT8, onnx.TensorProto.INT8
+    activation, opposite = (signed, unsigned) if product.signed else (unsigned, signed)
+    if product.activation is not None and product.activation_zero is not None:
+        zero = _input(node, product.activation_zero)
+        found = types.get(zero) or types.get(_input(node, product.activation))
+        if found not in (None, activation):
+            return
+    for operand, zero_point in product.weights:
+        name, zero = _input(node, operand), _input(node, zero_point)
+        if types.get(name, opposite) != opposite:
+            continue
+        weights = constants.get(name)
+        if weights is not None and _is_small(weights.tensor, product.signed):
+            continue
+        yield Saturating(
+            node=node,
+            graph=graph,
+            operand=operand,
+            zero_point=zero_point,
+            weights=weights,
+            zero=constants.get(zero),
+            zero_stated=bool(zero),
+        )
+
+
+def _input(node: onnx.NodeProto, index: int) -> str:
+    return str(node.input[index]) if index < len(node.input) else ""
+
+
+def _is_small(tensor: onnx.TensorProto, activation_signed: bool) -> bool:
+    """Whether two products of any activation with these weights fit into 16 bits."""
+    import onnx
+
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return False
+    values = onnx.numpy_helper.to_array(tensor).astype("int16")
+    # 2 * 255 * 64 and 2 * 128 * 128 are within -2^15 .. 2^15 - 1, if not positive in the latter.
+    return not values.size or int(abs(values).max()) <= (127 if activation_signed else 64)
+
+
+def _constants(graph: onnx.GraphProto) -> dict[str, Constant]:
+    found = {tensor.name: Constant(tensor, graph) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    found[node.output[0]] = Constant(attribute.t, graph)
+    return found
+
+
+def _types(graph: onnx.GraphProto) -> dict[str, int]:
+    """Element types of values, as far as the graph itself tells."""
+    found = {
+        value.name: value.type.tensor_type.elem_type
+        for value in (*graph.value_info, *graph.output, *graph.input)
+        if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type
+    }
+    for tensor in graph.initializer:
+        found[tensor.name] = tensor.data_type
+    for node in graph.node:
+        if (element := _made(node, found)) is not None:
+            found[node.output[0]] = element
+    return found
+
+
+def _made(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
+    """Element type of the first output of a node that quantizes, or of a constant."""
+    import onnx
+
+    if not node.output:
+        return None
+    if node.op_type == "DynamicQuantizeLinear":
+        return int(onnx.TensorProto.UINT8)
+    if node.op_type == "Constant":
+        return next((a.t.data_type for a in node.attribute if a.HasField("t")), None)
+    if node.op_type == "QuantizeLinear":
+        zero = _input(node, 2)
+        stated = next((int(a.i) for a in node.attribute if a.name == "output_dtype" and a.i), None)
+        return stated or (types.get(zero) if zero else int(onnx.TensorProto.UINT8))
+    return None
+
+
+@cache
+def exact_feature(isa: tuple[str, ...] | None) -> str:
+    """The feature of a CPU with which all sums are exact; empty where it has none."""
+    return next((name for name in EXACT_FEATURES if name in (isa or ())), "")
