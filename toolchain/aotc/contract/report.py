@@ -58,7 +58,8 @@ class Comparison:
 class WrongForm:
     """A form of a variant that was built, and refused for its answers; another took its place."""
 
-    form: Annotated[str, "level of optimization, or nodes on a provider"]
+    form: Annotated[str, "level of optimization, or nodes"]
+    provider: Annotated[str, "that ran the nodes; empty: the CPU at that level"] = ""
     reason: str
     slowdown: Annotated[
         float | None, "time of the form that was taken, by this one's; None: not measured"

@@ -14,7 +14,7 @@ from aotc.contract.manifest import Finding
 from aotc.contract.profile import Tolerance
 from aotc.contract.report import Evidence, WrongForm
 from aotc.errors import AotcError
-from aotc.stages.levels import lower_level, written_level
+from aotc.stages.levels import lower_level
 from aotc.stages.prove import arithmetic_of
 from aotc.stages.tune import alternate
 from aotc.stages.types import (
@@ -114,9 +114,9 @@ def slowed_down(evidence: Evidence) -> tuple[Finding, ...]:
     """AOTC-O003 with what each change of form costs, which no payload holds."""
     return tuple(
         Finding(
-            code="AOTC-O003",
-            what=f"a call takes {form.slowdown:.2g} times as long as with {form.form}, "
-            "whose answers are wrong",
+            code="AOTC-P013" if form.provider else "AOTC-O003",
+            what=f"a call takes {form.slowdown:.2g} times as long as with {form.form}"
+            f"{f' on {form.provider}' if form.provider else ''}, whose answers are wrong",
             where=f"variant {variant.name}",
         )
         for variant in evidence.variants
@@ -139,7 +139,7 @@ def _next(
     level = lower_level(plan)
     if level is None:
         return None
-    was = written_level(plan) if plan.on_cpu_alone else plan.optimization
+    was = "all" if plan.optimization == "auto" else plan.optimization
     return replace(
         attempt,
         plan=replace(plan, optimization=level),
@@ -147,7 +147,7 @@ def _next(
             *attempt.findings,
             Finding(
                 code="AOTC-O003",
-                what=f"level {was}: {_reason(error)}; level {level} is tried"[:500],
+                what=f"level {was}: {_reason(error)}; level {level} takes its place"[:500],
                 where=f"variant {plan.name}",
             ),
         ),
@@ -170,8 +170,9 @@ def _without_wrong(
     found = found or all_compiled(lowered, _reason(error))
     forms = (
         WrongForm(
-            form=f"{len(each.nodes)} nodes on {each.provider}",
-            reason=f"{error.line()}; {each.why}"[:500],
+            form=each.text()[:300],
+            provider=each.provider,
+            reason=f"{error.line()}; {each.why} {each.error}".strip()[:500],
         )
         for each in found
     )

@@ -107,7 +107,7 @@ def optimize(
         plan, ahead = replace(plan, optimization=level), None
     specialized = replace(specialized, plan=plan)
     if value["rewritten"]:
-        what = f"{value['rewritten']} weights are in the sign of what they are multiplied by"
+        what = f"of {value['rewritten']} integer products, so that no CPU's sums saturate"
         findings.append(Finding(code="AOTC-O008", what=what, where=plan.name))
     if value["saturating"]:
         what = _hangs(value["saturating"])

@@ -32,11 +32,20 @@ from aotc.stages.types import BuildOptions, LoweredModel, PartitionedModel, Refe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongNodes:
-    """Nodes that a provider (by ORT's name) shall not run, and what is wrong there."""
+    """Nodes that a provider (by ORT's name) shall not run, and what is wrong there.
+
+    `error` is by how much, which is not the same on every host.
+    """
 
     provider: str
     nodes: frozenset[str]
     why: str
+    error: str = ""
+
+    def text(self) -> str:
+        """How many nodes, with the names of some."""
+        some = ", ".join(sorted(self.nodes)[:3]) + (", ..." if len(self.nodes) > 3 else "")
+        return f"{len(self.nodes)} node{'s' if len(self.nodes) > 1 else ''} ({some})"
 
 
 def locate(
@@ -66,7 +75,12 @@ def locate(
         where=f"variant {plan.name}",
     ).value
     return tuple(
-        WrongNodes(provider=compiled[part["name"]], nodes=frozenset(part["nodes"]), why=part["why"])
+        WrongNodes(
+            provider=compiled[part["name"]],
+            nodes=frozenset(part["nodes"]),
+            why=f"value {part['value']}",
+            error=part["error"],
+        )
         for part in value
     )
 
@@ -100,12 +114,11 @@ def without(partitioned: PartitionedModel, wrong: Sequence[WrongNodes]) -> Parti
             )
             for name in sorted(each.nodes)
         ]
-        named = ", ".join(sorted(each.nodes)[:3]) + (", ..." if len(each.nodes) > 3 else "")
         findings.append(
             Finding(
                 code="AOTC-P013",
                 what=f"{each.provider} computes otherwise than the CPU ({each.why}); "
-                f"{len(each.nodes)} nodes ({named}) are left to the next provider"[:1000],
+                f"left to the next provider: {each.text()}"[:1000],
                 where=where,
             )
         )
@@ -154,11 +167,11 @@ def locate_job(request: Json) -> Json:
         if name not in expected or name not in found:
             return ""
         error = compare(expected[name], found[name], tolerance, name)
-        return "" if error.passed else f"{name}: {error.reason}"
+        return "" if error.passed else error.reason
 
     blamed = []
     for node in contexts:
-        wrong = [text for name in node.output if (text := differs(name))]
+        wrong = [(name, text) for name in node.output if (text := differs(name))]
         if not wrong or any(differs(name) for name in node.input):
             continue
         part = _nodes_between(graph, set(node.input), node.output)
@@ -185,7 +198,8 @@ def locate_job(request: Json) -> Json:
             {
                 "name": node.name,
                 "nodes": [n for each in names.values() for n in (each.name, *each.bodies)],
-                "why": wrong[0],
+                "value": wrong[0][0],
+                "error": wrong[0][1],
             }
         )
     return blamed
