@@ -15,7 +15,8 @@ from typing import Any
 
 TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 SCRIPT = Path(sys.executable).with_name("aotc")
-SECONDS = 120.0
+# Generous: a machine may be busy, and only what is broken takes so long.
+SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,7 @@ def finish(process: subprocess.Popen[str]) -> Outcome:
     return Outcome(status=process.returncode, stdout=stdout, stderr=stderr)
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 30.0) -> Any:
+def wait_until(true: Callable[[], Any], seconds: float = SECONDS) -> Any:
     """What `true` gives once it is; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := true()):

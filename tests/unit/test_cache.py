@@ -91,7 +91,7 @@ def started(job: str, cache: BuildCache, work: Path) -> subprocess.Popen[str]:
 
 
 def answered(process: subprocess.Popen[str]) -> dict[str, Any]:
-    stdout, _ = process.communicate(timeout=120)
+    stdout, _ = process.communicate(timeout=600)
     assert process.returncode == 0
     found = json.loads(stdout)
     assert isinstance(found, dict)
