@@ -662,7 +662,7 @@ def test_a_part_more_is_another_key(parts: dict[str, Any], name: str, value: Any
 NAMES = st.text("abcXYZ019 ._-é", min_size=1, max_size=8).filter(lambda name: name.strip("."))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.dictionaries(NAMES, st.binary(max_size=2000), max_size=4), JSON)
 def test_whatever_is_put_comes_back(files: dict[str, bytes], document: Any) -> None:
     with tempfile.TemporaryDirectory() as name:

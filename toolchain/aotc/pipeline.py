@@ -149,8 +149,7 @@ def build(
             progress=progress,
         )
         options.work.mkdir()
-        if tuned_from is None:
-            require_providers(options, tune=tune)
+        require_providers(options, tune=tune, chosen=tuned_from is not None)
         source = model_digest(model) if store is not None else None
         if tune or tuned_from is not None:
             options = replace(options, judged=stated_orders(resolved_profile))

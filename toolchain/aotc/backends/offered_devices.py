@@ -51,15 +51,13 @@ def offered(ort_name: str, library: Path) -> tuple[tuple[str, ...], str]:
 
 
 def _main(ort_name: str, library: str) -> int:
-    from aotc.backends.base import ort_errors
     from aotc.backends.plugin import registered_devices
     from aotc.errors import AotcError
 
     try:
         found = registered_devices(ort_name, Path(library))
-    except (AotcError, *ort_errors()) as error:
-        line = error.line() if isinstance(error, AotcError) else str(error)
-        sys.stderr.write(f"{line}\n")
+    except AotcError as error:
+        sys.stderr.write(f"{error.what}: {error.found}\n")
         return 1
     sys.stdout.write(json.dumps([each.device.type.name for each in found]) + "\n")
     sys.stdout.flush()

@@ -24,11 +24,14 @@ def is_built_here(spec: VariantSpec, options: BuildOptions) -> bool:
     return spec.isa != "host" and not native
 
 
-def require_providers(options: BuildOptions, *, tune: bool = False) -> None:
+def require_providers(options: BuildOptions, *, tune: bool = False, chosen: bool = False) -> None:
     """Raises AOTC-P004 where a variant that is built here needs a provider that this host lacks.
 
-    With `tune` all candidates are built.  Raises AOTC-P007 for a provider that there is not.
+    With `tune` all candidates are built; where something else has `chosen` among them, nothing can
+    be said before the choice is known.  Raises AOTC-P007 for a provider that there is not.
     """
+    if chosen:
+        return
     profile = options.profile
     specs = profile.variants
     if tune:
