@@ -1,7 +1,53 @@
-"""What all tests share: no build is taken from a cache, unless a test is about the cache."""
+"""What all tests share: what they ask of the machine, and what the run says that it lacked.
+
+No build is taken from a cache, unless a test is about the cache.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Generator
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ["AOTC_CACHE"] = "off"
+
+# How long an example takes says more of what else the machine does than of the code.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
+
+@cache
+def openvino_is_missing() -> str:
+    """Why nothing can be compiled for OpenVINO or run on it here; empty where it can."""
+    from aotc.backends.openvino import OpenVinoBackend
+
+    found = OpenVinoBackend().probe()
+    return "" if found.available else found.reason
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a provider that this machine lacks, before its fixtures are made."""
+    if item.get_closest_marker("openvino") is not None and (reason := openvino_is_missing()):
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """At the very end, what this machine could not show: every reason to skip, and how often."""
+    yield
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return
+    reasons: Counter[str] = Counter()
+    for report in reporter.stats.get("skipped", ()):
+        text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[text.removeprefix("Skipped: ")] += 1
+    if reasons:
+        reporter.section("what this machine could not show", sep="=", bold=True)
+        for reason, number in reasons.most_common():
+            reporter.write_line(f"{number:5} skipped: {reason}")

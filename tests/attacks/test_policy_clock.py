@@ -27,9 +27,11 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
         yield made
 
 
-def soon() -> str:
-    """A moment one or two seconds from now, as it is written."""
-    return instant(datetime.now(UTC) + timedelta(seconds=2))
+def soon(steps: Callable[[], object]) -> str:
+    """A moment some seconds from now, as it is written: at least ten times what `steps` take."""
+    started = time.monotonic()
+    steps()
+    return instant(datetime.now(UTC) + timedelta(seconds=2 + 10 * (time.monotonic() - started)))
 
 
 def wait_until(moment: str) -> None:
@@ -62,12 +64,15 @@ def held(host: Setting, name: str) -> Trust:
 
 def test_what_ends_while_a_policy_is_held(host: Setting) -> None:
     """The policy, a key, an approval and a certificate end at one moment."""
-    host.write()
-    assert host.verify().authentic
     company = authority("company")
     certified = Setting(host.folder / "certified", host.keys, {**host.policy})
+
+    def steps() -> None:
+        host.write()
+        assert host.verify().authentic
+
     # The time of signing and building is not taken from the seconds that are left.
-    end = soon()
+    end = soon(steps)
 
     host.policy["expires"] = end
     policy = held(host, "policy")
@@ -113,7 +118,7 @@ def test_what_ends_while_a_policy_is_held(host: Setting) -> None:
 
 
 def test_a_policy_that_does_not_begin_yet(host: Setting) -> None:
-    begins = soon()
+    begins = soon(host.write)
     host.policy["valid_from"] = begins
     host.write()
     assert refusal(lambda: resolve(host.path)) == "AOTC-G020"

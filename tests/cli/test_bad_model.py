@@ -17,7 +17,7 @@ from onnx import helper
 TIGHT = """\
 schema: aotc.profile/1
 name: tight
-limits: {seconds: 20, memory_bytes: 4294967296}
+limits: {seconds: 600, memory_bytes: 4294967296}
 probe: {run_seconds: 1, seconds: 10}
 """
 
@@ -233,16 +233,20 @@ def test_a_model_that_never_ends(aotc: Command) -> None:
     save(endless(), aotc.folder / "endless.onnx")
     (aotc.folder / "tight.yaml").write_text(TIGHT, encoding="utf-8")
     found = refused(aotc, "endless.onnx", "AOTC-I014", "--profile", "tight.yaml")
-    assert found["what"] == "analyze_job ended by its alarm (one run took too long)"
+    assert found["what"] == "analyze_job ended by its alarm (one run took too much CPU time)"
     assert "probe.run_seconds" in found["mend"]
 
 
 def test_a_build_that_takes_too_long(aotc: Command) -> None:
     """The limit of a whole step, where that of one run is never reached."""
     save(endless(), aotc.folder / "endless.onnx")
-    profile = written(aotc.folder, "limits: {seconds: 2}")
-    found = refused(aotc, "endless.onnx", "AOTC-I014", "--profile", profile)
-    assert found["what"] == "analyze_job ran longer than 2 s"
+    # On a busy machine a step before it may be the one that takes so long.
+    for seconds in (2, 16, 128):
+        profile = written(aotc.folder, f"limits: {{seconds: {seconds}}}")
+        found = refused(aotc, "endless.onnx", "AOTC-I014", "--profile", profile)
+        if found["what"].startswith("analyze_job"):
+            break
+    assert found["what"] == f"analyze_job ran longer than {seconds} s"
 
 
 @pytest.mark.parametrize("profile", ["edge", "tight.yaml"])

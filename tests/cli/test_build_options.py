@@ -14,10 +14,6 @@ import yaml
 from command import Command, Outcome
 from onnx import TensorProto, helper, numpy_helper
 
-needs_openvino = pytest.mark.skipif(
-    find_spec("onnxruntime_ep_openvino") is None,
-    reason="onnxruntime-ep-openvino is not installed: pip install '.[openvino]'",
-)
 needs_rtx = pytest.mark.skipif(
     find_spec("tensorrt_rtx_bindings") is None,
     reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
@@ -204,7 +200,7 @@ def test_a_library_that_is_no_plugin(aotc: Command) -> None:
     refused(aotc, "AOTC-P004", 3, "--profile", path)
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_a_precision_that_no_provider_has(aotc: Command) -> None:
     path = profile(aotc, providers=["openvino", "cpu"], precision="tf32")
     first = refused(aotc, "AOTC-N008", 3, "--profile", path)
@@ -249,7 +245,7 @@ def test_what_this_machine_cannot_run_is_not_promised(aotc: Command) -> None:
 # Budgets and their tables.
 
 
-@needs_openvino
+@pytest.mark.openvino
 @pytest.mark.parametrize(
     ("budgets", "what", "expected"),
     [
@@ -277,7 +273,7 @@ def test_a_budget_that_is_exceeded_is_told_with_a_table(
     assert "Trilu" in row["why"]
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_all_breaches_are_told_with_one_table(aotc: Command) -> None:
     budgets = {"partitions": 2, "transfer_bytes": 100}
     path = profile(aotc, providers=["openvino", "cpu"], budgets=budgets)
@@ -301,7 +297,7 @@ def test_all_breaches_are_told_with_one_table(aotc: Command) -> None:
         assert word in text
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_a_node_without_a_provider_is_named(aotc: Command) -> None:
     path = profile(aotc, providers=["openvino"])
     first = refused(aotc, "AOTC-P001", 1, "--profile", path)
@@ -310,7 +306,7 @@ def test_a_node_without_a_provider_is_named(aotc: Command) -> None:
     assert "Add cpu to the profile's providers" in first["mend"]
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_partitions_and_borders_are_shown(aotc: Command) -> None:
     path = profile(aotc, providers=["openvino", "cpu"])
     shown = aotc.plain("build", "model.onnx", "--profile", path, "-o", "out.aotc")

@@ -97,7 +97,7 @@ def test_a_signal_in_a_build(aotc: Command, slow: str, number: signal.Signals, j
         assert outcome.stderr.startswith("error: AOTC-I025 interrupted\n")
     assert aotc.leftovers() == []
     assert not (aotc.folder / "out.aotc").exists()
-    wait_until(lambda: not alive(workers), 5.0)
+    wait_until(lambda: not alive(workers))
 
 
 def test_a_signal_at_once(aotc: Command, slow: str) -> None:
@@ -108,7 +108,7 @@ def test_a_signal_at_once(aotc: Command, slow: str) -> None:
     process.send_signal(signal.SIGTERM)
     finish(process).refused("AOTC-I025", 130)
     assert aotc.leftovers() == []
-    wait_until(lambda: not alive(workers), 5.0)
+    wait_until(lambda: not alive(workers))
 
 
 def test_ctrl_c_twice(aotc: Command, slow: str) -> None:
@@ -118,7 +118,7 @@ def test_ctrl_c_twice(aotc: Command, slow: str) -> None:
     os.killpg(process.pid, signal.SIGINT)
     finish(process).refused("AOTC-I025", 130)
     assert aotc.leftovers() == []
-    wait_until(lambda: not alive(workers), 5.0)
+    wait_until(lambda: not alive(workers))
 
 
 def test_a_killed_build_leaves_no_orphans(aotc: Command, slow: str) -> None:
@@ -126,7 +126,7 @@ def test_a_killed_build_leaves_no_orphans(aotc: Command, slow: str) -> None:
     workers = busy_in(aotc, process, "reference/trying.json")
     process.kill()
     finish(process)
-    wait_until(lambda: not alive(workers), 5.0)
+    wait_until(lambda: not alive(workers))
     assert not (aotc.folder / "out.aotc").exists()
 
 
@@ -146,20 +146,23 @@ def test_a_signal_at_any_time(aotc: Command) -> None:
     """From the first import to the last clean-up, the output is the old artifact or the new."""
     save(linear(features=128), aotc.folder / "linear.onnx")
     words = ("build", "linear.onnx", "-o", "out.aotc", "--force", "--json")
+    started = time.monotonic()
     assert aotc.plain(*words).status == 0
+    whole = time.monotonic() - started
     seen = set()
     for step in range(60):
         process = aotc.start(*words)
-        time.sleep(0.2 + step / 60)
+        time.sleep(whole * step / 50)
         process.send_signal((signal.SIGINT, signal.SIGTERM)[step % 2])
         outcome = finish(process)
         seen.add(outcome.status)
         if outcome.status == 130:
             outcome.refused("AOTC-I025", 130)
         else:
-            # It came too late, be it while the interpreter took itself down.
+            # It came too early or too late: while the interpreter started, or took itself down.
             assert outcome.status in (0, -signal.SIGINT, -signal.SIGTERM)
-            assert outcome.document["schema"] == "aotc.build/1"
+            if outcome.status == 0 or outcome.stdout:
+                assert outcome.document["schema"] == "aotc.build/1"
         assert aotc.leftovers() == []
         assert aotc("verify", "out.aotc").status == 0
     assert 130 in seen

@@ -39,7 +39,7 @@ class SigstoreJs:
         copy = self.folder / script.name
         shutil.copy(script, copy)
         return subprocess.run(
-            [self.node, copy, *arguments], capture_output=True, text=True, check=False, timeout=120
+            [self.node, copy, *arguments], capture_output=True, text=True, check=False, timeout=600
         )
 
 
@@ -94,7 +94,7 @@ def _packages(node: Path, npm: Path) -> Path:
 def _npm_ci(node: Path, npm: Path, folder: Path) -> None:
     command = (
         *(node, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"),
-        *("--no-update-notifier", "--fetch-retries=1", "--fetch-timeout=30000"),
+        *("--no-update-notifier", "--fetch-retries=1", "--fetch-timeout=60000"),
     )
     try:
         done = subprocess.run(

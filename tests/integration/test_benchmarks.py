@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-NEEDS_OPENVINO = pytest.mark.skipif(
-    find_spec("onnxruntime_ep_openvino") is None or find_spec("openvino") is None,
-    reason="onnxruntime-ep-openvino and openvino are not installed",
+NEEDS_OPENVINO = (
+    pytest.mark.openvino,
+    pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is not installed"),
 )
 PLAIN = (
     "memory",

@@ -40,7 +40,7 @@ def run(block: str, place: Path, *path: Path) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
 
 

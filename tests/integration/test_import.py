@@ -397,8 +397,9 @@ def test_scan_with_a_value_of_the_graph_around_it(bench: Workbench) -> None:
 
 
 def test_quantize_and_dequantize(bench: Workbench) -> None:
+    """With weights of seven bits: those of eight saturate in kernels of CPUs without VNNI."""
     rng = np.random.default_rng(8)
-    weights = constant("w8", rng.integers(-127, 128, (16, 8)), np.int8)
+    weights = constant("w8", rng.integers(-63, 64, (16, 8)), np.int8)
     built = bench.build(
         model_of(
             [

@@ -31,7 +31,7 @@ def verify(artifact: BuiltArtifact, payload: Path, key: Path) -> subprocess.Comp
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
 
 

@@ -46,7 +46,7 @@ def attempt(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
 
 

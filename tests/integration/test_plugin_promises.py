@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,7 @@ from aotc.contract.parsing import decode, encode
 from aotc.contract.profile import Profile
 from aotc.verification.host import probe
 
-pytestmark = pytest.mark.skipif(
-    find_spec("onnxruntime_ep_openvino") is None,
-    reason="onnxruntime-ep-openvino is not installed: pip install '.[openvino]'",
-)
+pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 
 

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,6 @@ from aotc.contract.profile import Profile
 from aotc.errors import AotcError
 from aotc.verification.host import probe
 
-needs_openvino = pytest.mark.skipif(
-    find_spec("onnxruntime_ep_openvino") is None,
-    reason="onnxruntime-ep-openvino is not installed: pip install '.[openvino]'",
-)
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 
 
@@ -115,7 +110,7 @@ def casts(kind: int) -> onnx.ModelProto:
     )
 
 
-@needs_openvino
+@pytest.mark.openvino
 @pytest.mark.parametrize(
     ("name", "model"),
     [
@@ -166,7 +161,7 @@ BUDGETS: list[dict[str, Any]] = [
 ]
 
 
-@needs_openvino
+@pytest.mark.openvino
 @pytest.mark.parametrize("budgets", BUDGETS)
 def test_tuning_does_not_pass_by_a_budget(bench: Workbench, budgets: dict[str, Any]) -> None:
     """Neither the profile's own order meets it, nor the CPU alone."""
@@ -179,7 +174,7 @@ def test_tuning_does_not_pass_by_a_budget(bench: Workbench, budgets: dict[str, A
     assert not (bench.folder / "tight.aotc").exists()
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_a_choice_that_is_repeated_is_judged_by_the_budgets(bench: Workbench) -> None:
     """Measured without a budget, the CPU alone was chosen; a budget for another holds for it."""
     # The CPU is the quicker one here; a burst of other work may hide it from some measurements.
@@ -231,7 +226,7 @@ def test_a_model_that_changes_during_the_build_is_not_kept(
 # What is needed is stated.
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_a_precision_that_the_target_lacks_is_refused(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +243,7 @@ def test_a_precision_that_the_target_lacks_is_refused(
 # Where nodes may be.
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_the_policy_gives_the_rest_to_the_cpu(bench: Workbench) -> None:
     """One node of five, though the CPU is not among the providers."""
     allowed = {"policy": "cpu", "max_node_share": 0.25}
@@ -266,7 +261,7 @@ def test_the_policy_gives_the_rest_to_the_cpu(bench: Workbench) -> None:
     assert [row["node"] for row in error.rows] == ["odd0"]
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_without_the_policy_every_node_is_in_the_table(bench: Workbench) -> None:
     spec = profile(providers=["openvino"], fallback={"policy": "fail"})
     error = refusal(lambda: bench.build(models.divided(2), "nowhere", profile=spec))
@@ -282,7 +277,7 @@ def test_without_the_policy_every_node_is_in_the_table(bench: Workbench) -> None
 # Threads of a caller.
 
 
-@needs_openvino
+@pytest.mark.openvino
 @pytest.mark.parametrize("threads", [1, 2, None])
 def test_threads_of_a_caller_reach_openvino_and_change_no_answer(
     bench: Workbench, plain: Built, threads: int | None

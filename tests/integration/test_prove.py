@@ -24,7 +24,10 @@ from workbench import (
 
 from aotc import verify
 from aotc.contract.documents import load_profile
+from aotc.contract.parsing import encode
+from aotc.contract.target import ISA_FEATURES
 from aotc.errors import AotcError
+from aotc.verification.host import probe
 
 FLOAT = TensorProto.FLOAT
 
@@ -440,7 +443,11 @@ def test_an_input_that_the_profile_alone_knows(bench: Workbench) -> None:
 
 
 def test_the_native_variant_is_left_out_for_another_host(bench: Workbench) -> None:
-    target = "linux-arm64" if platform.machine() == "aarch64" else "linux-x86-64"
+    """One whose CPU has a feature less; or more, where this one has none that is known."""
+    host = probe(gpus=False)
+    isa = (host.isa or ())[1:] if host.isa else ISA_FEATURES[host.architecture][:1]
+    target = bench.folder / "cousin.json"
+    target.write_text(json.dumps(encode(replace(host, name="cousin", isa=isa, probed=False))))
     built = bench.build(normalized(), "cross", profile="server-cpu", target=target)
     assert [variant.name for variant in built.manifest.variants] == ["portable"]
     assert "AOTC-O002" in built.codes()

@@ -56,7 +56,7 @@ def built(source: list[Path], place: Path, output: str, key: Path, profile: str,
         cwd=place,
         env=environment,
         check=True,
-        timeout=300,
+        timeout=600,
     )
     return place / output
 

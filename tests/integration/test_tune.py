@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,6 @@ from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
 from aotc.verification.host import probe
 
-needs_openvino = pytest.mark.skipif(
-    find_spec("onnxruntime_ep_openvino") is None,
-    reason="onnxruntime-ep-openvino is not installed: pip install '.[openvino]'",
-)
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 PLACE = Path("attestations") / "evidence.sigstore.json"
 THREADS: dict[str, Any] = {"tune": {"threads": [1, 2], "rounds": 3}}
@@ -186,7 +181,7 @@ def test_the_layout_of_this_cpu_leaves_a_portable_variant(bench: Workbench, tmp_
     assert not names["portable-untuned"].requirements.isa_exact
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_orders_of_providers_are_tried_unasked(orders: Built) -> None:
     """The profile's own order, and each of its ends."""
     table = orders.report.tuning
@@ -198,7 +193,7 @@ def test_orders_of_providers_are_tried_unasked(orders: Built) -> None:
     assert only(orders).providers == (expected,)
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_each_variant_has_a_winner(bench: Workbench) -> None:
     variants = [{"name": "first"}, {"name": "second", "providers": ["cpu"], "threads": 1}]
     built = bench.build(
@@ -223,7 +218,7 @@ def bf16() -> None:
         pytest.skip("this CPU has no avx512_bf16, which bfloat16 requires")
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_a_candidate_that_fails_parity_is_out_with_the_reason(bench: Workbench, bf16: None) -> None:
     stated = profile("edge-openvino", parity=EXACT, tune={"precision": ["bfloat16"], "rounds": 3})
     built = bench.build(models.plain(), "exact", profile=stated, tune=True)
@@ -236,7 +231,7 @@ def test_a_candidate_that_fails_parity_is_out_with_the_reason(bench: Workbench, 
     assert only(built).precision == "keep"
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_a_precision_is_tried_where_the_profile_lists_it(
     bench: Workbench, orders: Built, bf16: None, tmp_path: Path
 ) -> None:
@@ -254,7 +249,7 @@ def test_a_precision_is_tried_where_the_profile_lists_it(
     assert (variant.precision, variant.parity.arithmetic) == ("bfloat16", "bfloat16")
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_a_candidate_that_breaches_the_policy_is_out(bench: Workbench) -> None:
     """OpenVINO alone lacks the middle's operator; with the CPU behind it, or the CPU, it runs."""
     stated = profile(
@@ -319,7 +314,7 @@ def test_a_choice_is_repeated_without_measuring(
     assert table_of(again.path) == threads.report.tuning
 
 
-@needs_openvino
+@pytest.mark.openvino
 def test_a_choice_among_providers_is_repeated(bench: Workbench, orders: Built) -> None:
     stated = profile("edge-openvino")
     again = bench.build(orders.source, "orders-again", profile=stated, tuned_from=orders.path)

@@ -137,7 +137,7 @@ def test_builds_with_buckets_are_the_same_bytes(bench: Workbench) -> None:
             cwd=place,
             env={**os.environ, "HOME": str(place), "PYTHONHASHSEED": str(seed)},
             check=True,
-            timeout=300,
+            timeout=600,
         )
         payload = output / "payload"
         payloads.append(

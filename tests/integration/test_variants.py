@@ -162,7 +162,7 @@ def test_another_opens_every_component(eight: Built, tmp_path: Path) -> None:
         subprocess.run(
             [sys.executable, str(PACKAGE_API), str(eight.payload), f"model.seq{size}", *files],
             check=True,
-            timeout=120,
+            timeout=600,
             capture_output=True,
         )
         expected = plain_answer(plain_session(eight.source), words(2, size, size - 3))

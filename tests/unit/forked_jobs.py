@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from aotc.engine.cpu_time import cpu_deadline, cpu_limit
 from aotc.errors import AotcError
 
 
@@ -34,8 +34,24 @@ def leave(_: Any) -> None:
 
 
 def ring(_: Any) -> None:
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
-    signal.pause()
+    with cpu_limit(0.05):
+        while True:
+            pass
+
+
+def wait(_: Any) -> None:
+    with cpu_limit(0.2):
+        time.sleep(1.0)
+
+
+def late(_: Any) -> list[bool]:
+    found, is_late = [], cpu_deadline(0.2)
+    time.sleep(0.5)
+    found.append(is_late())
+    until = time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+    return [*found, is_late()]
 
 
 def swell(_: Any) -> int:
@@ -56,7 +72,8 @@ def bug(_: Any) -> float:
 
 def hang(_: Any) -> None:
     child = subprocess.Popen(["sleep", "600"])
-    Path("child").write_text(str(child.pid))
+    Path("part").write_text(str(child.pid))
+    Path("part").rename("child")
     time.sleep(600)
 
 

@@ -243,7 +243,7 @@ NAMES = st.lists(
 ).map("/".join)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(NAMES, st.binary(max_size=9000), max_size=5))
 def test_what_is_written_is_read_or_its_names_are_unfit(files: dict[str, bytes]) -> None:
     data = raw(files)
@@ -260,7 +260,7 @@ def test_what_is_written_is_read_or_its_names_are_unfit(files: dict[str, bytes])
         assert {name: other.read(name) for name in other.namelist()} == files
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=300), st.booleans(), st.binary(max_size=18))
 def test_nothing_but_a_refusal_comes_of_rubbish(data: bytes, tail: bool, fields: bytes) -> None:
     data += b"PK\5\6" + fields.ljust(18, b"\0") if tail else b""

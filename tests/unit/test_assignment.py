@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aotc.backends.base import Rates
@@ -129,7 +129,6 @@ def assert_convex(graph: PartitionGraph, part: Part) -> None:
             tainted.add(index)
 
 
-@settings(deadline=None)
 @given(cases())
 def test_every_division_is_one(case: Case) -> None:
     found = division(case)
@@ -138,7 +137,6 @@ def test_every_division_is_one(case: Case) -> None:
         assert_convex(case.graph, part)
 
 
-@settings(deadline=None)
 @given(cases())
 def test_neighbours_in_one_place_are_one_part_where_nothing_keeps_them_apart(case: Case) -> None:
     """One provider alone gives one partition, whatever the graph."""
@@ -146,7 +144,6 @@ def test_neighbours_in_one_place_are_one_part_where_nothing_keeps_them_apart(cas
     assert len(division(alone).parts) == 1
 
 
-@settings(deadline=None)
 @given(cases())
 def test_no_part_is_below_the_minimum_unless_nobody_else_takes_it(case: Case) -> None:
     order = [name for name, _ in case.claims]
@@ -162,7 +159,6 @@ def test_no_part_is_below_the_minimum_unless_nobody_else_takes_it(case: Case) ->
             assert kept, f"{part} is small, and each of its nodes has another taker"
 
 
-@settings(deadline=None)
 @given(cases(), st.data())
 def test_borders_weighed_it_is_a_division_all_the_same(case: Case, data: st.DataObject) -> None:
     flops = st.integers(0, 10**9)
@@ -184,7 +180,6 @@ def test_borders_weighed_it_is_a_division_all_the_same(case: Case, data: st.Data
         assert_convex(case.graph, part)
 
 
-@settings(deadline=None)
 @given(cases())
 def test_who_was_first_to_claim_has_it_or_a_reason_says_why_not(case: Case) -> None:
     found = division(case)
@@ -195,7 +190,6 @@ def test_who_was_first_to_claim_has_it_or_a_reason_says_why_not(case: Case) -> N
         assert f"fewer than {case.min_nodes}" in why
 
 
-@settings(deadline=None)
 @given(cases(), st.data())
 def test_what_nobody_claims_is_named(case: Case, data: st.DataObject) -> None:
     names = sorted(every_name(case.graph))
@@ -207,7 +201,6 @@ def test_what_nobody_claims_is_named(case: Case, data: st.DataObject) -> None:
     assert found.parts == ()
 
 
-@settings(deadline=None)
 @given(cases())
 def test_a_provider_that_cannot_be_in_a_body_has_none_unless_with_its_owner(case: Case) -> None:
     """A compiled part replaces whole nodes of the main graph, its bodies with them."""
@@ -217,7 +210,6 @@ def test_a_provider_that_cannot_be_in_a_body_has_none_unless_with_its_owner(case
             assert found.providers[each.owner] == "p0"
 
 
-@settings(deadline=None)
 @given(cases())
 def test_what_is_compiled_has_all_nodes_of_its_bodies(case: Case) -> None:
     """A claimed owner with a body that its provider did not claim cannot be compiled."""

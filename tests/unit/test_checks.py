@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ HOST = Target(
 )
 SILENT = Target(schema="aotc.target/1", name="box")
 OPENVINO = Plugin(name="onnxruntime-ep-openvino", version="1.8.1")
+SERVED = replace(OPENVINO, provider="OpenVINOExecutionProvider")
 H200 = Gpu(name="H200", compute_capability="9.0")
 
 
@@ -116,6 +118,18 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], list[tuple[str, str, str]
         {"plugins": (OPENVINO,)},
         {},
         [("AOTC-C006", "onnxruntime-ep-openvino 1.8.1", "none")],
+    ),
+    (
+        "AOTC-C006",
+        {"providers": ("OpenVINOExecutionProvider", *CPU), "plugins": (SERVED,)},
+        {"plugins": (SERVED,)},
+        [("AOTC-C006", "OpenVINOExecutionProvider", "onnxruntime-ep-openvino 1.8.1")],
+    ),
+    (
+        "AOTC-C006",
+        {"providers": ("OpenVINOExecutionProvider", *CPU), "plugins": (SERVED,)},
+        {"providers": ("OpenVINOExecutionProvider", *CPU), "plugins": (SERVED,)},
+        [],
     ),
     ("AOTC-C007", {"nvidia_driver_min": "575"}, {"nvidia_driver": "580.1"}, []),
     (

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -320,9 +320,7 @@ def step(index: int, op: str) -> Nodes:
     return [helper.make_node(op, [x], [y], name=name)]
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+@settings(max_examples=40, derandomize=True)
 @given(ops=st.lists(st.sampled_from(STEPS), min_size=1, max_size=6), to=st.integers(13, 22))
 def test_a_chain_computes_the_same_or_is_refused(ops: list[str], to: int) -> None:
     weights = {

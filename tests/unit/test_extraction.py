@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -464,7 +464,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
     )
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(models(), st.randoms(use_true_random=False))
 def test_parts_of_random_graphs_compute_what_the_whole_computes(
     model: onnx.ModelProto, random: Any

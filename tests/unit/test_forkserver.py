@@ -26,7 +26,7 @@ def workers() -> Iterator[Workers]:
         part for part in (str(Path(__file__).parent), path) if part
     )
     try:
-        with Workers(WorkerLimits(seconds=20.0, memory_bytes=2 << 30)) as made:
+        with Workers(WorkerLimits(seconds=600.0, memory_bytes=2 << 30)) as made:
             yield made
     finally:
         os.environ["PYTHONPATH"] = path
@@ -56,7 +56,7 @@ def test_jobs_run_side_by_side_in_processes_of_their_own(workers: Workers, tmp_p
     [
         ("crash", "AOTC-I013", "crash ended by SIGABRT"),
         ("leave", "AOTC-I013", "leave ended by exit status 3"),
-        ("ring", "AOTC-I014", "ring ended by its alarm (one run took too long)"),
+        ("ring", "AOTC-I014", "ring ended by its alarm (one run took too much CPU time)"),
         ("swell", "AOTC-I015", "swell needed more than 2147483648 bytes"),
         ("fill", "AOTC-I018", "[Errno 28] No space left on device"),
         ("refuse", "AOTC-S001", "no size"),
@@ -69,6 +69,12 @@ def test_every_end_is_a_code(
         run(workers, name, tmp_path)
     assert (caught.value.code, caught.value.what) == (code, what)
     assert caught.value.where == "here"
+
+
+def test_who_waits_uses_no_cpu_time(workers: Workers, tmp_path: Path) -> None:
+    """Limits of runs and of the search are of what a process computes, not of the clock."""
+    assert run(workers, "wait", tmp_path) is None
+    assert run(workers, "late", tmp_path) == [False, True]
 
 
 def test_the_last_lines_of_the_log_are_told(workers: Workers, tmp_path: Path) -> None:
@@ -88,21 +94,26 @@ def test_a_job_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> N
     path = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     try:
-        with (
-            Workers(WorkerLimits(seconds=1.0)) as short,
-            pytest.raises(AotcError) as caught,
-        ):
-            short.run(f"{JOBS}:hang", None, folder=tmp_path / "hang")
+        # The limit holds from the start; on a busy machine the job may not have come so far.
+        for seconds in (1, 8, 64):
+            with (
+                Workers(WorkerLimits(seconds=seconds)) as short,
+                pytest.raises(AotcError) as caught,
+            ):
+                short.run(f"{JOBS}:hang", None, folder=tmp_path / "hang")
+            if (tmp_path / "hang" / "child").exists():
+                break
     finally:
         os.environ["PYTHONPATH"] = path
-    assert (caught.value.code, caught.value.what) == ("AOTC-I014", "hang ran longer than 1 s")
+    what = f"hang ran longer than {seconds} s"
+    assert (caught.value.code, caught.value.what) == ("AOTC-I014", what)
     child = int((tmp_path / "hang" / "child").read_text())
-    for _ in range(100):
-        if not Path(f"/proc/{child}").exists() or "Z" in _state(child):
-            return
+    until = time.monotonic() + 300
+    while Path(f"/proc/{child}").exists() and "Z" not in _state(child):
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            pytest.fail("the job's child outlived it")
         time.sleep(0.05)
-    os.kill(child, signal.SIGKILL)
-    pytest.fail("the job's child outlived it")
 
 
 def _state(pid: int) -> str:
@@ -130,4 +141,4 @@ def test_leaving_while_jobs_start_never_waits_for_them(tmp_path: Path) -> None:
             # From before the server listens until after its forks run.
             time.sleep(turn * 0.04)
         assert all(job.done() for job in jobs)
-        assert time.monotonic() - started < 30
+        assert time.monotonic() - started < 300

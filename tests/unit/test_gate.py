@@ -91,7 +91,6 @@ def test_a_good_artifact_is_optimal(artifact: Path, keys: Keys) -> None:
 
 @settings(
     max_examples=200,
-    deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -351,13 +351,20 @@ def test_a_kill_at_any_moment_leaves_no_half_entry(
     longest = 2 * (time.perf_counter() - started)
     chance = random.Random(7)
     killed = 0
-    for number in range(45):
+    for number in range(600):
         child = in_child(jobs[number % 3])
         time.sleep(chance.random() * longest)
         os.kill(child, signal.SIGKILL)
-        killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        was_killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        killed += was_killed
+        # How long a job takes changes with what else the machine does.
+        longest *= 1.2 if was_killed else 0.9
         whole(root, trust)
+        if number >= 45 and killed > 4:
+            break
     assert killed > 4
+    # Who finds the artifact installed need not tidy up.
+    pruning.prune(root, limit=0)
     later = time.time() - 3600
     for path in root.glob(".new-*"):
         path.chmod(0o700)

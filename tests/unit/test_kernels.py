@@ -111,7 +111,7 @@ def test_what_opset_23_costs_on_cuda() -> None:
     }  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(
     key=st.sampled_from(sorted(TABLE.kernels)),
     version=st.integers(1, 28),

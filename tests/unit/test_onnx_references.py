@@ -152,7 +152,7 @@ DIMS = st.lists(st.integers(0, 2**62), max_size=2)
 
 
 @given(model=models())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_model_as_onnx_reads_it(model: ModelProto) -> None:
     wanted = Counter(by_onnx(model))
     data = model.SerializeToString()
@@ -407,7 +407,7 @@ def test_depth() -> None:
 
 
 @given(data=st.binary(max_size=60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_bytes_are_read_or_are_no_model(data: bytes) -> None:
     for whole in (0, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,6 @@ from aotc.engine.session import create_session, run
 from aotc.errors import AotcError
 from aotc.verification.host import probe
 
-pytestmark = pytest.mark.skipif(
-    find_spec("onnxruntime_ep_openvino") is None,
-    reason="onnxruntime-ep-openvino is not installed: pip install '.[openvino]'",
-)
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 WIDTH = 5
 PAGE = 1 << 16
@@ -105,6 +100,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.openvino
 @pytest.mark.parametrize("count", [2, 12])
 def test_joined_partitions_answer_as_they_should(folder: Path, count: int) -> None:
     payloads = [compiled(folder, f"openvino-{seed}", seed) for seed in range(count)]
@@ -119,6 +115,7 @@ def test_joined_partitions_answer_as_they_should(folder: Path, count: int) -> No
     np.testing.assert_allclose(answer(folder, joined, x), expected(count, x), atol=1e-5)
 
 
+@pytest.mark.openvino
 def test_one_payload_is_left_as_it_is(folder: Path) -> None:
     payload = compiled(folder, "only", 0)
     assert OpenVinoBackend().join([payload], folder, "openvino") == (payload,)
@@ -139,6 +136,7 @@ def parts(data: bytes) -> Mapping[int, bytes]:
     return {at: data[at : at + 32] for at in range(PAGE, len(data), PAGE)}
 
 
+@pytest.mark.openvino
 def test_equal_containers_make_equal_files_and_parts_are_aligned(folder: Path) -> None:
     one, other = container(folder, 0), container(folder, 1)
     joined = join_containers([one, other])
@@ -149,6 +147,7 @@ def test_equal_containers_make_equal_files_and_parts_are_aligned(folder: Path) -
         assert set(parts(data).values()) <= beginnings
 
 
+@pytest.mark.openvino
 def test_a_joined_file_of_one_says_what_it_said(folder: Path) -> None:
     """Joined alone a container is the plugin's own, byte for byte but for room at the end."""
     data = container(folder, 0)
@@ -178,6 +177,7 @@ def spoilt(data: bytes, what: str) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.openvino
 @pytest.mark.parametrize("what", ["magic", "version", "document", "empty", "header", "cut"])
 def test_an_unknown_form_is_refused(folder: Path, what: str) -> None:
     data = container(folder, 0)
@@ -187,6 +187,7 @@ def test_an_unknown_form_is_refused(folder: Path, what: str) -> None:
         assert caught.value.code == "AOTC-P005"
 
 
+@pytest.mark.openvino
 def test_a_part_that_was_cut_off_is_refused(folder: Path) -> None:
     data = container(folder, 0)
     with pytest.raises(AotcError) as caught:
@@ -194,6 +195,7 @@ def test_a_part_that_was_cut_off_is_refused(folder: Path) -> None:
     assert caught.value.code == "AOTC-P005"
 
 
+@pytest.mark.openvino
 def test_partitions_of_one_name_are_not_joined_in_silence(folder: Path) -> None:
     """One would answer for the other."""
     data = container(folder, 0)

@@ -30,7 +30,7 @@ def test_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     place = tmp_path / "aotc" / "state.json"
     jobs = [start("climb", place, number, 12) for number in range(4)]
     for job in jobs:
-        _, said = job.communicate(timeout=120)
+        _, said = job.communicate(timeout=600)
         assert job.returncode == 0, said
     state = StateFile(place).read()
     assert {name: each.sequence for name, each in state.policies.items()} == {
@@ -45,7 +45,7 @@ def test_processes_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_the_last_whole_state(tmp_path: Path) -> None:
     place = tmp_path / "state.json"
     job = start("die", place, 0, 4)
-    job.communicate(timeout=120)
+    job.communicate(timeout=600)
     assert job.returncode == -signal.SIGKILL
     state = StateFile(place).read()
     # Three notes a step: the fourth write is the second step's first.

@@ -30,6 +30,7 @@ from aotc.errors import AotcError
 from aotc.signing import keys, provenance, sbom
 from aotc.signing.sealing import seal
 from aotc.stages.analyze import analyze
+from aotc.stages.available import require_providers
 from aotc.stages.build_key import model_digest, source_digest
 from aotc.stages.cached import keep, place_of, take
 from aotc.stages.fallback import drop, finding_of
@@ -159,6 +160,7 @@ def build(
             progress=progress,
         )
         options.work.mkdir()
+        require_providers(options, tune=tune, chosen=tuned_from is not None)
         source = model_digest(model) if store is not None else None
         if tune or tuned_from is not None:
             options = replace(options, judged=stated_orders(resolved_profile))
@@ -172,6 +174,7 @@ def build(
             table = choose(measured)
         if table:
             options = replace(options, profile=resolved(resolved_profile, table))
+            require_providers(options)
         built = place_of(source, name, options)
         taken = take(built, work / "artifact") if built is not None else None
         artifact, evidence = taken or _line(model, options, work / "artifact", clock, front)

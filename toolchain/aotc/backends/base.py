@@ -58,7 +58,8 @@ class Capability:
     """Whether this machine has the execution provider; `reason` says why not.
 
     `available`: its packages are installed, so that it can claim and compile.  `runs`: sessions
-    with it can be created here, too; `why_not` says what is missing for that.
+    with it can be created here, too; `why_not` says what is missing for that.  `mend`: what to do
+    where it is not available, but for what the catalogue says.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Capability:
     version: str = ""
     runs: bool = True
     why_not: str = ""
+    mend: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Intel's OpenVINO as a plugin of ONNX Runtime: it compiles for CPUs, and runs on any of them.
+"""Intel's OpenVINO as a plugin of ONNX Runtime: it compiles for, and runs on, CPUs of Intel.
 
 Its precision follows the options at load and not what was compiled, and unknown options are
 ignored in silence: so both are pinned here by the one spelling that works, and replayed.
@@ -25,8 +25,10 @@ from aotc.backends.base import (
     import_onnxruntime,
     ort_errors,
 )
+from aotc.backends.offered_devices import offered
 from aotc.backends.openvino_container import join_containers
-from aotc.backends.plugin import PluginBackend, devices
+from aotc.backends.plugin import PluginBackend, registered_devices
+from aotc.contract.lesser_host import WITHOUT_VARIABLE, hidden_providers
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.plugin_library import libraries_digest, libraries_in
 from aotc.contract.target import Plugin, Target
@@ -38,6 +40,16 @@ if TYPE_CHECKING:
 _DISTRIBUTION: Final = "onnxruntime-ep-openvino"
 _HINTS: Final[dict[Precision, str]] = {"keep": "f32", "bfloat16": "bf16", "float16": "f16"}
 _SHARED: Final = "weights.bin"
+_CPU: Final = "CPU"
+# Its plugin offers a device for processors of Intel alone.
+_SERVES: Final = "of CPUs, OpenVINO serves Intel's only"
+_OTHER_PROFILE: Final = (
+    "Build with a profile that does without it, such as edge, or leave openvino out of the "
+    "profile's providers."
+)
+_OTHER_HOST: Final = (
+    "Load it on a host with an Intel CPU, or build it for this one with a profile such as edge."
+)
 # CPU features without which a precision is emulated or refused.
 _ISA: Final[dict[Precision, tuple[str, ...]]] = {
     "bfloat16": ("avx512_bf16",),
@@ -59,18 +71,41 @@ class OpenVinoBackend(PluginBackend):
         super().__init__("openvino", "OpenVINOExecutionProvider", None, {})
 
     def probe(self) -> Capability:
-        """Available where the plugin's distribution is installed."""
-        if self.library() is None:
+        """Available where the plugin's distribution is installed and offers its CPU device.
+
+        The library is loaded in a process of its own, once in the life of this one.
+        """
+        library = self.library()
+        if library is None:
             reason = f"{_DISTRIBUTION} is not installed: {install_extra('openvino')}"
-            return Capability(
-                name=self.name,
-                ort_name=self.ort_name,
-                available=False,
-                reason=reason,
-                runs=False,
-                why_not=reason,
-            )
-        return super().probe()
+            return self._without(reason)
+        found = super().probe()
+        if not found.available:
+            return found
+        types, failure = (
+            ((), "") if self.ort_name in hidden_providers() else offered(self.ort_name, library)
+        )
+        if failure:
+            return self._without(f"{_DISTRIBUTION} {self.version()} is installed: {failure}")
+        if _CPU not in types:
+            return self._without(self._no_device(), _OTHER_PROFILE)
+        return found
+
+    def _without(self, reason: str, mend: str = "") -> Capability:
+        return Capability(
+            name=self.name,
+            ort_name=self.ort_name,
+            available=False,
+            reason=reason,
+            runs=False,
+            why_not=reason,
+            mend=mend,
+        )
+
+    def _no_device(self) -> str:
+        name = f"{_DISTRIBUTION} {self.version()}".strip()
+        hidden = f" (${WITHOUT_VARIABLE} hides it)" if self.ort_name in hidden_providers() else ""
+        return f"{name} is installed, and offers no device on this CPU{hidden}: {_SERVES}"
 
     def version(self) -> str:
         """Of the distribution."""
@@ -89,8 +124,22 @@ class OpenVinoBackend(PluginBackend):
         return libraries_digest(libraries_in(library.parent)) if library is not None else ""
 
     def devices(self, library: Path) -> list[Any]:
-        """Its CPU device: the name covers GPU and NPU devices, too."""
-        return cpu_devices(devices(self.ort_name, library))
+        """Its CPU device: the name covers GPU and NPU devices, too.
+
+        Raises AOTC-P004 where it offers none.
+        """
+        found = registered_devices(self.ort_name, library)
+        chosen = [each for each in found if each.device.type.name == _CPU][:1]
+        if not chosen:
+            raise AotcError(
+                "AOTC-P004",
+                self._no_device(),
+                where=str(library),
+                expected=f"a CPU device of {self.ort_name}",
+                found=", ".join(each.device.type.name for each in found) or "none",
+                mend=_OTHER_HOST,
+            )
+        return chosen
 
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
         """The precision pinned; raises AOTC-N008 on one that it does not have."""
@@ -174,11 +223,6 @@ class OpenVinoBackend(PluginBackend):
             )
             for payload in payloads
         )
-
-
-def cpu_devices(found: Sequence[Any]) -> list[Any]:
-    """The first device that is a CPU."""
-    return [each for each in found if each.device.type.name == "CPU"][:1]
 
 
 @cache

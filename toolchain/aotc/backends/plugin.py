@@ -28,6 +28,7 @@ from aotc.backends.base import (
     ort_errors,
     ort_message,
 )
+from aotc.contract.lesser_host import hidden_providers
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.plugin_library import libraries_digest
 from aotc.contract.target import Plugin, Target
@@ -42,13 +43,14 @@ _FOLDER = "session.model_external_initializers_file_folder_path"
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
-def devices(ort_name: str, library: Path) -> list[Any]:
-    """ORT's devices of the provider, its library registered where it was not yet.
+def registered_devices(ort_name: str, library: Path) -> list[Any]:
+    """ORT's devices of the provider, its library registered where it was not yet; may be none.
 
-    Raises AOTC-P004 where the library cannot be loaded or has no such provider.
+    Raises AOTC-P004 where the library cannot be loaded.
     """
     runtime = import_onnxruntime()
     with _registering:
+        known = ort_name in _registered
         if _registered.setdefault(ort_name, str(library)) != str(library):
             raise AotcError(
                 "AOTC-P004",
@@ -56,8 +58,8 @@ def devices(ort_name: str, library: Path) -> list[Any]:
                 where=str(library),
                 found=_registered[ort_name],
             )
-        found = [each for each in runtime.get_ep_devices() if each.ep_name == ort_name]
-        if not found:
+        found = _listed(ort_name)
+        if not found and not known:
             try:
                 # Some plugins call their provider what they are registered as.
                 runtime.register_execution_provider_library(ort_name, str(library))
@@ -71,16 +73,31 @@ def devices(ort_name: str, library: Path) -> list[Any]:
                     mend=f"Correct the library's path in the profile, or that of {ort_name} in "
                     "AOTC_PLUGINS or plugins=.",
                 ) from None
-            every = runtime.get_ep_devices()
-            found = [each for each in every if each.ep_name == ort_name]
-            if not found:
-                raise AotcError(
-                    "AOTC-P004",
-                    "the plugin library has no such execution provider for this machine",
-                    where=str(library),
-                    expected=ort_name,
-                    found=", ".join(dict.fromkeys(each.ep_name for each in every)),
-                )
+            found = _listed(ort_name)
+    return found
+
+
+def _listed(ort_name: str) -> list[Any]:
+    if ort_name in hidden_providers():
+        return []
+    return [each for each in import_onnxruntime().get_ep_devices() if each.ep_name == ort_name]
+
+
+def devices(ort_name: str, library: Path) -> list[Any]:
+    """ORT's devices of the provider, one or more, its library registered where it was not yet.
+
+    Raises AOTC-P004 where the library cannot be loaded or has no such provider.
+    """
+    found = registered_devices(ort_name, library)
+    if not found:
+        every = import_onnxruntime().get_ep_devices()
+        raise AotcError(
+            "AOTC-P004",
+            "the plugin library has no such execution provider for this machine",
+            where=str(library),
+            expected=ort_name,
+            found=", ".join(dict.fromkeys(each.ep_name for each in every)),
+        )
     return found
 
 

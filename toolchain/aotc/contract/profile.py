@@ -187,7 +187,8 @@ class TuneSpec:
 class ProbeLimits:
     """Bounds of the search for the sizes that an unnamed dim may take.
 
-    All but `seconds` are counted, not timed, so that two builds find the same range.
+    All but the seconds are counted, not timed, so that two builds find the same range; seconds are
+    CPU time of the search, which other work on the machine does not use up.
     """
 
     max_size: Annotated[int, Bounds(1, 2**31), "largest size tried for a dim"] = 1024
@@ -197,15 +198,17 @@ class ProbeLimits:
         40_000_000_000
     )
     max_runs: Annotated[int, Bounds(1, 1_000_000), "runs of the original model"] = 400
-    seconds: Annotated[Seconds, "for the whole search"] = 120.0
-    run_seconds: Annotated[Seconds, "for one run; a longer one counts as a hang"] = 60.0
+    seconds: Annotated[Seconds, "of CPU time, for the whole search"] = 120.0
+    run_seconds: Annotated[Seconds, "of CPU time, for one run; a longer one counts as a hang"] = (
+        60.0
+    )
 
 
 @record
 class WorkerLimits:
     """Limits of each sandboxed step."""
 
-    seconds: Seconds = 1800.0
+    seconds: Annotated[Seconds, "by the clock: who waits without end is ended, too"] = 1800.0
     memory_bytes: Annotated[Bytes, "private memory"] = 16 << 30
     processes: Annotated[
         int, Bounds(1, 1_000_000), "of this user, beyond which a step may start none"

@@ -49,7 +49,7 @@ def backends_of(names: Sequence[str], profile: Profile) -> list[Backend]:
                 found=capability.reason,
                 mend=f"Correct plugins.{backend.name}.library in the profile."
                 if backend.name in profile.plugins
-                else "",
+                else capability.mend,
             )
     return backends
 

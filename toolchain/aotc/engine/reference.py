@@ -7,8 +7,6 @@ read once.  A run that crashes or hangs ends the process; the caller finds its s
 from __future__ import annotations
 
 import json
-import signal
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +23,7 @@ from aotc.contract.shapes import DimRange, Domain
 from aotc.contract.symbols import Symbols
 from aotc.engine import values
 from aotc.engine.cost import RunCost, read_profile
+from aotc.engine.cpu_time import cpu_deadline, cpu_limit
 from aotc.engine.domain_findings import domain_findings
 from aotc.engine.estimator import Estimator
 from aotc.engine.fixture_plan import (
@@ -163,7 +162,7 @@ class Reference:
             ) from None
 
     def beware(self, deadly: list[Json], run_seconds: float) -> None:
-        """Never run at the sizes in `deadly`; end the process where a run takes too long."""
+        """Never run at the sizes in `deadly`; end the process where a run takes more CPU time."""
         self._deadly = deadly
         self._run_seconds = run_seconds
 
@@ -171,12 +170,8 @@ class Reference:
     def _journal(self, sizes: Mapping[str, int]) -> Iterator[None]:
         """Leave word of what is tried, as the process may not live to tell."""
         Path(TRYING).write_text(json.dumps(dict(sizes)))
-        # The default action of SIGALRM ends a process that is stuck in native code.
-        signal.setitimer(signal.ITIMER_REAL, self._run_seconds)
-        try:
+        with cpu_limit(self._run_seconds):
             yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def trial(self, sizes: Mapping[str, int]) -> Trial:
         """One run at `sizes` with generated inputs."""
@@ -246,14 +241,13 @@ class Reference:
         """
         if not self.dims:
             return Domain()
-        deadline = time.monotonic() + limits.seconds
         prober = Prober(
             dims=self.dims,
             leading=leading_dims(self.inputs),
             stated={d: s for d, s in stated.items() if d in self.dims},
             limits=limits,
             trial=self.trial,
-            late=lambda: time.monotonic() > deadline,
+            late=cpu_deadline(limits.seconds),
             cost=self._cost,
             relations=self.symbols.relations,
         )

@@ -122,10 +122,10 @@ def _result(
         name = job.partition(":")[2]
         if "bad_alloc" in last or "MemoryError" in last:
             raise _out_of_memory(name, limits, where)
-        if status == -signal.SIGALRM:
+        if status == -signal.SIGPROF:
             raise AotcError(
                 "AOTC-I014",
-                f"{name} ended by its alarm (one run took too long)",
+                f"{name} ended by its alarm (one run took too much CPU time)",
                 where=where,
                 mend="Raise probe.run_seconds in the profile if the model is merely slow.",
             )

@@ -57,7 +57,8 @@ BUILDING: Final[tuple[Row, ...]] = (
      "ONNX Runtime placed nodes on this host other than it did when the artifact was built.",
      "Use the ONNX Runtime version of the manifest, or rebuild."),
     ("AOTC-P004", "execution provider is not available", INPUT,
-     "The profile asks for an execution provider that this ONNX Runtime does not have.",
+     "The profile or the artifact asks for an execution provider that this ONNX Runtime does not have, or "
+     "that is installed and offers no device on this machine.",
      "Install the extra for it, or remove it from the profile's providers."),
     ("AOTC-P005", "compilation failed", NO,
      "An execution provider claimed nodes and could not compile them, and no other provider of the profile "

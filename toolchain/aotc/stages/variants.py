@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from aotc.contract.manifest import Finding
-from aotc.engine.providers import backend_of
 from aotc.errors import AotcError
+from aotc.stages.available import is_built_here
 from aotc.stages.stated import stated_ranges
 from aotc.stages.types import (
     AnalyzedModel,
@@ -25,16 +25,11 @@ def wanted_variants(
 ) -> tuple[tuple[VariantPlan, ...], tuple[Finding, ...]]:
     """Variants that this host can build, and AOTC-O002 for each that it cannot.
 
-    Level ALL bakes in the layout of the CPU that runs it, and some providers compile for that CPU
-    alone, so host and target must be alike.
     The variant that takes all sizes comes first, then one for each combination of buckets; it is
     left out where nothing is routed to it.  Raises AOTC-I022 where two get one
     name, P004 where none is left, and P007.
     """
     host, target = options.host, options.target
-    alike = host.architecture == target.architecture and set(host.isa or ()) == set(
-        target.isa or ()
-    )
     ranges = stated_ranges(source, options)
     bucketed = {name: spec.buckets for name, spec in ranges.items() if spec.buckets}
     combinations: list[dict[str, int]] = []
@@ -46,8 +41,7 @@ def wanted_variants(
     plans, findings = [], []
     for spec in options.profile.variants:
         order = spec.providers or options.profile.providers
-        native = any(backend_of(name, options.profile.plugins).native for name in order)
-        if (spec.isa == "host" or native) and not alike:
+        if not is_built_here(spec, options):
             findings.append(
                 Finding(
                     code="AOTC-O002",

@@ -13,9 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from aotc.contract.lesser_host import hidden_providers, lesser_isa
 from aotc.contract.target import ISA_FEATURES, Gpu, Libc, Plugin, Target
 
 NVIDIA_SMI_SECONDS = 10
+_CPUINFO = Path("/proc/cpuinfo")
 
 _OS: dict[str, Literal["linux", "darwin", "windows"]] = {
     "linux": "linux",
@@ -40,6 +42,9 @@ _PLUGINS = {
         "onnxruntime_ep_nv_tensorrt_rtx",
     ),
 }
+# The vendor, as /proc/cpuinfo spells it, of the CPUs that a distribution offers a device for: an
+# installed plugin is no provider on others.
+_CPU_VENDORS = {"onnxruntime-ep-openvino": "GenuineIntel"}
 
 
 @cache
@@ -51,7 +56,8 @@ def probe(
     With `gpus=False` the GPUs and their driver are not asked for, which may take seconds; with
     `digests` plugins have those of their libraries.  `libraries` are the user's own plugins: the
     provider, as ORT names it, and its library.
-    The answer is kept for the life of the process.
+    The answer is kept for the life of the process.  Raises AOTC-I027 where a variable of the
+    environment (`contract.lesser_host`, `contract.plugin_library`) says nothing that can be read.
     """
     version, providers, plugins = _onnxruntime(digests, libraries)
     machine = platform.machine().lower()
@@ -79,6 +85,12 @@ def parse_isa(cpuinfo: str, architecture: str) -> tuple[str, ...]:
     line = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
     have = frozenset(line[1].split()) if line else frozenset()
     return tuple(name for name in ISA_FEATURES.get(architecture, ()) if name in have)
+
+
+def parse_vendor(cpuinfo: str) -> str | None:
+    """The vendor of the first CPU in the text of /proc/cpuinfo; None where it states none."""
+    line = re.search(r"^vendor_id\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
+    return line[1] if line else None
 
 
 def parse_driver(text: str) -> str | None:
@@ -114,8 +126,8 @@ def _libc() -> Libc | None:
 
 
 def _isa(architecture: str) -> tuple[str, ...] | None:
-    text = _text(Path("/proc/cpuinfo"))
-    return None if text is None else parse_isa(text, architecture)
+    text = _text(_CPUINFO)
+    return None if text is None else lesser_isa(parse_isa(text, architecture))
 
 
 def _onnxruntime(
@@ -143,7 +155,17 @@ def _onnxruntime(
     # A session loads the library that is stated, and not the package's.
     replaced = {plugin.provider for plugin in stated}
     plugins = [plugin for plugin in plugins if plugin.provider not in replaced] + stated
-    return version, (*(plugin.provider for plugin in plugins), *providers), tuple(plugins)
+    served = [plugin.provider for plugin in plugins if _is_served(plugin)]
+    hidden = hidden_providers()
+    names = tuple(name for name in (*served, *providers) if name not in hidden)
+    return version, names, tuple(plugins)
+
+
+def _is_served(plugin: Plugin) -> bool:
+    """Whether a plugin offers a device here, so far as that can be told without loading it."""
+    wanted = _CPU_VENDORS.get(plugin.name)
+    vendor = parse_vendor(_text(_CPUINFO) or "") if wanted is not None else None
+    return vendor is None or vendor == wanted
 
 
 def _stated(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aotc.cli.commands.base import Command, add_json
 from aotc.contract.answers import DoctorAnswer, DoctorCheck, DoctorTrust
+from aotc.contract.lesser_host import ISA_VARIABLE, WITHOUT_VARIABLE
 from aotc.contract.target import Target
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
@@ -35,6 +36,7 @@ def doctor(*, json: bool) -> int:
         _runtime(),
         *_providers(),
         _platform(host),
+        *_lesser(),
         _development_key(),
         _signing_key(),
         *trust_checks,
@@ -127,6 +129,20 @@ def _platform(host: Target) -> DoctorCheck:
         found=f"{host.os} {host.architecture}{libc}{gpus}",
         mend="" if builds else "Build and run on Linux, x86-64 or arm64; verifying works here.",
     )
+
+
+def _lesser() -> list[DoctorCheck]:
+    """Variables that show this machine as less than it is."""
+    return [
+        DoctorCheck(
+            name=name,
+            status="note",
+            found=f"{stated or 'empty'}; this machine is shown as less than it is, for tests",
+            mend=f"unset {name}",
+        )
+        for name in (ISA_VARIABLE, WITHOUT_VARIABLE)
+        if (stated := os.environ.get(name)) is not None
+    ]
 
 
 def _development_key() -> DoctorCheck:

@@ -13,6 +13,11 @@ _BUILT_IN = {
     "CUDAExecutionProvider": f"{install_extra('gpu')}, in place of the extra cpu.",
     "CPUExecutionProvider": f"{install_extra('cpu')}.",
 }
+_ELSEWHERE = "Load it on a machine that the plugin serves, or build it for this one without it."
+_SERVES = {
+    "OpenVINOExecutionProvider": "Of CPUs, OpenVINO serves Intel's only: load it on such a host, "
+    "or build it for this one with a profile such as edge.",
+}
 
 
 class ExecutionProviders(Check):
@@ -39,7 +44,15 @@ class ExecutionProviders(Check):
             told = {p.provider for p in requirements.plugins if (p.name, p.version) not in have}
             told = told if host.probed or host.plugins else set()
             for name in requirements.providers:
-                if name not in host.providers and name not in told:
+                idle = [plugin for plugin in host.plugins if plugin.provider == name]
+                if name not in host.providers and name not in told and idle:
+                    results += self.refuse(
+                        "a plugin is installed, and offers no device on this machine",
+                        expected=name,
+                        found=" ".join(filter(None, (idle[0].name, idle[0].version))),
+                        mend=_SERVES.get(name, _ELSEWHERE),
+                    )
+                elif name not in host.providers and name not in told:
                     results += self.refuse(
                         "an execution provider is missing",
                         expected=name,
