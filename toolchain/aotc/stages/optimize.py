@@ -258,6 +258,7 @@ def optimize_job(request: Json) -> Json:
         if not (complaint := _does_not_load()):
             break
         findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
+    saturates = saturating_at_load(request["load_level"]) if request["one_sign"] else []
     twins: list[int | None] = [None] * sum(1 for _ in external_tensors(model))
     if request["base"]:
         base, base_data = (Path(path) for path in request["base"])
@@ -266,7 +267,7 @@ def optimize_job(request: Json) -> Json:
     wanted_digests = [request["digests"] and twin is None for twin in twins]
     return {
         "rewritten": rewritten,
-        "saturating": saturating_at_load(request["load_level"]) if request["one_sign"] else [],
+        "saturating": saturates,
         "tensors": digests(model, Path(DATA), wanted_digests),
         "twins": twins,
         "shape_nodes_before": shape_nodes_before,
