@@ -10,6 +10,7 @@ import math
 import stat
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import onnx
@@ -20,6 +21,8 @@ from aotc.contract.parsing import MAX_INTEGER
 from aotc.engine.file_digest import file_sha256
 from aotc.engine.forbidden import refuse_operators
 from aotc.engine.model_file import require_model_file
+from aotc.engine.model_text import escape_text
+from aotc.engine.output_types import infer_outputs
 from aotc.errors import AotcError
 
 ORT_DOMAINS = (
@@ -73,7 +76,16 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise AotcError(
             "AOTC-I001", f"cannot read the model: {error.strerror}", where=str(path)
         ) from None
-    except (DecodeError, ValueError):
+    except (DecodeError, ValueError) as error:
+        if "MaxDepth" in str(error):
+            raise AotcError(
+                "AOTC-I002",
+                "the model is nested too deeply",
+                where=str(path),
+                expected="at most 100 messages within each other, which is some 31 bodies of "
+                "control flow; ONNX Runtime reads no more",
+                mend="Export the model with less control flow inside of control flow.",
+            ) from None
         raise AotcError("AOTC-I002", "the file is no ModelProto", where=str(path)) from None
     if model.ir_version < 1 or not model.opset_import or not model.graph.output:
         raise AotcError(
@@ -259,8 +271,11 @@ def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, .
     Raises AOTC-I001 to I007, I010 and I011.
     """
     model = read_model(path)
+    escaped = escape_text(model)
+    infer_outputs(model)
+    captured = capture(model, path)
     return (
-        capture(model, path),
+        replace(captured, findings=(*captured.findings, *escaped)),
         tuple(value_of(info) for info in graph_inputs(model)),
         tuple(value_of(info) for info in model.graph.output),
     )

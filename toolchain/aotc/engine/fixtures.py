@@ -54,12 +54,13 @@ def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
             constants[tensor.name] = numpy_helper.to_array(tensor)
     consumers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     for node in _all_nodes(model.graph.node):
-        if node.op_type == "Constant":
+        if node.op_type == "Constant" and node.output:
             for attribute in node.attribute:
                 if attribute.name == "value":
-                    rows[node.output[0]] = tuple(attribute.t.dims)
-                    if np.prod(attribute.t.dims, dtype=np.int64) <= 1024:
-                        constants[node.output[0]] = numpy_helper.to_array(attribute.t)
+                    tensor = attribute.t
+                    rows[node.output[0]] = tuple(tensor.dims)
+                    if np.prod(tensor.dims, dtype=np.int64) <= 1024 and tensor.data_location == 0:
+                        constants[node.output[0]] = numpy_helper.to_array(tensor)
         for index, name in enumerate(node.input):
             consumers.setdefault(name, []).append((node, index))
     hints = {}

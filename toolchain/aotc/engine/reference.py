@@ -47,7 +47,13 @@ from aotc.engine.produced import (
     value_shapes,
 )
 from aotc.engine.rejection import out_of_memory, rejection
-from aotc.engine.session import import_onnxruntime, ort_errors, reference_options, run
+from aotc.engine.session import (
+    TEXT_NOT_UTF8,
+    import_onnxruntime,
+    ort_errors,
+    reference_options,
+    run,
+)
 from aotc.engine.stated_relations import RelationCheck, refuse_unrelated
 from aotc.engine.trials import Cost, Trial
 from aotc.errors import AotcError
@@ -144,8 +150,19 @@ class Reference:
             ) from None
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """All outputs; raises AOTC-R005 where ONNX Runtime fails."""
-        return run(self._session, inputs)
+        """All outputs; raises AOTC-R005 where ONNX Runtime fails, I002 for text in no UTF-8."""
+        try:
+            return run(self._session, inputs)
+        except AotcError as error:
+            if error.what != TEXT_NOT_UTF8:
+                raise
+            raise AotcError(
+                "AOTC-I002",
+                error.what,
+                where=self.model.name,
+                found=error.found,
+                mend="Export the model with its text values in UTF-8.",
+            ) from None
 
     def inputs_at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Generated inputs at `sizes`."""
@@ -183,6 +200,8 @@ class Reference:
             with self._journal(sizes):
                 outputs = self.run(self.inputs_at(sizes))
         except AotcError as error:
+            if error.code == "AOTC-I002":
+                raise
             return Trial(ok=False, error=error.found)
         self._keep(sizes, outputs)
         return Trial(ok=True, empty=any(_elements(value) == 0 for value in outputs))
@@ -310,6 +329,8 @@ class Reference:
             try:
                 outputs = self._answer(fixture)
             except AotcError as error:
+                if error.code == "AOTC-I002":
+                    raise
                 if fixture.name.startswith("random"):
                     text = f"a size within the range does not run: {error.found}"
                     findings.append(

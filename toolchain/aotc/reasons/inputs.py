@@ -104,6 +104,14 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Older exporters list weights among the inputs, which lets a caller override them and stops folding. "
      "The artifact treats them as constants.",
      "None is needed; export with IR version 4 or later."),
+    ("AOTC-I033", "text of the model is not UTF-8", FINDING,
+     "Names, dims or documentation are in another encoding, such as GBK or Latin-1. The bytes that are no "
+     "UTF-8 are written with escapes (\\xbd) wherever the artifact and the reports name them.",
+     "None is needed; export with text in UTF-8 to have readable names."),
+    ("AOTC-I034", "kind of input or output is not supported", INPUT,
+     "An artifact takes and gives tensors, sequences, optionals and maps. The model has an input or output "
+     "of another kind, such as a sparse tensor.",
+     "Give the model dense tensors, and make the sparse one of them inside of the graph."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model frees some dims, but no combination of sizes that was tried runs.",

@@ -59,6 +59,8 @@ def import_job(request: Json) -> Json:
     from aotc.engine.capture import capture, graph_inputs, read_model, value_of
     from aotc.engine.file_digest import file_sha256
     from aotc.engine.fixtures import hints_of
+    from aotc.engine.model_text import escape_text
+    from aotc.engine.output_types import ask_runtime
     from aotc.engine.weights import externalize
     from aotc.passes.base import Pass, run_passes
     from aotc.passes.constant_inputs import ConstantInputs
@@ -70,7 +72,9 @@ def import_job(request: Json) -> Json:
     with ThreadPoolExecutor(1) as pool:
         digest = pool.submit(file_sha256, path) if path.is_file() else None
         model = read_model(path)
+        escaped = escape_text(model)
         captured = capture(model, path, digest.result() if digest else None)
+    ask_runtime(model, path)
     symbols = symbols_of(request["relations"], [value_of(info) for info in graph_inputs(model)])
     passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
     if symbols.names:
@@ -85,7 +89,7 @@ def import_job(request: Json) -> Json:
     if not captured.external_data:
         externalize(model, Path(), _WEIGHTS)
     Path(_GRAPH).write_bytes(model.SerializeToString(deterministic=True))
-    findings = [*captured.findings, *_checker(path if captured.external_data else Path(_GRAPH))]
+    findings = [*captured.findings, *escaped, *_checker(path if captured.external_data else Path(_GRAPH))]
     data = encode(captured)
     data["findings"] = encode(tuple(findings))
     return {
