@@ -33,6 +33,32 @@ def leave(_: Any) -> None:
     os._exit(3)
 
 
+def reap(_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def quit_like_python(_: Any) -> None:
+    sys.stderr.write("Traceback\nTypeError: of the worker's own\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def unspeakable(_: Any) -> Any:
+    return {"name": b"\xbd\xda"}
+
+
+def unwritable(_: Any) -> int:
+    # The result cannot be written where a folder is.
+    Path("result.json.part").mkdir()
+    return 1
+
+
+def refused(_: Any) -> None:
+    files = []
+    while True:
+        files.append(Path("/dev/null").open())
+
+
 def ring(_: Any) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     signal.pause()
