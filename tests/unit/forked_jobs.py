@@ -54,6 +54,9 @@ def unwritable(_: Any) -> int:
 
 
 def refused(_: Any) -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     files = []
     while True:
         files.append(Path("/dev/null").open())

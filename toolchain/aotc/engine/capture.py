@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -263,6 +263,20 @@ def graph_inputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
     """Inputs that a caller gives: those that are no initializers."""
     constant = {tensor.name for tensor in model.graph.initializer}
     return tuple(info for info in model.graph.input if info.name not in constant)
+
+
+def refuse_sparse(values: Iterable[onnx.ValueInfoProto]) -> None:
+    """Refuse inputs and outputs that are sparse tensors: AOTC-I042."""
+    for info in values:
+        value = value_of(info)
+        if value.kind == "sparse":
+            raise AotcError(
+                "AOTC-I042",
+                "the model has a sparse tensor as an input or output",
+                where=info.name,
+                expected="a tensor, sequence, optional or map",
+                found=f"sparse_tensor({value.dtype})",
+            )
 
 
 def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, ...]]:

@@ -1,7 +1,8 @@
 """Fixtures: inputs generated from a seed, with values that make sense for their operators.
 
 `hints_of` reads a graph and says what each input feeds; `generate` draws the values.
-A hint is one of: index (below `high`), choice, ones, small, positive, unit, words.
+A hint is one of: index (below `high`), choice, ones, small, positive, unit, words; with `list`
+the value of an optional is a list of such tensors.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from aotc.contract.manifest import Value
 from aotc.contract.parsing import Json
-from aotc.engine.values import numpy_dtype
+from aotc.engine.values import NARROW_BITS, numpy_dtype
 
 if TYPE_CHECKING:
     import onnx
@@ -67,6 +68,8 @@ def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
     for value in model.graph.input:
         if value.name not in rows:
             hint = _hint(value.name, consumers, constants, rows)
+            if value.type.optional_type.elem_type.HasField("sequence_type"):
+                hint["list"] = True
             if hint:
                 hints[value.name] = hint
     return hints
@@ -158,7 +161,7 @@ def generate(
         rng = np.random.default_rng((seed, position))
         hint = hints.get(value.name, {})
         shape = shape_of(value, sizes)
-        if value.kind == "sequence":
+        if value.kind == "sequence" or hint.get("list"):
             result[value.name] = [_array(value.dtype, shape, hint, rng) for _ in range(_SEQUENCE)]
         elif value.kind == "map":
             keys = _WORDS[:3] if value.dtype == "string" else (0, 1, 2)
@@ -209,6 +212,10 @@ def _array(
         return np.ones(shape, target)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
+    if dtype in NARROW_BITS:
+        count = 1 << NARROW_BITS[dtype]
+        low = -count // 2 if dtype.startswith("int") else 0
+        return rng.integers(low, low + count, shape, dtype=np.int8).astype(target)
     if np.issubdtype(target, np.integer):
         low, high = 0, 8
         if kind == "index":

@@ -47,7 +47,7 @@ def escape_text(model: onnx.ModelProto) -> tuple[Finding, ...]:
     places = list(dict.fromkeys(made.values()))
     more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
     what = f"{', '.join(places[:_NAMED])}{more}: such as {min(made)!r}"
-    return (Finding(code="AOTC-I033", what=what[:300]),)
+    return (Finding(code="AOTC-I041", what=what[:300]),)
 
 
 def _refuse_fixed(model: onnx.ModelProto) -> None:

@@ -91,7 +91,7 @@ class Workers:
 
         The function gets the request and returns JSON-like data.  Raises the job's own
         `AotcError`, or AOTC-I013 (crash), AOTC-I014 (time), AOTC-I015 (memory), I018 (disk),
-        I035 (the operating system), R999 (our bug).
+        I043 (the operating system), R999 (our bug).
         """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _REQUEST).write_text(json.dumps({"job": job, "request": request}))
@@ -154,7 +154,7 @@ def _result(
             raise AotcError("AOTC-I018", f"{name} could not write its result", where=where)
         if status == _NOT_WRITTEN:
             raise AotcError(
-                "AOTC-I035", f"{name} could not write its result", where=where, found=last
+                "AOTC-I043", f"{name} could not write its result", where=where, found=last
             )
         if status == _BUG:
             crash = RuntimeError(_log_text(folder / _LOG))
@@ -266,7 +266,7 @@ def _failure(error: Exception) -> dict[str, str]:
     if number == errno.ENOMEM:
         return {"code": "AOTC-I015", "what": "out of memory"}
     if number in _SYSTEM:
-        return {"code": "AOTC-I035", "what": str(error)}
+        return {"code": "AOTC-I043", "what": str(error)}
     import traceback
 
     return {"internal": "".join(traceback.format_exception(error))}

@@ -105,15 +105,15 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Older exporters list weights among the inputs, which lets a caller override them and stops folding. "
      "The artifact treats them as constants.",
      "None is needed; export with IR version 4 or later."),
-    ("AOTC-I033", "text of the model is not UTF-8", FINDING,
+    ("AOTC-I041", "text of the model is not UTF-8", FINDING,
      "Names, dims or documentation are in another encoding, such as GBK or Latin-1. The bytes that are no "
      "UTF-8 are written with escapes (\\xbd) wherever the artifact and the reports name them.",
      "None is needed; export with text in UTF-8 to have readable names."),
-    ("AOTC-I034", "kind of input or output is not supported", INPUT,
+    ("AOTC-I042", "kind of input or output is not supported", INPUT,
      "An artifact takes and gives tensors, sequences, optionals and maps. The model has an input or output "
      "of another kind, such as a sparse tensor.",
      "Give the model dense tensors, and make the sparse one of them inside of the graph."),
-    ("AOTC-I035", "the operating system refused a step", INPUT,
+    ("AOTC-I043", "the operating system refused a step", INPUT,
      "A sandboxed step was refused by the operating system: too many open files or processes, a failing or "
      "read-only disk, a file that may not be read. The model is not to blame, and neither is ONNX Runtime.",
      "Mend what the message says, and run the command again."),

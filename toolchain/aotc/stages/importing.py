@@ -20,7 +20,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
     """Read, check and stage `model`: a path, or the bytes of a self-contained model.
 
     Dims that the profile states to be equal have one name from here on.
-    Raises AOTC-I001 to I007, I010, I011, I013 to I015, and S004 and S015 (relations).
+    Raises AOTC-I001 to I007, I010 to I016, I042, I043, and S004 and S015 (relations).
     """
     if isinstance(model, bytes):
         path = options.work / "given.onnx"
@@ -56,7 +56,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
 
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean, name, and move the weights out of the graph."""
-    from aotc.engine.capture import capture, graph_inputs, read_model, value_of
+    from aotc.engine.capture import capture, graph_inputs, read_model, refuse_sparse, value_of
     from aotc.engine.file_digest import file_sha256
     from aotc.engine.fixtures import hints_of
     from aotc.engine.model_text import escape_text
@@ -76,6 +76,7 @@ def import_job(request: Json) -> Json:
         captured = capture(model, path, digest.result() if digest else None)
     ask_runtime(model, path)
     symbols = symbols_of(request["relations"], [value_of(info) for info in graph_inputs(model)])
+    refuse_sparse((*graph_inputs(model), *model.graph.output))
     passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
     if symbols.names:
         passes.append(NameDims(names=symbols.names))
