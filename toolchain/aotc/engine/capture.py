@@ -7,6 +7,7 @@ bodies of control flow and all model-local functions.
 from __future__ import annotations
 
 import math
+import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -150,6 +151,18 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
                 yield sparse.indices
 
 
+def home_of(model: onnx.ModelProto, path: Path) -> Path:
+    """The path of `model` in the folder of its external data, where `path` is a link to it.
+
+    As ONNX Runtime does: data beside the link, or else beside the file.
+    """
+    for tensor in tensors(model):
+        for pair in tensor.external_data:
+            if pair.key == "location" and os.path.lexists(path.parent / pair.value):
+                return path
+    return path.resolve()
+
+
 def external_files(model: onnx.ModelProto, folder: Path) -> tuple[ExternalFile, ...]:
     """Check every external file and digest it.
 
@@ -287,6 +300,7 @@ def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, .
     model = read_model(path)
     escaped = escape_text(model)
     infer_outputs(model)
+    path = home_of(model, path.absolute())
     captured = capture(model, path)
     return (
         replace(captured, findings=(*captured.findings, *escaped)),

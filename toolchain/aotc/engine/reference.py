@@ -56,6 +56,7 @@ from aotc.engine.session import (
 )
 from aotc.engine.stated_relations import RelationCheck, refuse_unrelated
 from aotc.engine.trials import Cost, Trial
+from aotc.engine.unwritten import bare_options, is_unwritten
 from aotc.errors import AotcError
 
 # Sizes of the run that is going on, for whoever finds the process dead.
@@ -131,6 +132,7 @@ class Reference:
         self.seed = seed
         self._ort = import_onnxruntime()
         self._session = self._create(reference_options())
+        self._bare: Any = None
         self._estimator: Estimator | None = None
         self._deadly: list[Json] = []
         self._answers: dict[tuple[tuple[str, int], ...], list[Any]] = {}
@@ -199,12 +201,21 @@ class Reference:
         try:
             with self._journal(sizes):
                 outputs = self.run(self.inputs_at(sizes))
+            empty = any(_elements(value) == 0 for value in outputs)
+            if 0 in sizes.values() and not empty and self._is_unwritten(sizes):
+                return Trial(ok=False, error="ONNX Runtime answers with memory that it never wrote")
         except AotcError as error:
             if error.code == "AOTC-I002":
                 raise
             return Trial(ok=False, error=error.found)
         self._keep(sizes, outputs)
-        return Trial(ok=True, empty=any(_elements(value) == 0 for value in outputs))
+        return Trial(ok=True, empty=empty)
+
+    def _is_unwritten(self, sizes: Mapping[str, int]) -> bool:
+        if self._bare is None:
+            self._bare = self._create(bare_options(reference_options()))
+        with self._journal(sizes):
+            return is_unwritten(self._bare, self.inputs_at(sizes))
 
     def _declared_trial(self, sizes: Mapping[str, int]) -> Trial:
         """One run at sizes of the dims as the model declares them, remembered nowhere."""

@@ -81,7 +81,9 @@ BUILDING: Final[tuple[Row, ...]] = (
     # numerics
     ("AOTC-N001", "parity breach", NO,
      "A variant's output differs from the original model's (CPU, optimizations off) beyond the tolerance.",
-     "Raise parity tolerances in the profile if the error is acceptable, or report the pass to blame."),
+     "Build the variant at a lower optimization level (variants: optimization: basic), in the model's own "
+     "precision (precision: keep), or on another provider (providers: [cpu]). Where the error is acceptable "
+     "to you, raise the parity tolerances in the profile."),
     ("AOTC-N002", "variant was not proven", NO,
      "A variant could not be run on the build host, and the profile does not allow unproven variants.",
      "Build on a host that can run it, or write 'unproven: allow' in the profile."),

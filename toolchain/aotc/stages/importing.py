@@ -10,6 +10,7 @@ from aotc.contract.manifest import Capture, Finding, PassRecord, Value
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.symbols import Symbols, symbols_of
 from aotc.engine.model_file import require_model_file
+from aotc.errors import AotcError
 from aotc.stages.types import BuildOptions, SourceModel
 
 _GRAPH = "graph.onnx"
@@ -28,16 +29,28 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
         name = "model"
     else:
         require_model_file(Path(model))
-        path = Path(model).resolve()
+        path = Path(model).absolute()
+        _refuse_undecodable(path)
         # The name in a manifest holds no control characters.
         name = re.sub(r"[\x00-\x1f\x7f]", "_", Path(model).stem)
     folder = options.work / "import"
-    result = options.workers.run(
-        "aotc.stages.importing:import_job",
-        {"path": str(path), "relations": list(options.profile.relations)},
-        folder=folder,
-        where=path.name,
-    ).value
+    try:
+        result = options.workers.run(
+            "aotc.stages.importing:import_job",
+            {"path": str(path), "relations": list(options.profile.relations)},
+            folder=folder,
+            where=path.name,
+        ).value
+    except AotcError as error:
+        if error.code != "AOTC-I003" or not isinstance(model, bytes):
+            raise
+        raise AotcError(
+            error.code,
+            "the bytes of a model come without its external data",
+            where=str(Path(error.where).relative_to(options.work)),
+            mend="Give the path of the model, beside which its external data is found.",
+        ) from None
+    path = Path(result["path"])
     captured = decode(Capture, result["capture"])
     symbols = decode(Symbols, result["symbols"])
     return SourceModel(
@@ -54,9 +67,28 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
     )
 
 
+def _refuse_undecodable(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise AotcError(
+            "AOTC-I001",
+            "the path is not UTF-8, and ONNX Runtime cannot open it",
+            where=ascii(str(path)),
+            mend="Rename the file, or the folder that it is in.",
+        ) from None
+
+
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean, name, and move the weights out of the graph."""
-    from aotc.engine.capture import capture, graph_inputs, read_model, refuse_sparse, value_of
+    from aotc.engine.capture import (
+        capture,
+        graph_inputs,
+        home_of,
+        read_model,
+        refuse_sparse,
+        value_of,
+    )
     from aotc.engine.file_digest import file_sha256
     from aotc.engine.fixtures import hints_of
     from aotc.engine.model_text import escape_text
@@ -73,6 +105,7 @@ def import_job(request: Json) -> Json:
         digest = pool.submit(file_sha256, path) if path.is_file() else None
         model = read_model(path)
         escaped = escape_text(model)
+        path = home_of(model, path)
         captured = capture(model, path, digest.result() if digest else None)
     ask_runtime(model, path)
     symbols = symbols_of(request["relations"], [value_of(info) for info in graph_inputs(model)])
@@ -94,6 +127,7 @@ def import_job(request: Json) -> Json:
     data = encode(captured)
     data["findings"] = encode(tuple(findings))
     return {
+        "path": str(path),
         "capture": data,
         "symbols": encode(symbols),
         "outputs": [encode(value) for value in outputs],
