@@ -33,6 +33,35 @@ def leave(_: Any) -> None:
     os._exit(3)
 
 
+def reap(_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def quit_like_python(_: Any) -> None:
+    sys.stderr.write("Traceback\nTypeError: of the worker's own\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def unspeakable(_: Any) -> Any:
+    return {"name": b"\xbd\xda"}
+
+
+def unwritable(_: Any) -> int:
+    # The result cannot be written where a folder is.
+    Path("result.json.part").mkdir()
+    return 1
+
+
+def refused(_: Any) -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    files = []
+    while True:
+        files.append(Path("/dev/null").open())
+
+
 def ring(_: Any) -> None:
     with cpu_limit(0.05):
         while True:

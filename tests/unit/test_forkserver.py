@@ -56,6 +56,14 @@ def test_jobs_run_side_by_side_in_processes_of_their_own(workers: Workers, tmp_p
     [
         ("crash", "AOTC-I013", "crash ended by SIGABRT"),
         ("leave", "AOTC-I013", "leave ended by exit status 3"),
+        (
+            "reap",
+            "AOTC-I015",
+            "reap ended by SIGKILL, most likely as the machine ran out of memory",
+        ),
+        ("quit_like_python", "AOTC-R999", "quit_like_python ended by exit status 1"),
+        ("unwritable", "AOTC-I043", "unwritable could not write its result"),
+        ("refused", "AOTC-I043", "[Errno 24] Too many open files: '/dev/null'"),
         ("ring", "AOTC-I014", "ring ended by its alarm (one run took too much CPU time)"),
         ("swell", "AOTC-I015", "swell needed more than 2147483648 bytes"),
         ("fill", "AOTC-I018", "[Errno 28] No space left on device"),
@@ -81,6 +89,20 @@ def test_the_last_lines_of_the_log_are_told(workers: Workers, tmp_path: Path) ->
     with pytest.raises(AotcError) as caught:
         run(workers, "crash", tmp_path)
     assert "about to die" in caught.value.found
+
+
+def test_a_result_that_is_not_json_is_our_bug(workers: Workers, tmp_path: Path) -> None:
+    with pytest.raises(AotcError) as caught:
+        run(workers, "unspeakable", tmp_path)
+    assert caught.value.code == "AOTC-R999"
+    assert caught.value.what == "TypeError: Object of type bytes is not JSON serializable"
+
+
+def test_what_the_worker_said_last_is_told_of_a_bug(workers: Workers, tmp_path: Path) -> None:
+    with pytest.raises(AotcError) as caught:
+        run(workers, "quit_like_python", tmp_path)
+    assert caught.value.found == "Traceback | TypeError: of the worker's own"
+    assert caught.value.exit_status == 70
 
 
 def test_a_bug_in_a_job_is_ours(workers: Workers, tmp_path: Path) -> None:

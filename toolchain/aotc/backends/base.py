@@ -308,9 +308,16 @@ def ort_errors() -> tuple[type[Exception], ...]:
     return (*own, RuntimeError, ValueError, TypeError, IndexError, UnicodeDecodeError)
 
 
+def ort_text(error: Exception) -> str:
+    """What ONNX Runtime said, word by word; a message that is not UTF-8, as it names what is not."""
+    if isinstance(error, UnicodeDecodeError):
+        return error.object.decode("utf-8", "backslashreplace")
+    return str(error)
+
+
 def ort_message(error: Exception) -> str:
     """ONNX Runtime's message in one line, without its prefix and its source paths."""
-    text = _PLACE.sub("", _PREFIX.sub("", str(error)))
+    text = _PLACE.sub("", _PREFIX.sub("", ort_text(error)))
     text = re.sub(r"Load model from \S+ failed:?", "", text)
     # Folders are of one machine, and messages go into manifests.
     text = _FOLDERS.sub("", text)

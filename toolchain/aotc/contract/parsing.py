@@ -17,6 +17,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
@@ -29,6 +30,8 @@ MAX_DEPTH = 64
 MAX_VALUES = 1_000_000
 # RFC 8785 keeps integers exact only up to 2^53 - 1.
 MAX_INTEGER = 2**53 - 1
+# Of a float below 1e21, with its sign.
+_LONGEST_DIGITS = 22
 _MOST_HINTS, _LONGEST_WORD = 20, 100
 # Only an escape can write one: UTF-8 has none.
 _HALF_OF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -79,6 +82,8 @@ def record(cls: type[T]) -> type[T]:
 def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
     """Parse JSON; refuse duplicate keys, NaN, infinities, huge integers, deep nesting, a BOM.
 
+    RFC 8785 writes floats between 2^53 and 1e21 as digits alone: digits that are just what it
+    writes are read as that float, which no integer field takes, and all other huge integers refused.
     No more than `MAX_VALUES` values are read.  Halves of surrogate pairs are refused too: parsers
     differ in what they make of them.
 
@@ -101,14 +106,16 @@ def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
     def constant(text: str) -> Json:
         raise ParseError([Problem("", f"{text} is not JSON")])
 
-    def integer(text: str) -> int:
-        if len(text) > 17 or abs(int(text)) > MAX_INTEGER:
+    def integer(text: str) -> int | float:
+        if len(text) > _LONGEST_DIGITS or abs(int(text)) > MAX_INTEGER:
+            if len(text) <= _LONGEST_DIGITS and _is_digits(float(text), text):
+                return float(text)
             raise ParseError([Problem("", f"integer {text[:20]} exceeds 2^53 - 1")])
         return int(text)
 
     def number(text: str) -> float:
         value = float(text)
-        if not math.isfinite(value) or _is_unreadable(value):
+        if not math.isfinite(value):
             raise ParseError([Problem("", f"number {text[:20]} is out of range")])
         return value
 
@@ -133,9 +140,9 @@ def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
     return value
 
 
-def _is_unreadable(value: float) -> bool:
-    """Whether RFC 8785 writes a number as an integer that is refused when it is read."""
-    return MAX_INTEGER < abs(value) < 1e21
+def _is_digits(value: float, text: str) -> bool:
+    """Whether RFC 8785 writes a float as `text`: its shortest digits, then zeros, below 1e21."""
+    return abs(value) < 1e21 and f"{Decimal(repr(value)):f}".removesuffix(".0") == text
 
 
 def _check_text(value: Json) -> None:
@@ -261,8 +268,6 @@ def _decode_scalar(kind: Any, data: Json, path: str, problems: list[Problem]) ->
         return None
     if isinstance(data, float) and not math.isfinite(data):
         problems.append(Problem(path, f"{data} is not a finite number"))
-    elif isinstance(data, float) and _is_unreadable(data):
-        problems.append(Problem(path, f"{data} lies between 2^53 and 1e21"))
     return data
 
 

@@ -65,17 +65,17 @@ class Box:
     def _fit_largest(self) -> None:
         while True:
             corner = self.domain().corner("max")
-            stop, error = self.trials.too_much(corner), ""
-            if not stop:
-                outcome = self.trials.run(corner)
-                if outcome.ok:
-                    return
-                if self.trials.stop:
-                    raise Exhausted
-                stop, error = "error", outcome.error
-            if not self._halve(self.dims, stop):
-                what = "the largest stated sizes do not run"
-                raise does_not_run(what, corner, error or f"limit of {stop}")
+            stop = self.trials.too_much(corner)
+            if stop and self._halve(self.dims, stop):
+                continue
+            # Limits bound the search, and neither what is stated nor the least there is.
+            outcome = self.trials.run(corner)
+            if outcome.ok:
+                return
+            if self.trials.stop:
+                raise Exhausted
+            if not self._halve(self.dims, "error"):
+                raise does_not_run("the largest stated sizes do not run", corner, outcome.error)
 
     def _halve(self, dims: Collection[str], stop: Stop) -> bool:
         """Halve the widest probed one of `dims`; False where none can shrink."""

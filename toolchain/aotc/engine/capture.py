@@ -7,9 +7,11 @@ bodies of control flow and all model-local functions.
 from __future__ import annotations
 
 import math
+import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import onnx
@@ -20,6 +22,8 @@ from aotc.contract.parsing import MAX_INTEGER
 from aotc.engine.file_digest import file_sha256
 from aotc.engine.forbidden import refuse_operators
 from aotc.engine.model_file import require_model_file
+from aotc.engine.model_text import escape_text
+from aotc.engine.output_types import infer_outputs
 from aotc.errors import AotcError
 
 ORT_DOMAINS = (
@@ -73,7 +77,16 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise AotcError(
             "AOTC-I001", f"cannot read the model: {error.strerror}", where=str(path)
         ) from None
-    except (DecodeError, ValueError):
+    except (DecodeError, ValueError) as error:
+        if "MaxDepth" in str(error):
+            raise AotcError(
+                "AOTC-I002",
+                "the model is nested too deeply",
+                where=str(path),
+                expected="at most 100 messages within each other, which is some 31 bodies of "
+                "control flow; ONNX Runtime reads no more",
+                mend="Export the model with less control flow inside of control flow.",
+            ) from None
         raise AotcError("AOTC-I002", "the file is no ModelProto", where=str(path)) from None
     if model.ir_version < 1 or not model.opset_import or not model.graph.output:
         raise AotcError(
@@ -136,6 +149,18 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             for sparse in attribute.sparse_tensors:
                 yield sparse.values
                 yield sparse.indices
+
+
+def home_of(model: onnx.ModelProto, path: Path) -> Path:
+    """The path of `model` in the folder of its external data, where `path` is a link to it.
+
+    As ONNX Runtime does: data beside the link, or else beside the file.
+    """
+    for tensor in tensors(model):
+        for pair in tensor.external_data:
+            if pair.key == "location" and os.path.lexists(path.parent / pair.value):
+                return path
+    return path.resolve()
 
 
 def external_files(model: onnx.ModelProto, folder: Path) -> tuple[ExternalFile, ...]:
@@ -253,14 +278,32 @@ def graph_inputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
     return tuple(info for info in model.graph.input if info.name not in constant)
 
 
+def refuse_sparse(values: Iterable[onnx.ValueInfoProto]) -> None:
+    """Refuse inputs and outputs that are sparse tensors: AOTC-I042."""
+    for info in values:
+        value = value_of(info)
+        if value.kind == "sparse":
+            raise AotcError(
+                "AOTC-I042",
+                "the model has a sparse tensor as an input or output",
+                where=info.name,
+                expected="a tensor, sequence, optional or map",
+                found=f"sparse_tensor({value.dtype})",
+            )
+
+
 def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, ...]]:
     """Evidence of the model at `path`, its inputs and its outputs.
 
     Raises AOTC-I001 to I007, I010 and I011.
     """
     model = read_model(path)
+    escaped = escape_text(model)
+    infer_outputs(model)
+    path = home_of(model, path.absolute())
+    captured = capture(model, path)
     return (
-        capture(model, path),
+        replace(captured, findings=(*captured.findings, *escaped)),
         tuple(value_of(info) for info in graph_inputs(model)),
         tuple(value_of(info) for info in model.graph.output),
     )

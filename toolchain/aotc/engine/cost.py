@@ -29,7 +29,7 @@ def read_profile(path: Path) -> list[RunCost]:
     """Costs of the runs in a profile that ONNX Runtime wrote, in order."""
     runs: list[RunCost] = []
     activations, flops = 0, 0.0
-    for event in json.loads(path.read_text()):
+    for event in json.loads(path.read_text(errors="replace")):
         if event.get("cat") == "Session" and event.get("name") == "model_run":
             runs.append(RunCost(activations, flops))
             activations, flops = 0, 0.0

@@ -1,7 +1,8 @@
 """Fixtures: inputs generated from a seed, with values that make sense for their operators.
 
 `hints_of` reads a graph and says what each input feeds; `generate` draws the values.
-A hint is one of: index (below `high`), choice, ones, small, positive, unit, words.
+A hint is one of: index (below `high`), choice, ones, small, positive, unit, words; with `list`
+the value of an optional is a list of such tensors.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from aotc.contract.manifest import Value
 from aotc.contract.parsing import Json
-from aotc.engine.values import numpy_dtype
+from aotc.engine.values import NARROW_BITS, numpy_dtype
 
 if TYPE_CHECKING:
     import onnx
@@ -54,18 +55,21 @@ def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
             constants[tensor.name] = numpy_helper.to_array(tensor)
     consumers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     for node in _all_nodes(model.graph.node):
-        if node.op_type == "Constant":
+        if node.op_type == "Constant" and node.output:
             for attribute in node.attribute:
                 if attribute.name == "value":
-                    rows[node.output[0]] = tuple(attribute.t.dims)
-                    if np.prod(attribute.t.dims, dtype=np.int64) <= 1024:
-                        constants[node.output[0]] = numpy_helper.to_array(attribute.t)
+                    tensor = attribute.t
+                    rows[node.output[0]] = tuple(tensor.dims)
+                    if np.prod(tensor.dims, dtype=np.int64) <= 1024 and tensor.data_location == 0:
+                        constants[node.output[0]] = numpy_helper.to_array(tensor)
         for index, name in enumerate(node.input):
             consumers.setdefault(name, []).append((node, index))
     hints = {}
     for value in model.graph.input:
         if value.name not in rows:
             hint = _hint(value.name, consumers, constants, rows)
+            if value.type.optional_type.elem_type.HasField("sequence_type"):
+                hint["list"] = True
             if hint:
                 hints[value.name] = hint
     return hints
@@ -157,7 +161,7 @@ def generate(
         rng = np.random.default_rng((seed, position))
         hint = hints.get(value.name, {})
         shape = shape_of(value, sizes)
-        if value.kind == "sequence":
+        if value.kind == "sequence" or hint.get("list"):
             result[value.name] = [_array(value.dtype, shape, hint, rng) for _ in range(_SEQUENCE)]
         elif value.kind == "map":
             keys = _WORDS[:3] if value.dtype == "string" else (0, 1, 2)
@@ -208,6 +212,10 @@ def _array(
         return np.ones(shape, target)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
+    if dtype in NARROW_BITS:
+        count = 1 << NARROW_BITS[dtype]
+        low = -count // 2 if dtype.startswith("int") else 0
+        return rng.integers(low, low + count, shape, dtype=np.int8).astype(target)
     if np.issubdtype(target, np.integer):
         low, high = 0, 8
         if kind == "index":

@@ -50,7 +50,8 @@ def _true_constants(
     """Names of constants that hold the truth value true."""
     flags = {tensor.name: tensor for tensor in initializers}
     for node in nodes:
-        if node.op_type == "Constant":
+        # ONNX Runtime refuses a Constant without an output.
+        if node.op_type == "Constant" and node.output:
             flags.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
     return frozenset(
         name

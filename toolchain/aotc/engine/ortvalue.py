@@ -1,7 +1,8 @@
 """Tensors of element types that numpy lacks, in and out of ONNX Runtime.
 
-ONNX Runtime's numpy binding takes no bfloat16 and no float8, so their bits travel as unsigned
-integers in an `OrtValue` that carries the ONNX type.
+ONNX Runtime's numpy binding takes no bfloat16, no float8 and no integers below a byte, so their
+bits travel as unsigned integers in an `OrtValue` that carries the ONNX type.  Integers of 4 and
+2 bits lie packed there, the first in the lowest bits, and have a byte each in numpy.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from aotc.backends.base import import_onnxruntime
-from aotc.engine.values import Data, dtype_name, numpy_dtype
+from aotc.engine.values import NARROW_BITS, Data, dtype_name, numpy_dtype
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-# TensorProto.DataType of the types that numpy itself does not have and whose elements are bytes.
+# TensorProto.DataType of the types that numpy itself does not have.
 _CODES: Final[Mapping[str, int]] = {
     "bfloat16": 16,
     "float8e4m3fn": 17,
@@ -26,6 +27,10 @@ _CODES: Final[Mapping[str, int]] = {
     "float8e5m2": 19,
     "float8e5m2fnuz": 20,
     "float8e8m0": 24,
+    "uint4": 21,
+    "int4": 22,
+    "uint2": 25,
+    "int2": 26,
 }
 _TYPES: Final = frozenset(f"tensor({name})" for name in _CODES)
 
@@ -52,8 +57,32 @@ def _to_ort(value: Data) -> Any:
     name = dtype_name(array.dtype)
     if name in _CODES:
         bits = array.view(np.dtype(f"u{array.dtype.itemsize}"))
+        if name in NARROW_BITS:
+            bits = _packed(bits, NARROW_BITS[name])
         return kind.ortvalue_from_numpy_with_onnx_type(bits, _CODES[name])
     return kind.ortvalue_from_numpy(array)
+
+
+def _packed(array: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """An array of the same shape whose first bytes hold the elements, packed.
+
+    ONNX Runtime takes an element count from the shape, and reads as many bits.
+    """
+    each = 8 // bits
+    flat = array.reshape(-1) & ((1 << bits) - 1)
+    rows = np.pad(flat, (0, -flat.size % each)).reshape(-1, each)
+    shifts = np.arange(each, dtype=np.uint8) * bits
+    held = np.bitwise_or.reduce(rows << shifts, axis=1, dtype=np.uint8)
+    result = np.zeros(array.shape, np.uint8)
+    result.reshape(-1)[: held.size] = held
+    return result
+
+
+def _unpacked(data: bytes, bits: int, elements: int) -> bytes:
+    """A byte for each element, its bits the lowest, as in arrays of such types."""
+    shifts = np.arange(8 // bits, dtype=np.uint8) * bits
+    flat = (np.frombuffer(data, np.uint8)[:, None] >> shifts).reshape(-1)[:elements]
+    return (flat & ((1 << bits) - 1)).tobytes()
 
 
 def _from_ort(value: Any) -> Data:
@@ -62,6 +91,9 @@ def _from_ort(value: Any) -> Data:
         return value.numpy()
     dtype = numpy_dtype(name)
     shape = tuple(value.shape())
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    elements = int(np.prod(shape, dtype=np.int64))
+    size = -(-elements * NARROW_BITS.get(name, 8 * dtype.itemsize) // 8)
     data = ctypes.string_at(value.data_ptr(), size) if size else b""
+    if name in NARROW_BITS:
+        data = _unpacked(data, NARROW_BITS[name], elements)
     return np.frombuffer(bytearray(data), dtype).reshape(shape)

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from aotc.backends.base import Optimization
 from aotc.contract.manifest import Finding, Value
 from aotc.contract.padding import PadSpec
 from aotc.contract.parsing import Json, decode, encode
@@ -46,9 +47,16 @@ from aotc.engine.produced import (
     value_shapes,
 )
 from aotc.engine.rejection import out_of_memory, rejection
-from aotc.engine.session import import_onnxruntime, ort_errors, reference_options, run
+from aotc.engine.session import (
+    TEXT_NOT_UTF8,
+    import_onnxruntime,
+    ort_errors,
+    reference_options,
+    run,
+)
 from aotc.engine.stated_relations import RelationCheck, refuse_unrelated
 from aotc.engine.trials import Cost, Trial
+from aotc.engine.unwritten import bare_options, is_unwritten
 from aotc.errors import AotcError
 
 # Sizes of the run that is going on, for whoever finds the process dead.
@@ -56,6 +64,9 @@ TRYING = "trying.json"
 _KEPT_BYTES = 64 << 20
 # Runs whose shapes are fitted: the simplest rule for all of them is told from few.
 _NOTED_RUNS = 256
+# Some models hold operators for which there are kernels only once they are fused.
+_LEVELS: Final[tuple[Optimization, ...]] = ("disable", "basic", "extended")
+_OF_KERNELS: Final = frozenset({"AOTC-I009", "AOTC-I012"})
 
 
 def analyze_job(request: Json) -> Json:
@@ -99,10 +110,22 @@ def analyze_job(request: Json) -> Json:
         "references": runs,
         "findings": [
             encode(finding)
-            for finding in (*domain_findings(domain), *reference.findings, *findings)
+            for finding in (
+                *_level_findings(reference.level),
+                *domain_findings(domain),
+                *reference.findings,
+                *findings,
+            )
         ],
         "activation_bytes": reference.activation_bytes(domain),
     }
+
+
+def _level_findings(level: Optimization) -> list[Finding]:
+    if level == "disable":
+        return []
+    what = f"the reference is the model at level {level}: below it ONNX Runtime lacks kernels"
+    return [Finding(code="AOTC-O010", what=what, where="reference")]
 
 
 class Reference:
@@ -126,7 +149,8 @@ class Reference:
         self.hints = hints
         self.seed = seed
         self._ort = import_onnxruntime()
-        self._session = self._create(reference_options(weights=weights))
+        self.level, self._session = self._open()
+        self._bare: Any = None
         self._estimator: Estimator | None = None
         self._deadly: list[Json] = []
         self._answers: dict[tuple[tuple[str, int], ...], list[Any]] = {}
@@ -134,6 +158,21 @@ class Reference:
         self.produced: list[Produced] = []
         self.dims = _free_dims(self.inputs)
         self.findings: tuple[Finding, ...] = ()
+
+    def _open(self) -> tuple[Optimization, Any]:
+        """A session, all optimizations off where ONNX Runtime has kernels for what is there then."""
+        refusals: list[AotcError] = []
+        for level in _LEVELS:
+            try:
+                return level, self._create(self._options(level))
+            except AotcError as error:
+                refusals.append(error)
+                if error.code not in _OF_KERNELS:
+                    break
+        raise refusals[0]
+
+    def _options(self, level: Optimization | None = None) -> Any:
+        return reference_options(level=level or self.level, weights=self.weights)
 
     def _create(self, options: Any) -> Any:
         try:
@@ -146,8 +185,19 @@ class Reference:
             ) from None
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """All outputs; raises AOTC-R005 where ONNX Runtime fails."""
-        return run(self._session, inputs)
+        """All outputs; raises AOTC-R005 where ONNX Runtime fails, I002 for text in no UTF-8."""
+        try:
+            return run(self._session, inputs)
+        except AotcError as error:
+            if error.what != TEXT_NOT_UTF8:
+                raise
+            raise AotcError(
+                "AOTC-I002",
+                error.what,
+                where=self.model.name,
+                found=error.found,
+                mend="Export the model with its text values in UTF-8.",
+            ) from None
 
     def inputs_at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Generated inputs at `sizes`."""
@@ -180,10 +230,21 @@ class Reference:
         try:
             with self._journal(sizes):
                 outputs = self.run(self.inputs_at(sizes))
+            empty = any(_elements(value) == 0 for value in outputs)
+            if 0 in sizes.values() and not empty and self._is_unwritten(sizes):
+                return Trial(ok=False, error="ONNX Runtime answers with memory that it never wrote")
         except AotcError as error:
+            if error.code == "AOTC-I002":
+                raise
             return Trial(ok=False, error=error.found)
         self._keep(sizes, outputs)
-        return Trial(ok=True, empty=any(_elements(value) == 0 for value in outputs))
+        return Trial(ok=True, empty=empty)
+
+    def _is_unwritten(self, sizes: Mapping[str, int]) -> bool:
+        if self._bare is None:
+            self._bare = self._create(bare_options(self._options()))
+        with self._journal(sizes):
+            return is_unwritten(self._bare, self.inputs_at(sizes))
 
     def _declared_trial(self, sizes: Mapping[str, int]) -> Trial:
         """One run at sizes of the dims as the model declares them, remembered nowhere."""
@@ -277,7 +338,7 @@ class Reference:
 
     def counted(self, sizes: Sequence[Mapping[str, int]]) -> list[RunCost | None]:
         """Costs at each of `sizes`, from a profiled session; None where the run fails."""
-        options = reference_options(weights=self.weights)
+        options = self._options()
         options.enable_profiling = True
         options.profile_file_prefix = "cost"
         session = self._create(options)
@@ -307,6 +368,8 @@ class Reference:
             try:
                 outputs = self._answer(fixture)
             except AotcError as error:
+                if error.code == "AOTC-I002":
+                    raise
                 if fixture.name.startswith("random"):
                     text = f"a size within the range does not run: {error.found}"
                     findings.append(

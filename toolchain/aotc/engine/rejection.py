@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from aotc.engine.session import ort_message
+from aotc.engine.session import ort_message, ort_text
 from aotc.errors import AotcError
 
 _MEMORY = r"bad_alloc|Failed to allocate memory|bad allocation|out of memory"
@@ -32,7 +32,7 @@ def out_of_memory(message: str) -> bool:
 
 def rejection(error: Exception, otherwise: str, what: str, *, where: str = "") -> AotcError:
     """The refusal that an exception of ONNX Runtime means; `otherwise` is the last resort."""
-    text = str(error)
+    text = ort_text(error)
     for pattern, code, phrase in _RULES:
         if re.search(pattern, text):
             return AotcError(code, phrase, where=where, found=ort_message(error))

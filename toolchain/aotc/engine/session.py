@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aotc.backends.base import import_onnxruntime, ort_errors, ort_message
+from aotc.backends.base import Optimization, import_onnxruntime, ort_errors, ort_message, ort_text
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS
 from aotc.engine.cores import usable_cores
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFIG_KEYS",
+    "TEXT_NOT_UTF8",
     "create_session",
     "import_onnxruntime",
     "ort_errors",
     "ort_message",
+    "ort_text",
     "reference_options",
     "run",
     "session_options",
@@ -61,6 +63,9 @@ _LEVELS: Final = {
     "all": "ORT_ENABLE_ALL",
 }
 _MOST_THREADS: Final = 1024
+TEXT_NOT_UTF8: Final = "an output is text that is not UTF-8"
+# What messages of ONNX Runtime begin with.
+_SIGN: Final = "[ONNXRuntimeError]"
 
 
 def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.SessionOptions:
@@ -93,13 +98,16 @@ def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.Ses
     return options
 
 
-def reference_options(threads: int = 1, weights: Path | None = None) -> ort.SessionOptions:
+def reference_options(
+    threads: int = 1, *, level: Optimization = "disable", weights: Path | None = None
+) -> ort.SessionOptions:
     """Options of the reference: all optimizations off; one thread makes its bits repeat.
 
-    `weights` is the folder of the model's external data, where that is not the model's own.
+    `level` is another where there are no kernels without; `weights` is the folder of the model's
+    external data, where that is not the model's own.
     """
     config = {_FOLDER: str(weights)} if weights is not None else {}
-    return session_options(SessionSpec(optimization="disable", config=config), threads=threads)
+    return session_options(SessionSpec(optimization=level, config=config), threads=threads)
 
 
 def create_session(
@@ -207,7 +215,7 @@ def run(
     """The named outputs (None: all), in order; safe from many threads.
 
     `ortvalues` says whether a type needs the slower way (None: find out from the session).
-    Raises `refusal` with ONNX Runtime's message.
+    Raises `refusal` with ONNX Runtime's message, or with `TEXT_NOT_UTF8`.
     """
     if ortvalues is None:
         ortvalues = needs_ortvalues(session)
@@ -216,6 +224,11 @@ def run(
             return run_with_ortvalues(session, inputs, outputs)
         result: list[Any] = session.run(outputs, inputs)
     except ort_errors() as error:
+        if isinstance(error, UnicodeDecodeError) and _SIGN not in ort_text(error):
+            # Its Python gives text as `str`, and cannot give this.
+            raise AotcError(
+                refusal, TEXT_NOT_UTF8, found=repr(ort_text(error))[:200]
+            ) from None
         raise AotcError(
             refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)
         ) from None

@@ -104,11 +104,11 @@ def _check(array: Any, value: Value, source: Path) -> None:
     if value.kind != "tensor" or dtype is None:
         return
     text = dtype.kind in "OUS"
-    if (value.dtype == "string") != text or (not text and dtype.name != value.dtype):
+    if (value.dtype == "string") != text or (not text and values.dtype_name(dtype) != value.dtype):
         raise AotcError(
             "AOTC-I024",
             "fixture has another type than the input",
             where=f"{source.name}: {value.name}",
             expected=value.dtype,
-            found=dtype.name,
+            found=values.dtype_name(dtype),
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -44,6 +45,8 @@ _ML_NAMES: Final = {
     "uint2": "uint2",
     "uint4": "uint4",
 }
+# Bits of an integer of less than a byte.
+NARROW_BITS: Final[Mapping[str, int]] = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4}
 _ONNX_NAMES: Final = {name: onnx for onnx, name in _ML_NAMES.items()}
 _TYPE = re.compile(r"(\w+)\((.*)\)")
 

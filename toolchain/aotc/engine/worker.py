@@ -33,8 +33,18 @@ _REQUEST = "request.json"
 _RESULT = "result.json"
 _LOG = "log.txt"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-# Exit status of a worker that could not write its result for want of space.
+# Exit status of a worker that could not write its result: for want of space, or else.
 _NO_SPACE = errno.ENOSPC
+_NOT_WRITTEN = 74
+# Exit status of a Python that failed outside of what a job may do.
+_BUG = 1
+# What the operating system refuses for reasons of its own, whatever a job asks of it.
+_SYSTEM = frozenset(
+    {
+        *(errno.EACCES, errno.EAGAIN, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE),
+        *(errno.ENODEV, errno.ENXIO, errno.EPERM, errno.EROFS, errno.ESTALE),
+    }
+)
 # Environment that would change what ONNX Runtime computes or reads; a build's plugins are those of
 # the profile.
 _UNSET = (
@@ -80,7 +90,8 @@ class Workers:
         """Run `module:function` on `request` in a process whose working directory is `folder`.
 
         The function gets the request and returns JSON-like data.  Raises the job's own
-        `AotcError`, or AOTC-I013 (crash), AOTC-I014 (time), AOTC-I015 (memory).
+        `AotcError`, or AOTC-I013 (crash), AOTC-I014 (time), AOTC-I015 (memory), I018 (disk),
+        I043 (the operating system), R999 (our bug).
         """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _REQUEST).write_text(json.dumps({"job": job, "request": request}))
@@ -129,8 +140,27 @@ def _result(
                 where=where,
                 mend="Raise probe.run_seconds in the profile if the model is merely slow.",
             )
+        if status == -signal.SIGKILL:
+            # Nobody but the system sends it: what runs too long was told of above.
+            raise AotcError(
+                "AOTC-I015",
+                f"{name} ended by SIGKILL, most likely as the machine ran out of memory",
+                where=where,
+                found=last,
+                mend="Free memory on this machine (its kernel log names what it killed), lower "
+                "limits.parallel in the profile, or lower the bounds of the dims.",
+            )
         if status == _NO_SPACE:
             raise AotcError("AOTC-I018", f"{name} could not write its result", where=where)
+        if status == _NOT_WRITTEN:
+            raise AotcError(
+                "AOTC-I043", f"{name} could not write its result", where=where, found=last
+            )
+        if status == _BUG:
+            crash = RuntimeError(_log_text(folder / _LOG))
+            raise AotcError(
+                "AOTC-R999", f"{name} ended by exit status 1", where=where, found=last
+            ) from crash
         cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         raise AotcError(
             "AOTC-I013",
@@ -167,11 +197,12 @@ def _out_of_memory(name: str, limits: WorkerLimits, where: str) -> AotcError:
     )
 
 
+def _log_text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
 def _last_lines(path: Path, lines: int = 5) -> str:
-    if not path.exists():
-        return ""
-    text = path.read_text(errors="replace").strip().splitlines()
-    return " | ".join(text[-lines:])
+    return " | ".join(_log_text(path).strip().splitlines()[-lines:])
 
 
 def peak_memory_bytes() -> int:
@@ -207,37 +238,52 @@ def _limit_processes(limit: int) -> None:
         resource.setrlimit(resource.RLIMIT_NPROC, (min(allowed), hard))
 
 
-def work(memory_limit: int, process_limit: int) -> None:
-    """In the worker: run the job that the working directory holds, and end the process."""
+def _answer(memory_limit: int, process_limit: int) -> str:
+    """The job's result, or how it failed, as JSON."""
     from importlib import import_module
 
-    _limit_memory(memory_limit)
-    _limit_processes(process_limit)
-    call = json.loads(Path(_REQUEST).read_text())
-    module, _, name = call["job"].partition(":")
-    document: dict[str, Any]
     try:
+        _limit_memory(memory_limit)
+        _limit_processes(process_limit)
+        call = json.loads(Path(_REQUEST).read_text())
+        module, _, name = call["job"].partition(":")
         function: Callable[[Json], Json] = getattr(import_module(module), name)
         value = function(call["request"])
-        document = {"value": value, "peak_memory_bytes": peak_memory_bytes()}
+        return json.dumps({"value": value, "peak_memory_bytes": peak_memory_bytes()})
     except AotcError as error:
-        document = {"error": error.to_dict()}
+        failure = error.to_dict()
     except MemoryError:
-        document = {"error": {"code": "AOTC-I015", "what": "out of memory"}}
+        failure = {"code": "AOTC-I015", "what": "out of memory"}
     except Exception as error:
-        import traceback
+        failure = _failure(error)
+    return json.dumps({"error": failure})
 
-        if isinstance(error, OSError) and error.errno in _FULL:
-            document = {"error": {"code": "AOTC-I018", "what": str(error)}}
-        else:
-            document = {"error": {"internal": traceback.format_exc()}}
+
+def _failure(error: Exception) -> dict[str, str]:
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _FULL:
+        return {"code": "AOTC-I018", "what": str(error)}
+    if number == errno.ENOMEM:
+        return {"code": "AOTC-I015", "what": "out of memory"}
+    if number in _SYSTEM:
+        return {"code": "AOTC-I043", "what": str(error)}
+    import traceback
+
+    return {"internal": "".join(traceback.format_exception(error))}
+
+
+def work(memory_limit: int, process_limit: int) -> None:
+    """In the worker: run the job that the working directory holds, and end the process."""
+    text = _answer(memory_limit, process_limit)
     temporary = Path(_RESULT + ".part")
     try:
-        temporary.write_text(json.dumps(document))
+        temporary.write_text(text)
+        temporary.rename(_RESULT)
     except OSError as error:
         # There is no room to say it; and unwinding would end in native destructors.
-        os._exit(_NO_SPACE if error.errno in _FULL else 1)
-    temporary.rename(_RESULT)
+        sys.stderr.write(f"{error}\n")
+        sys.stderr.flush()
+        os._exit(_NO_SPACE if error.errno in _FULL else _NOT_WRITTEN)
     # Tearing down sessions and numpy takes time and serves nobody.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -42,6 +42,10 @@ BUILDING: Final[tuple[Row, ...]] = (
      "same model answers otherwise there. The weights were written in the sign of the activations, with their zero "
      "points moved alike, which changes no product and is exact on every CPU.",
      "None is needed. Where the target has VNNI, a quicker variant that requires it stands beside."),
+    ("AOTC-O010", "reference is optimized", FINDING,
+     "ONNX Runtime has no kernel for an operator of the model as it stands, and has one for what its optimizer "
+     "makes of it; so the answers that variants are held to are those of the lowest level that runs.",
+     "None is needed; export the model with operators that ONNX Runtime runs as they are to have it compared."),
     ("AOTC-O009", "quicker variant was left out", FINDING,
      "A variant whose integer products require VNNI would be quicker on hosts that have it, and could not be made or "
      "proven. The portable one serves there too.",
@@ -97,7 +101,9 @@ BUILDING: Final[tuple[Row, ...]] = (
     # numerics
     ("AOTC-N001", "parity breach", NO,
      "A variant's output differs from the original model's (CPU, optimizations off) beyond the tolerance.",
-     "Raise parity tolerances in the profile if the error is acceptable, or report the pass to blame."),
+     "Build the variant at a lower optimization level (variants: optimization: basic), in the model's own "
+     "precision (precision: keep), or on another provider (providers: [cpu]). Where the error is acceptable "
+     "to you, raise the parity tolerances in the profile."),
     ("AOTC-N010", "answers hang on the CPU", FINDING,
      "The model multiplies unsigned by signed 8-bit numbers that are no constants, which ONNX Runtime computes "
      "exactly on CPUs with VNNI alone (x86-64). The variant requires a CPU like the one on which it was proven.",

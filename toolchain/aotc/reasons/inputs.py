@@ -50,13 +50,14 @@ INPUTS: Final[tuple[Row, ...]] = (
      "ONNX Runtime could not create a session for the original model; its own message is given.",
      "Mend the model as the message says; onnx.checker.check_model often names the place."),
     ("AOTC-I013", "ONNX Runtime crashed", INPUT,
-     "The sandboxed process that loaded or ran the model died of a signal. The build itself is unharmed.",
+     "The sandboxed process that loaded or ran the model died of a signal such as SIGSEGV. The build itself is unharmed.",
      "Report the model to ONNX Runtime; the last lines of its log are given."),
     ("AOTC-I014", "time limit reached", INPUT,
      "A sandboxed step ran longer than the profile's limit and was ended.",
      "Raise limits.seconds in the profile if the model is merely slow."),
     ("AOTC-I015", "memory limit reached", INPUT,
-     "A sandboxed step needed more memory than the profile's limit.",
+     "A sandboxed step needed more memory than the profile's limit, or was killed by the system, which does "
+     "that to what uses most when the machine runs out of memory.",
      "Raise limits.memory_bytes in the profile, or lower the bounds of the dims."),
     ("AOTC-I016", "IR version newer than ONNX Runtime supports", INPUT,
      "The model's IR version is newer than the installed ONNX Runtime reads.",
@@ -104,6 +105,18 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Older exporters list weights among the inputs, which lets a caller override them and stops folding. "
      "The artifact treats them as constants.",
      "None is needed; export with IR version 4 or later."),
+    ("AOTC-I041", "text of the model is not UTF-8", FINDING,
+     "Names, dims or documentation are in another encoding, such as GBK or Latin-1. The bytes that are no "
+     "UTF-8 are written with escapes (\\xbd) wherever the artifact and the reports name them.",
+     "None is needed; export with text in UTF-8 to have readable names."),
+    ("AOTC-I042", "kind of input or output is not supported", INPUT,
+     "An artifact takes and gives tensors, sequences, optionals and maps. The model has an input or output "
+     "of another kind, such as a sparse tensor.",
+     "Give the model dense tensors, and make the sparse one of them inside of the graph."),
+    ("AOTC-I043", "the operating system refused a step", INPUT,
+     "A sandboxed step was refused by the operating system: too many open files or processes, a failing or "
+     "read-only disk, a file that may not be read. The model is not to blame, and neither is ONNX Runtime.",
+     "Mend what the message says, and run the command again."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model frees some dims, but no combination of sizes that was tried runs.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -14,6 +14,8 @@ from aotc.contract.traffic import MAX_SIZE
 from aotc.engine.values import Data, describe, numpy_dtype
 from aotc.errors import AotcError
 
+# Of inputs, in one message.
+_MOST_NAMES = 5
 _STATED_MEND = (
     "Rebuild with a profile that allows it: a larger max, or outside: pad or route for this dim."
 )
@@ -180,20 +182,24 @@ class Guard:
         missing = [plan for plan in self._plans if plan.name not in inputs]
         for name in inputs:
             if name not in self._names:
-                close = nearest(name, tuple(plan.name for plan in missing))
+                told = len(errors) < _MOST_NAMES
+                close = nearest(name, tuple(plan.name for plan in missing)) if told else ""
                 hint = f"; did you mean {close!r}?" if close else ""
                 errors.append(f"the model has no input {name!r}{hint}")
         for plan in missing:
             if plan.value.kind != "optional":
                 errors.append(f"input {plan.name!r} is missing")
         if errors:
+            more = len(errors) - _MOST_NAMES
+            if more > 0:
+                errors[_MOST_NAMES:] = [f"{more} more names do not fit"]
             made = [
                 AotcError(
                     "AOTC-R001",
                     error,
                     where="inputs",
-                    expected=", ".join(plan.name for plan in self._plans),
-                    found=", ".join(str(name) for name in inputs) or "no inputs",
+                    expected=_few(plan.name for plan in self._plans),
+                    found=_few(str(name) for name in inputs) or "no inputs",
                 )
                 for error in errors
             ]
@@ -250,6 +256,14 @@ class Guard:
         ]
         made[0].also = tuple(made[1:])
         raise made[0]
+
+
+def _few(names: Iterable[str]) -> str:
+    """The first names, and how many there are beside them."""
+    every = tuple(names)
+    more = len(every) - _MOST_NAMES
+    text = ", ".join(every[:_MOST_NAMES])
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def _broken(relation: Relation, sizes: Mapping[str, int]) -> bool:

@@ -15,6 +15,8 @@ from aotc.stages.stated import stated_crops, stated_ranges
 from aotc.stages.types import AnalyzedModel, BuildOptions, ReferenceRun, SourceModel
 
 _MOST_CRASHES = 12
+# By a signal, such as of the system when memory is short.
+_DEATHS = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
 
 
 def analyze(source: SourceModel, options: BuildOptions) -> AnalyzedModel:
@@ -81,7 +83,7 @@ def _run(
             )
             return result.value, tuple(findings)
         except AotcError as error:
-            died = error.code in ("AOTC-I013", "AOTC-I014") and " ended by " in error.what
+            died = error.code in _DEATHS and " ended by " in error.what
             text = trying.read_text() if died and trying.exists() else ""
             sizes = json.loads(text or "{}")
             if not sizes or sizes in deadly or len(deadly) == _MOST_CRASHES:

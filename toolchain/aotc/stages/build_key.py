@@ -118,6 +118,8 @@ def _locations(model: onnx.ModelProto) -> Iterator[str]:
     for tensor in tensors(model):
         for pair in tensor.external_data:
             if pair.key == "location":
+                if not isinstance(pair.value, str):
+                    raise ValueError("a location is not UTF-8")
                 yield pair.value
 
 

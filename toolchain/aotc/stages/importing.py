@@ -10,6 +10,7 @@ from aotc.contract.manifest import Capture, Finding, PassRecord, Value
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.symbols import Symbols, symbols_of
 from aotc.engine.model_file import require_model_file
+from aotc.errors import AotcError
 from aotc.stages.integer_products import may_saturate, rewrite
 from aotc.stages.types import BuildOptions, SourceModel
 
@@ -22,7 +23,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
     """Read, check and stage `model`: a path, or the bytes of a self-contained model.
 
     Dims that the profile states to be equal have one name from here on.
-    Raises AOTC-I001 to I007, I010, I011, I013 to I015, and S004 and S015 (relations).
+    Raises AOTC-I001 to I007, I010 to I016, I042, I043, and S004 and S015 (relations).
     """
     if isinstance(model, bytes):
         path = options.work / "given.onnx"
@@ -30,20 +31,32 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
         name = "model"
     else:
         require_model_file(Path(model))
-        path = Path(model).resolve()
+        path = Path(model).absolute()
+        _refuse_undecodable(path)
         # The name in a manifest holds no control characters.
         name = re.sub(r"[\x00-\x1f\x7f]", "_", Path(model).stem)
     folder = options.work / "import"
-    result = options.workers.run(
-        "aotc.stages.importing:import_job",
-        {
-            "path": str(path),
-            "relations": list(options.profile.relations),
-            "saturates": may_saturate(options.host),
-        },
-        folder=folder,
-        where=path.name,
-    ).value
+    try:
+        result = options.workers.run(
+            "aotc.stages.importing:import_job",
+            {
+                "path": str(path),
+                "relations": list(options.profile.relations),
+                "saturates": may_saturate(options.host),
+            },
+            folder=folder,
+            where=path.name,
+        ).value
+    except AotcError as error:
+        if error.code != "AOTC-I003" or not isinstance(model, bytes):
+            raise
+        raise AotcError(
+            error.code,
+            "the bytes of a model come without its external data",
+            where=str(Path(error.where).relative_to(options.work)),
+            mend="Give the path of the model, beside which its external data is found.",
+        ) from None
+    path = Path(result["path"])
     captured = decode(Capture, result["capture"])
     symbols = decode(Symbols, result["symbols"])
     return SourceModel(
@@ -61,11 +74,32 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
     )
 
 
+def _refuse_undecodable(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise AotcError(
+            "AOTC-I001",
+            "the path is not UTF-8, and ONNX Runtime cannot open it",
+            where=ascii(str(path)),
+            mend="Rename the file, or the folder that it is in.",
+        ) from None
+
+
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean, name, and move the weights out of the graph."""
-    from aotc.engine.capture import capture, graph_inputs, read_model, value_of
+    from aotc.engine.capture import (
+        capture,
+        graph_inputs,
+        home_of,
+        read_model,
+        refuse_sparse,
+        value_of,
+    )
     from aotc.engine.file_digest import file_sha256
     from aotc.engine.fixtures import hints_of
+    from aotc.engine.model_text import escape_text
+    from aotc.engine.output_types import ask_runtime
     from aotc.engine.weights import externalize
     from aotc.passes.base import Pass, run_passes
     from aotc.passes.constant_inputs import ConstantInputs
@@ -77,8 +111,12 @@ def import_job(request: Json) -> Json:
     with ThreadPoolExecutor(1) as pool:
         digest = pool.submit(file_sha256, path) if path.is_file() else None
         model = read_model(path)
+        escaped = escape_text(model)
+        path = home_of(model, path)
         captured = capture(model, path, digest.result() if digest else None)
+    ask_runtime(model, path)
     symbols = symbols_of(request["relations"], [value_of(info) for info in graph_inputs(model)])
+    refuse_sparse((*graph_inputs(model), *model.graph.output))
     passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
     if symbols.names:
         passes.append(NameDims(names=symbols.names))
@@ -92,10 +130,11 @@ def import_job(request: Json) -> Json:
     if not captured.external_data:
         externalize(model, Path(), _WEIGHTS)
     Path(_GRAPH).write_bytes(model.SerializeToString(deterministic=True))
-    findings = [*captured.findings, *_checker(path if captured.external_data else Path(_GRAPH))]
+    findings = [*captured.findings, *escaped, *_checker(path if captured.external_data else Path(_GRAPH))]
     data = encode(captured)
     data["findings"] = encode(tuple(findings))
     return {
+        "path": str(path),
         "capture": data,
         "reference": request["saturates"] and _exact_reference(path),
         "symbols": encode(symbols),
