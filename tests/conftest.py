@@ -6,6 +6,7 @@ No build is taken from a cache, unless a test is about the cache.
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Generator
 from functools import cache
@@ -14,6 +15,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ["AOTC_CACHE"] = "off"
+
+# A shell starts what runs in its background deaf to interrupts, and whatever that starts as well.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more of what else the machine does than of the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -751,6 +751,12 @@ def test_a_plugin_by_its_path_and_name(bench: Workbench, library: Path) -> None:
     assert "AOTC-C012" in load_elsewhere(built, bench, stated)
 
 
+def test_a_host_on_which_it_offers_no_device(bench: Workbench, plain: Built) -> None:
+    """The plugin is installed there, and no word is said of installing it."""
+    hidden = {"AOTC_HOST_WITHOUT": OPENVINO}
+    assert "AOTC-C006" in load_elsewhere(plain, bench, environment=hidden)
+
+
 def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Path) -> None:
     """All packages but OpenVINO's: no build, and no load; verifying says why."""
     from onnxruntime import __file__ as place
