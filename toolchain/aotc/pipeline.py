@@ -26,6 +26,7 @@ from aotc.contract.target import Target
 from aotc.contract.tuning import Tried
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
+from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import keys, provenance, sbom
 from aotc.signing.sealing import seal
 from aotc.stages.analyze import analyze
@@ -166,10 +167,6 @@ def build(
         artifact, evidence = taken or _line(model, options, work / "artifact", clock, front)
         if table:
             evidence = replace(evidence, tuning=table, tuned_on=tuned_on or evidence.model)
-        # A file that was changed meanwhile may have been read before or after.
-        if built is not None and taken is None and model_digest(model) == source:
-            with clock.stage("cache"):
-                keep(built, artifact, evidence)
         with clock.stage("sign"):
             materials = provenance.gather(
                 model,
@@ -185,13 +182,19 @@ def build(
                 licence=licence,
             )
             seal(artifact.folder, artifact.digests, evidence, materials, signer)
-            publish(artifact.folder, place, force)
-            signed = SignedArtifact(
-                artifact=artifact,
-                path=place,
-                key_id=signer.key_id,
-                development_key=signer.development,
-            )
+        with clock.stage("check"):
+            rehearse(_staged(artifact, signer, options), workers, work / "check")
+        # A file that was changed meanwhile may have been read before or after.
+        if built is not None and taken is None and model_digest(model) == source:
+            with clock.stage("cache"):
+                keep(built, artifact, evidence)
+        publish(artifact.folder, place, force)
+        signed = SignedArtifact(
+            artifact=artifact,
+            path=place,
+            key_id=signer.key_id,
+            development_key=signer.development,
+        )
     return BuildReport(
         artifact=str(signed.path),
         artifact_id=artifact.artifact_id,
@@ -209,6 +212,29 @@ def build(
         cached=taken is not None,
         stages=clock.seconds,
         seconds=time.monotonic() - started,
+    )
+
+
+def _staged(artifact: Artifact, signer: Signer, options: BuildOptions) -> Staged:
+    """What is to be checked before it is published.
+
+    A payload from the cache was loaded here when it was kept, and has the digests it had then: it
+    is judged again, as it is signed anew, and not loaded.
+    """
+    ran: dict[str, list[str]] = {}
+    for each in artifact.proven:
+        if each.parity.status == "passed":
+            plan = each.lowered.partitioned.optimized.specialized.plan
+            ran.setdefault(plan.spec, []).append(plan.name)
+    # The profile may narrow the GPUs that this host's variants are for.
+    host = replace(options.target, compute_capabilities=options.host.compute_capabilities)
+    return Staged(
+        folder=artifact.folder,
+        signer=signer,
+        target=None if host == options.host else options.target,
+        ran=ran,
+        libraries={each.provider: each.library for each in options.profile.plugins.values()},
+        bytes=artifact.payload_bytes,
     )
 
 

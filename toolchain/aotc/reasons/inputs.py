@@ -104,6 +104,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Older exporters list weights among the inputs, which lets a caller override them and stops folding. "
      "The artifact treats them as constants.",
      "None is needed; export with IR version 4 or later."),
+    ("AOTC-I040", "training information is left out", FINDING,
+     "The model says how it was trained (training_info), with tensors and graphs of its own. Inference reads "
+     "none of it, so the artifact holds none of it.",
+     "None is needed."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model frees some dims, but no combination of sizes that was tried runs.",
