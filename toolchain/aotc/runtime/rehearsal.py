@@ -25,10 +25,13 @@ _JOBS: Final = "aotc.runtime.rehearsal_jobs"
 _LARGE_BYTES: Final = 1 << 30
 # They speak of this machine or of the profile's limits, and not of the artifact.
 _OF_THE_MACHINE: Final = frozenset({"AOTC-I014", "AOTC-I015", "AOTC-I018", "AOTC-R999"})
-_NOT_THE_SAME: Final = (
-    "The model answers otherwise in another run: leave the sizes of this fixture out with "
-    "--dim NAME=MIN..MAX, or report it to ONNX Runtime with the model."
-)
+# Reasons for which most likely nobody's bug is to blame.
+_MENDS: Final = {
+    "AOTC-N003": "The model answers otherwise in another run: leave the sizes of this fixture out "
+    "with --dim NAME=MIN..MAX, or report it to ONNX Runtime with the model.",
+    "AOTC-C009": "The target, as it is described, takes no variant of this build: build with what "
+    "it has, or correct its description.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,8 @@ def _reasons(
         AotcError(
             each["code"],
             each["what"],
-            **{key: each.get(key, "") for key in ("where", "expected", "found", "mend")},
+            where=each.get("where", where),
+            **{key: each.get(key, "") for key in ("expected", "found", "mend")},
         )
         for each in found["refusals"]
     ]
@@ -121,6 +125,6 @@ def _refusal(found: Sequence[AotcError], folder: Path) -> AotcError:
         "the finished artifact fails its own gate, and was not published",
         where=first.where,
         found=first.line(),
-        mend=_NOT_THE_SAME if first.code == "AOTC-N003" else "",
+        mend=_MENDS.get(first.code, ""),
         also=tuple(reasons),
     )
