@@ -5,24 +5,20 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from aotc.caching.cache import BuildCache
 from aotc.contract.attestations import instant
-from aotc.contract.documents import load_profile, load_target, with_libraries
+from aotc.contract.documents import load_profile, with_libraries
 from aotc.contract.manifest import Finding
-from aotc.contract.parsing import ParseError
 from aotc.contract.partitions import DroppedVariant
 from aotc.contract.profile import Profile
 from aotc.contract.report import BuildReport, Evidence
-from aotc.contract.shapes import DimRange
 from aotc.contract.signer import Signer
-from aotc.contract.target import Target
 from aotc.contract.tuning import Tried
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
@@ -30,8 +26,10 @@ from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import keys, provenance, sbom
 from aotc.signing.sealing import seal
 from aotc.stages.analyze import analyze
+from aotc.stages.asked import target_of, with_dims
 from aotc.stages.build_key import model_digest, source_digest
 from aotc.stages.cached import keep, place_of, take
+from aotc.stages.clock import Clock, Progress
 from aotc.stages.fallback import drop, finding_of
 from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
@@ -55,25 +53,15 @@ from aotc.stages.variants import takes, wanted_variants
 from aotc.stages.work_folder import check_output, work_folder
 from aotc.verification.host import probe
 
-Progress = Callable[[str], None]
 # A profile means the same on every host: what is missing is an error, and no other choice.
 _NO_SUCH: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
-
-
-class _Clock:
-    """Seconds by stage; tells `progress` what begins."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.seconds: dict[str, float] = {}
-        self._progress = progress
-
-    @contextmanager
-    def stage(self, name: str, detail: str = "") -> Iterator[None]:
-        if self._progress is not None:
-            self._progress(f"{name} {detail}".strip())
-        started = time.monotonic()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+# What the jobs of every build import, in their order; the first does so itself.
+_LATER: Final = (
+    "aotc.engine.reference",
+    "aotc.stages.optimize",
+    "aotc.stages.prove",
+    "aotc.runtime.rehearsal_jobs",
+)
 
 
 def build(
@@ -118,23 +106,25 @@ def build(
             mend="Build from the .onnx file; 'aotc inspect' tells which one it was.",
         )
     started, began = time.monotonic(), datetime.datetime.now(datetime.UTC)
-    clock = _Clock(progress)
+    clock = Clock(progress)
     label = provenance.label(builder_id, invocation_id, release)
     sbom.require_library()
     resolved_profile = (
         with_libraries(profile, Path()) if isinstance(profile, Profile) else load_profile(profile)
     )
-    resolved_profile = _with_dims(resolved_profile, dims or {})
+    resolved_profile = with_dims(resolved_profile, dims or {})
     if target is not None:
         resolved_profile = replace(resolved_profile, target=str(target))
     name = "model" if isinstance(model, bytes) else Path(model).stem
     place = Path(output) if output is not None else Path(f"{name}.aotc")
     check_output(place, force)
-    signer = keys.load_signer(key)
-    host = probe()
     store = BuildCache() if cache and os.environ.get("AOTC_CACHE") != "off" else None
-    with work_folder(place) as work, Workers(resolved_profile.limits) as workers:
-        described = _target(resolved_profile, host)
+    with work_folder(place) as work, Workers(resolved_profile.limits, _LATER) as workers:
+        # While the workers' process starts, and while the first job runs.
+        signer = keys.load_signer(key)
+        host = probe()
+        workers.submit(_import_ahead)
+        described = target_of(resolved_profile, host)
         # A path would differ from folder to folder.
         resolved_profile = replace(resolved_profile, target=described.name)
         options = BuildOptions(
@@ -215,6 +205,12 @@ def build(
     )
 
 
+def _import_ahead() -> None:
+    """What signing needs, while jobs run; what fails here fails there again."""
+    sbom.import_library()
+    source_digest()
+
+
 def _staged(artifact: Artifact, signer: Signer, options: BuildOptions) -> Staged:
     """What is to be checked before it is published.
 
@@ -242,7 +238,7 @@ def _line(
     model: str | Path | bytes,
     options: BuildOptions,
     folder: Path,
-    clock: _Clock,
+    clock: Clock,
     front: AnalyzedModel | None = None,
 ) -> tuple[Artifact, Evidence]:
     """The whole line; `front` is the model where it was imported and analyzed before."""
@@ -304,7 +300,7 @@ def _line(
 
 
 def _tuned(
-    model: str | Path | bytes, options: BuildOptions, clock: _Clock
+    model: str | Path | bytes, options: BuildOptions, clock: Clock
 ) -> tuple[AnalyzedModel, tuple[Tried, ...]]:
     """Prove and time every candidate; one that fails is out, whatever it fails on."""
     with clock.stage("import"):
@@ -390,34 +386,3 @@ def _nothing_left(dropped: Sequence[DroppedVariant], refusals: Sequence[AotcErro
         "every variant breaches the placement policy",
         found="; ".join(f"{each.name}: {each.reason}" for each in dropped)[:2000],
     )
-
-
-def _with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
-    """`profile` with ranges from the command line; raises AOTC-S003 and I027."""
-    ranges = dict(profile.dims)
-    for name, text in dims.items():
-        if name in ranges and ranges[name].buckets:
-            raise AotcError(
-                "AOTC-I027",
-                "the profile has buckets for this dim, which --dim would replace",
-                where=f"--dim {name}={text}",
-                mend="Change the dim in the profile.",
-            )
-        try:
-            ranges[name] = DimRange.from_json(text)
-        except ParseError as error:
-            unread = "is neither" in error.problems[0].what
-            raise AotcError(
-                "AOTC-I027" if unread else "AOTC-S003",
-                str(error.problems[0].what),
-                where=f"--dim {name}={text}",
-                expected="NAME=SIZE or NAME=MIN..MAX",
-            ) from None
-    return replace(profile, dims=ranges)
-
-
-def _target(profile: Profile, host: Target) -> Target:
-    found = host if profile.target == "host" else load_target(profile.target)
-    if profile.compute_capabilities:
-        found = replace(found, compute_capabilities=profile.compute_capabilities)
-    return found

@@ -7,7 +7,7 @@ artifacts are judged and loaded side by side, since nothing is published before 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -83,7 +83,10 @@ def rehearse(staged: Staged, workers: Workers, work: Path) -> None:
         request = {**common, "variants": list(names)}
         return _reasons(workers, "load", request, work / f"load-{spec}", f"variant {spec}")
 
-    asked = [judged, *(partial(loaded, spec, names) for spec, names in staged.ran.items())]
+    asked: list[Callable[[], list[AotcError]]] = [
+        judged,
+        *(partial(loaded, spec, names) for spec, names in staged.ran.items()),
+    ]
     if staged.bytes < _LARGE_BYTES:
         running = [workers.submit(each) for each in asked]
         found = [reason for each in running for reason in each.result()]
