@@ -208,11 +208,31 @@ def test_a_planted_defect_is_not_published(
     error = caught.value
     assert (error.code, error.exit_status) == ("AOTC-G040", 1)
     assert error.also[0].code == code
-    assert error.found == error.also[0].line()
-    assert word in error.found
-    assert str(bench.folder) not in str(error.to_dict())
+    assert error.found == f"{code} {error.also[0].what}"
+    assert word in error.also[0].line()
+    assert not any(str(bench.folder) in each.line() for each in (error, *error.also))
+    assert not any("Get the artifact" in each.mend for each in (error, *error.also))
     left = sorted(each for each in bench.folder.iterdir() if each.name != "planted.onnx")
     assert left == before
+
+
+def test_the_command_says_why(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One error with its reasons; what is to be done is for the builder."""
+    from aotc.cli.failure import error_lines
+
+    monkeypatch.setattr(aotc.pipeline, "package", after_packaging(add_a_file))
+    with pytest.raises(AotcError) as caught:
+        bench.build(product(), "planted")
+    lines = error_lines(caught.value)
+    assert lines[:3] == [
+        "error: AOTC-G040 artifact fails its own gate",
+        "  what:     the finished artifact fails its own gate, and was not published",
+        "  found:    AOTC-G007 a file was not signed",
+    ]
+    assert lines[-2:] == [
+        "and 1 more:",
+        "  AOTC-G007 a file was not signed [payload/notes.txt]",
+    ]
 
 
 def test_what_was_at_the_output_stays(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +293,7 @@ def test_a_crash_while_it_is_loaded_has_a_code(
         bench.build(product(), "crashing")
     assert (caught.value.code, caught.value.exit_status) == ("AOTC-G040", 1)
     assert [each.code for each in caught.value.also] == ["AOTC-I013"]
-    assert "SIGSEGV" in caught.value.found
+    assert "SIGSEGV" in caught.value.also[0].what
     assert not (bench.folder / "crashing.aotc").exists()
 
 

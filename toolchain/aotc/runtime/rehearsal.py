@@ -118,16 +118,19 @@ def _reasons(
 
 
 def _refusal(found: Sequence[AotcError], folder: Path) -> AotcError:
-    """G040, with the reasons in `also`, each once; their mends are for who gets an artifact."""
+    """G040, with the reasons in `also`, each once."""
     reasons = list({(each.code, each.where, each.found): each for each in found}.values())
-    for each in reasons:
-        each.where = each.where.replace(f"{folder}/", "")
     first = reasons[0]
-    return AotcError(
+    error = AotcError(
         "AOTC-G040",
         "the finished artifact fails its own gate, and was not published",
-        where=first.where,
-        found=first.line(),
+        found=f"{first.code} {first.what}",
         mend=_MENDS.get(first.code, ""),
         also=tuple(reasons),
     )
+    for each in reasons:
+        each.where = each.where.replace(f"{folder}/", "")
+        if not each.code.startswith("AOTC-C"):
+            # Theirs are for who gets an artifact: nobody got this one.
+            each.mend = error.mend
+    return error
