@@ -49,6 +49,12 @@ def import_all(names: Iterable[str]) -> None:
             import_module(name)
 
 
+def processor_seconds() -> float:
+    """Of this process so far, and of all that it started and that ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
 def environment(store: Path | None = None) -> dict[str, str]:
     """This process's environment, with `store` as the store."""
     return dict(os.environ) if store is None else {**os.environ, "AOTC_STORE": str(store)}

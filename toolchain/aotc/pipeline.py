@@ -6,33 +6,33 @@ import datetime
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from aotc.caching.cache import BuildCache
 from aotc.contract.attestations import instant
-from aotc.contract.documents import load_profile, load_target, with_libraries
+from aotc.contract.documents import load_profile, with_libraries
 from aotc.contract.manifest import FileEntry, Finding
-from aotc.contract.parsing import Json, ParseError
+from aotc.contract.parsing import Json
 from aotc.contract.partitions import DroppedVariant
 from aotc.contract.profile import Profile
 from aotc.contract.report import BuildReport, Evidence
-from aotc.contract.shapes import DimRange
 from aotc.contract.signer import Signer
-from aotc.contract.target import Target
 from aotc.contract.tuning import Tried
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
+from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import keys, provenance, sbom
 from aotc.signing.sealing import seal
 from aotc.stages.analyze import analyze
+from aotc.stages.asked import target_of, with_dims
 from aotc.stages.available import require_providers
 from aotc.stages.build_key import model_digest, source_digest
 from aotc.stages.cached import keep, place_of, take
+from aotc.stages.clock import Clock, Progress
 from aotc.stages.fallback import drop, finding_of
 from aotc.stages.importing import import_model
 from aotc.stages.instead import (
@@ -66,25 +66,15 @@ from aotc.stages.work_folder import check_output, work_folder
 from aotc.stages.wrong_parts import without
 from aotc.verification.host import probe
 
-Progress = Callable[[str], None]
 # A profile means the same on every host: what is missing is an error, and no other choice.
 _NO_SUCH: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
-
-
-class _Clock:
-    """Seconds by stage; tells `progress` what begins."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.seconds: dict[str, float] = {}
-        self._progress = progress
-
-    @contextmanager
-    def stage(self, name: str, detail: str = "") -> Iterator[None]:
-        if self._progress is not None:
-            self._progress(f"{name} {detail}".strip())
-        started = time.monotonic()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+# What the jobs of every build import, in their order; the first does so itself.
+_LATER: Final = (
+    "aotc.engine.reference",
+    "aotc.stages.optimize",
+    "aotc.stages.prove",
+    "aotc.runtime.rehearsal_jobs",
+)
 
 
 def build(
@@ -129,23 +119,25 @@ def build(
             mend="Build from the .onnx file; 'aotc inspect' tells which one it was.",
         )
     started, began = time.monotonic(), datetime.datetime.now(datetime.UTC)
-    clock = _Clock(progress)
+    clock = Clock(progress)
     label = provenance.label(builder_id, invocation_id, release)
     sbom.require_library()
     resolved_profile = (
         with_libraries(profile, Path()) if isinstance(profile, Profile) else load_profile(profile)
     )
-    resolved_profile = _with_dims(resolved_profile, dims or {})
+    resolved_profile = with_dims(resolved_profile, dims or {})
     if target is not None:
         resolved_profile = replace(resolved_profile, target=str(target))
     name = "model" if isinstance(model, bytes) else Path(model).stem
     place = Path(output) if output is not None else Path(f"{name}.aotc")
     check_output(place, force)
-    signer = keys.load_signer(key)
-    host = probe()
     store = BuildCache() if cache and os.environ.get("AOTC_CACHE") != "off" else None
-    with work_folder(place) as work, Workers(resolved_profile.limits) as workers:
-        described = _target(resolved_profile, host)
+    with work_folder(place) as work, Workers(resolved_profile.limits, _LATER) as workers:
+        # While the workers' process starts, and while the first job runs.
+        signer = keys.load_signer(key)
+        host = probe()
+        workers.submit(_import_ahead)
+        described = target_of(resolved_profile, host)
         # A path would differ from folder to folder.
         resolved_profile = replace(resolved_profile, target=described.name)
         options = BuildOptions(
@@ -180,10 +172,6 @@ def build(
         artifact, evidence = taken or _line(model, options, work / "artifact", clock, front)
         if table:
             evidence = replace(evidence, tuning=table, tuned_on=tuned_on or evidence.model)
-        # A file that was changed meanwhile may have been read before or after.
-        if built is not None and taken is None and model_digest(model) == source:
-            with clock.stage("cache"):
-                keep(built, artifact, evidence)
         with clock.stage("sign"):
             materials = provenance.gather(
                 model,
@@ -199,13 +187,19 @@ def build(
                 licence=licence,
             )
             seal(artifact.folder, artifact.digests, evidence, materials, signer)
-            publish(artifact.folder, place, force)
-            signed = SignedArtifact(
-                artifact=artifact,
-                path=place,
-                key_id=signer.key_id,
-                development_key=signer.development,
-            )
+        with clock.stage("check"):
+            rehearse(_staged(artifact, signer, options), workers, work / "check")
+        # A file that was changed meanwhile may have been read before or after.
+        if built is not None and taken is None and model_digest(model) == source:
+            with clock.stage("cache"):
+                keep(built, artifact, evidence)
+        publish(artifact.folder, place, force)
+        signed = SignedArtifact(
+            artifact=artifact,
+            path=place,
+            key_id=signer.key_id,
+            development_key=signer.development,
+        )
     return BuildReport(
         artifact=str(signed.path),
         artifact_id=artifact.artifact_id,
@@ -227,11 +221,40 @@ def build(
     )
 
 
+def _import_ahead() -> None:
+    """What signing needs, while jobs run; what fails here fails there again."""
+    sbom.import_library()
+    source_digest()
+
+
+def _staged(artifact: Artifact, signer: Signer, options: BuildOptions) -> Staged:
+    """What is to be checked before it is published.
+
+    A payload from the cache was loaded here when it was kept, and has the digests it had then: it
+    is judged again, as it is signed anew, and not loaded.
+    """
+    ran: dict[str, list[str]] = {}
+    for each in artifact.proven:
+        if each.parity.status == "passed":
+            plan = each.lowered.partitioned.optimized.specialized.plan
+            ran.setdefault(plan.spec, []).append(plan.name)
+    # The profile may narrow the GPUs that this host's variants are for.
+    host = replace(options.target, compute_capabilities=options.host.compute_capabilities)
+    return Staged(
+        folder=artifact.folder,
+        signer=signer,
+        target=None if host == options.host else options.target,
+        ran=ran,
+        libraries={each.provider: each.library for each in options.profile.plugins.values()},
+        bytes=artifact.payload_bytes,
+    )
+
+
 def _line(
     model: str | Path | bytes,
     options: BuildOptions,
     folder: Path,
-    clock: _Clock,
+    clock: Clock,
     front: AnalyzedModel | None = None,
 ) -> tuple[Artifact, Evidence]:
     """The whole line; `front` is the model where it was imported and analyzed before."""
@@ -298,7 +321,7 @@ def _variants(
     analyzed: AnalyzedModel,
     attempts: Sequence[Attempt],
     options: BuildOptions,
-    clock: _Clock,
+    clock: Clock,
     ahead: Mapping[str, Future[Json]],
 ) -> _Variants:
     """From the analyzed model to proven variants, each in the form that is tried now."""
@@ -357,7 +380,7 @@ def _apart(options: BuildOptions, name: str) -> BuildOptions:
 
 
 def _tuned(
-    model: str | Path | bytes, options: BuildOptions, clock: _Clock
+    model: str | Path | bytes, options: BuildOptions, clock: Clock
 ) -> tuple[AnalyzedModel, tuple[Tried, ...]]:
     """Prove and time every candidate; one that fails is out, whatever it fails on."""
     with clock.stage("import"):
@@ -443,34 +466,3 @@ def _nothing_left(dropped: Sequence[DroppedVariant], refusals: Sequence[AotcErro
         "every variant breaches the placement policy",
         found="; ".join(f"{each.name}: {each.reason}" for each in dropped)[:2000],
     )
-
-
-def _with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
-    """`profile` with ranges from the command line; raises AOTC-S003 and I027."""
-    ranges = dict(profile.dims)
-    for name, text in dims.items():
-        if name in ranges and ranges[name].buckets:
-            raise AotcError(
-                "AOTC-I027",
-                "the profile has buckets for this dim, which --dim would replace",
-                where=f"--dim {name}={text}",
-                mend="Change the dim in the profile.",
-            )
-        try:
-            ranges[name] = DimRange.from_json(text)
-        except ParseError as error:
-            unread = "is neither" in error.problems[0].what
-            raise AotcError(
-                "AOTC-I027" if unread else "AOTC-S003",
-                str(error.problems[0].what),
-                where=f"--dim {name}={text}",
-                expected="NAME=SIZE or NAME=MIN..MAX",
-            ) from None
-    return replace(profile, dims=ranges)
-
-
-def _target(profile: Profile, host: Target) -> Target:
-    found = host if profile.target == "host" else load_target(profile.target)
-    if profile.compute_capabilities:
-        found = replace(found, compute_capabilities=profile.compute_capabilities)
-    return found

@@ -429,3 +429,8 @@ def _findings(model: onnx.ModelProto) -> Iterator[Finding]:
     overlap = len(model.graph.input) - len(graph_inputs(model))
     if overlap:
         yield Finding(code="AOTC-I032", what=f"{overlap} initializers were also graph inputs")
+    if model.training_info:
+        size = sum(each.ByteSize() for each in model.training_info)
+        yield Finding(
+            code="AOTC-I040", what=f"{size} bytes of training_info, which only training reads"
+        )

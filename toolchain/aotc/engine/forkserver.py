@@ -3,6 +3,9 @@
 Importing numpy, onnx and onnxruntime costs more than most jobs.  The server imports them once and
 never creates a session, so every fork starts from the same clean state.  Requests and answers are
 JSON lines over its standard input and output; it ends, with all its children, at end of input.
+
+The modules of later jobs are imported while the first one runs, one at a time, when nobody asks:
+else each fork would import them for itself.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_PRELOAD = ("numpy", "onnx", "onnx.numpy_helper", "onnxruntime", "aotc.engine.capture")
+_PRELOAD = ("numpy", "onnx", "onnx.numpy_helper", "aotc.engine.capture")
+# The first job of a build reads a model and runs none.
+_LATER = ("onnxruntime",)
 # prctl(2): the signal that a process gets when its parent dies.
 _PR_SET_PDEATHSIG = 1
 
@@ -27,8 +32,10 @@ _PR_SET_PDEATHSIG = 1
 class ForkServer:
     """The near end: start with `with`, then `run` from any thread."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], later: Sequence[str] = ()) -> None:
+        """`later` are modules that jobs after the first will import."""
         self._environment = dict(environment)
+        self._later = tuple(later)
         self._lock = threading.Lock()
         self._answers: dict[int, _Answer] = {}
         self._count = 0
@@ -36,7 +43,7 @@ class ForkServer:
 
     def __enter__(self) -> ForkServer:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "aotc.engine.forkserver"],
+            [sys.executable, "-P", "-m", "aotc.engine.forkserver", *self._later],
             env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -116,13 +123,12 @@ class _Answer:
         self.ended = threading.Event()
 
 
-def serve(work: Callable[..., None]) -> None:
+def serve(work: Callable[..., None], later: Sequence[str] = ()) -> None:
     """Fork a process for each request on standard input until it ends."""
-    from importlib import import_module
-
     for name in _PRELOAD:
-        with contextlib.suppress(ImportError):
-            import_module(name)
+        _import(name)
+    waiting = [*_LATER, *later]
+    began = False
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     os.set_blocking(wake, False)
@@ -133,7 +139,11 @@ def serve(work: Callable[..., None]) -> None:
     server = os.getpid()
     pending = b""
     while True:
-        ready, _, _ = select.select([0, wake], [], [])
+        idle = began and bool(waiting)
+        ready, _, _ = select.select([0, wake], [], [], 0.0 if idle else None)
+        if not ready:
+            _import(waiting.pop(0))
+            continue
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
@@ -152,10 +162,19 @@ def serve(work: Callable[..., None]) -> None:
                 work(*request["arguments"])
                 os._exit(0)
             children[pid] = request["id"]
+            began = True
             _say({"id": request["id"], "pid": pid})
     for pid in children:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
+
+
+def _import(name: str) -> None:
+    from importlib import import_module
+
+    # The job that needs it says what is missing.
+    with contextlib.suppress(ImportError):
+        import_module(name)
 
 
 def _reap(children: dict[int, int]) -> None:
@@ -198,4 +217,4 @@ def _become(request: Mapping[str, Any], server: int, *pipes: int) -> None:
 if __name__ == "__main__":
     from aotc.engine.worker import work
 
-    serve(work)
+    serve(work, sys.argv[1:])

@@ -14,11 +14,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from aotc.contract.parsing import Json
 from aotc.contract.profile import WorkerLimits
@@ -66,11 +66,14 @@ class JobResult:
 
 
 class Workers:
-    """Runs jobs in fresh processes within `limits`; use with `with`."""
+    """Runs jobs in fresh processes within `limits`; use with `with`.
 
-    def __init__(self, limits: WorkerLimits) -> None:
+    `later` are modules that jobs after the first will import.
+    """
+
+    def __init__(self, limits: WorkerLimits, later: Sequence[str] = ()) -> None:
         self._limits = limits
-        self._server = ForkServer(_environment())
+        self._server = ForkServer(_environment(), later)
         self._pool = ThreadPoolExecutor(limits.parallel)
 
     def __enter__(self) -> Workers:

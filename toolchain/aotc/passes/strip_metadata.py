@@ -2,6 +2,8 @@
 
 `doc_string` and `metadata_props` hold source paths and stack traces of the exporting machine.
 Cases: model, graph, node, value, initializer, function; all bodies of control flow.
+`training_info` holds how the model was trained, with tensors and graphs of its own: inference
+reads none of it, and its external data would be no part of the artifact.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StripMetadata(Pass):
-    """Clear documentation and metadata everywhere."""
+    """Clear documentation and metadata everywhere, and what only training reads."""
 
     name = "strip-metadata"
 
     def apply(self, model: onnx.ModelProto) -> None:
         _clear(model)
+        model.ClearField("training_info")
         _graph(model.graph)
         for function in model.functions:
             _clear(function)
@@ -36,6 +39,8 @@ class StripMetadata(Pass):
                     _graph(body)
 
     def ensures(self, model: onnx.ModelProto) -> str:
+        if model.training_info:
+            return "training_info is left"
         left = [node.name for node in walk_nodes(model) if node.doc_string or node.metadata_props]
         return f"metadata on {left[:3]}" if left or model.metadata_props else ""
 

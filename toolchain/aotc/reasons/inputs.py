@@ -105,6 +105,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Older exporters list weights among the inputs, which lets a caller override them and stops folding. "
      "The artifact treats them as constants.",
      "None is needed; export with IR version 4 or later."),
+    ("AOTC-I040", "training information is left out", FINDING,
+     "The model says how it was trained (training_info), with tensors and graphs of its own. Inference reads "
+     "none of it, so the artifact holds none of it.",
+     "None is needed."),
     ("AOTC-I041", "text of the model is not UTF-8", FINDING,
      "Names, dims or documentation are in another encoding, such as GBK or Latin-1. The bytes that are no "
      "UTF-8 are written with escapes (\\xbd) wherever the artifact and the reports name them.",

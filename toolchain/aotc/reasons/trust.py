@@ -96,6 +96,14 @@ TRUST: Final[tuple[Row, ...]] = (
      "encrypted, listed twice, overlapping, hidden between or behind the files, or described in two ways.",
      "Get the artifact from its builder again; a zip by another program is to be unpacked by that, and its "
      "folder packed with 'aotc pack'."),
+    # what a build does before it publishes
+    ("AOTC-G040", "artifact fails its own gate", NO,
+     "Before an artifact appears at the output, the gate judges it, and fresh processes load every variant that "
+     "was proven here and run its fixtures, as a user would. That ended with the reasons that are given, so "
+     "nothing was published. The model passed every step before, so this is most likely a bug of aotc, or a "
+     "kernel that does not answer the same twice.",
+     "Report it, with the model and these reasons. Where a fixture does not answer the same twice, leave its "
+     "sizes out with --dim NAME=MIN..MAX."),
     ("AOTC-I035", "cannot pack", INPUT,
      "The folder holds what a packed artifact cannot: a file beside payload and attestations, an empty folder, "
      "or a name that some system takes for another one.",

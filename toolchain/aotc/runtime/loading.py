@@ -112,6 +112,18 @@ def load(
     return ready
 
 
+def open_stored(
+    stored: StoredArtifact, variant: Sequence[str], libraries: Mapping[str, Path]
+) -> ReadyModel:
+    """Steps 2 to 4 for variants of one kind, of an artifact that was verified where it lies.
+
+    `libraries` are those of plugins, by ONNX Runtime's name of the provider.  Raises what `load`
+    does of these steps.
+    """
+    compatible, chosen = _chosen(stored, variant, libraries)
+    return _ready(stored, compatible, chosen, None, libraries, (), None, 0)
+
+
 def _alternate(
     manifest: Manifest, compatible: CompatibleArtifact, chosen: Sequence[Variant]
 ) -> CompatibleArtifact | None:
@@ -206,7 +218,8 @@ def _open_all(
     return [opened for opened, _ in done], [seconds for _, seconds in done]
 
 
-def _host(manifest: Manifest, plugins: Mapping[str, Path]) -> Target:
+def host_of(manifest: Manifest, plugins: Mapping[str, Path]) -> Target:
+    """This host, as far as variants of the artifact ask for it; `plugins` as for `open_stored`."""
     return probe(
         gpus=any(each.device != "cpu" for each in manifest.variants),
         digests=any(each.requirements.plugins for each in manifest.variants),
@@ -219,7 +232,7 @@ def _chosen(
 ) -> tuple[CompatibleArtifact, tuple[Variant, ...]]:
     """Step 2: what runs on this host, and what of it is to be loaded."""
     manifest = stored.authentic.manifest
-    compatible = check_compatibility(stored.authentic, _host(manifest, libraries))
+    compatible = check_compatibility(stored.authentic, host_of(manifest, libraries))
     return compatible, choose(manifest, compatible.variants, wanted)
 
 
@@ -262,7 +275,7 @@ def _files_read(
 ) -> frozenset[str]:
     """Payload files that loading on this host reads; none where no variant runs."""
     try:
-        verdicts = judge(manifest, _host(manifest, plugins)).variants
+        verdicts = judge(manifest, host_of(manifest, plugins)).variants
         chosen = choose(manifest, verdicts, wanted)
     except AotcError:
         return frozenset()

@@ -44,6 +44,15 @@ def require_library() -> None:
         )
 
 
+def import_library() -> None:
+    """Import what `document` will: most of its time, which a build has while its jobs run."""
+    from cyclonedx.contrib.license.factories import LicenseFactory
+    from cyclonedx.output.json import JsonV1Dot6
+    from packageurl import PackageURL
+
+    del LicenseFactory, JsonV1Dot6, PackageURL
+
+
 def document(
     manifest: Manifest, artifact_id: str, materials: Materials, libraries: Iterable[Library]
 ) -> Json:
