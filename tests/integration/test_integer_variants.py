@@ -18,9 +18,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
-from aotc.backends.integer_products import exact_feature, saturating
 from aotc.contract.documents import load_profile
 from aotc.contract.profile import FixtureSpec, VariantSpec
+from aotc.passes.same_sign_weights.products import exact_feature, saturating
 from aotc.verification.compatibility import judge
 from aotc.verification.host import probe
 

@@ -8,16 +8,15 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from aotc.caching.cache import BuildCache
 from aotc.contract.attestations import instant
 from aotc.contract.documents import load_profile, with_libraries
-from aotc.contract.manifest import FileEntry, Finding
+from aotc.contract.manifest import Finding
 from aotc.contract.parsing import Json
-from aotc.contract.partitions import DroppedVariant
 from aotc.contract.profile import Profile
 from aotc.contract.report import BuildReport, Evidence
 from aotc.contract.signer import Signer
@@ -28,15 +27,16 @@ from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import keys, provenance, sbom
 from aotc.signing.sealing import seal
 from aotc.stages.analyze import analyze
-from aotc.stages.asked import target_of, with_dims
+from aotc.stages.asked import refuse_artifact, target_of, with_dims
 from aotc.stages.available import require_providers
 from aotc.stages.build_key import model_digest, source_digest
 from aotc.stages.cached import keep, place_of, take
 from aotc.stages.clock import Clock, Progress
-from aotc.stages.fallback import drop, finding_of
+from aotc.stages.fallback import finding_of, nothing_left
 from aotc.stages.importing import import_model
 from aotc.stages.instead import (
     Attempt,
+    drop_failed,
     first_refusal,
     instead_of,
     next_attempts,
@@ -50,7 +50,7 @@ from aotc.stages.package import digest_weights, package, publish
 from aotc.stages.partition import partition
 from aotc.stages.prove import prove
 from aotc.stages.specialize import specialize
-from aotc.stages.tune import candidates, choose, measure, resolved, stated_orders
+from aotc.stages.tune import bare, candidates, choose, measure, resolved, spec_as, stated_orders
 from aotc.stages.tuned_evidence import tuned_on_another, tuning_of
 from aotc.stages.types import (
     AnalyzedModel,
@@ -58,6 +58,7 @@ from aotc.stages.types import (
     BuildOptions,
     LoweredModel,
     ProvenModel,
+    ProvenVariants,
     ReferenceRun,
     SignedArtifact,
 )
@@ -70,7 +71,7 @@ from aotc.verification.host import probe
 _NO_SUCH: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
 # What the jobs of every build import, in their order; the first does so itself.
 _LATER: Final = (
-    "aotc.engine.reference",
+    "aotc.engine.analysis",
     "aotc.stages.optimize",
     "aotc.stages.prove",
     "aotc.runtime.rehearsal_jobs",
@@ -109,15 +110,7 @@ def build(
     Raises `AotcError`: exit status 3 where the input must be mended, 1 where a gate of the profile
     failed; nothing is left at `output` then.
     """
-    # Unlike Path.is_file, this takes a name that is too long for one that is not there.
-    manifest = "" if isinstance(model, bytes) else os.path.join(model, "payload", "aotc.json")  # noqa: PTH118
-    if os.path.isfile(manifest):  # noqa: PTH113
-        raise AotcError(
-            "AOTC-I002",
-            "this is an artifact already, not a model",
-            where=str(model),
-            mend="Build from the .onnx file; 'aotc inspect' tells which one it was.",
-        )
+    refuse_artifact(model)
     started, began = time.monotonic(), datetime.datetime.now(datetime.UTC)
     clock = Clock(progress)
     label = provenance.label(builder_id, invocation_id, release)
@@ -272,7 +265,7 @@ def _line(
         analyzed = front
     attempts = {plan.name: Attempt(plan=plan) for plan in plans}
     for number in itertools.count():
-        apart = _apart(options, f"again-{number}") if number else options
+        apart = options.apart(f"again-{number}") if number else options
         try:
             made = _variants(analyzed, list(attempts.values()), apart, clock, ahead)
             stepped = next_attempts(attempts, made.failed, apart)
@@ -281,16 +274,9 @@ def _line(
         if not stepped:
             break
         attempts, ahead = {**attempts, **stepped}, {}
-    refusals = [first_refusal(attempts, error, item) for item, error in made.failed]
-    dropped = [
-        *made.left_out,
-        *(
-            drop(error, item.partitioned.optimized.specialized.plan, options)
-            for (item, _), error in zip(made.failed, refusals, strict=True)
-        ),
-    ]
+    dropped = [*made.left_out, *drop_failed(attempts, made.failed, options)]
     if not made.proven:
-        raise _nothing_left(dropped, refusals)
+        raise nothing_left(dropped, [first_refusal(attempts, e, item) for item, e in made.failed])
     proven = [instead_of(item, attempts, options) for item in made.proven]
     findings: list[Finding] = [*source.capture.findings, *analyzed.findings, *skipped]
     findings += [*made.findings, *(finding_of(each) for each in dropped)]
@@ -306,33 +292,22 @@ def _line(
     return artifact, evidence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Variants:
-    """What the back of the line made: variants proven, failed by their form, and left out."""
-
-    proven: tuple[ProvenModel, ...]
-    failed: tuple[tuple[LoweredModel, AotcError], ...]
-    left_out: tuple[DroppedVariant, ...]
-    findings: tuple[Finding, ...]
-    weights: tuple[FileEntry, ...]
-
-
 def _variants(
     analyzed: AnalyzedModel,
     attempts: Sequence[Attempt],
     options: BuildOptions,
     clock: Clock,
     ahead: Mapping[str, Future[Json]],
-) -> _Variants:
+) -> ProvenVariants:
     """From the analyzed model to proven variants, each in the form that is tried now."""
     findings: list[Finding] = [each for attempt in attempts for each in attempt.findings]
     with clock.stage("optimize", ", ".join(attempt.plan.name for attempt in attempts)):
-        specialized = []
-        for attempt in attempts:
-            converted, noticed = convert_opset(specialize(analyzed, attempt.plan, options), options)
-            specialized.append(converted)
-            findings += noticed
-        optimized = optimize_all(specialized, options, ahead)
+        specialized = [specialize(analyzed, attempt.plan, options) for attempt in attempts]
+        converted, noticed = zip(
+            *(convert_opset(each, options) for each in specialized), strict=True
+        )
+        findings += itertools.chain(*noticed)
+        optimized = optimize_all(converted, options, ahead)
         quicker, without_quicker = companions(optimized, options)
         optimized += optimize_all(quicker, options, {})
     findings += without_quicker
@@ -363,20 +338,13 @@ def _variants(
                     failed.append((item, error))
                 else:
                     findings.append(left_out(plan, error.line()))
-        return _Variants(
+        return ProvenVariants(
             proven=tuple(proven),
             failed=tuple(failed),
             left_out=policy_left,
             findings=tuple(findings),
             weights=weights.result(),
         )
-
-
-def _apart(options: BuildOptions, name: str) -> BuildOptions:
-    """The same with a work folder of its own."""
-    work = options.work / name
-    work.mkdir()
-    return replace(options, work=work)
 
 
 def _tuned(
@@ -396,7 +364,7 @@ def _tuned(
         words = f"{tried.variant} on {' '.join(tried.providers)}"
         with clock.stage("tune", words):
             try:
-                model_of = _candidate(analyzed, tried, index, reference, options)
+                model_of = _candidate(analyzed, tried, index, reference, options, clock)
                 proven.setdefault(tried.variant, {})[tried] = model_of
             except AotcError as error:
                 if error.code in _NO_SUCH:
@@ -405,20 +373,9 @@ def _tuned(
     for each in proven.values():
         with clock.stage("tune", "timing"):
             table += measure(each, reference, options)
-    order = {_key(each): index for index, each in enumerate(candidates(options.profile))}
-    table.sort(key=lambda each: order[_key(each)])
+    order = {each: index for index, each in enumerate(candidates(options.profile))}
+    table.sort(key=lambda each: order[bare(each)])
     return analyzed, choose(table)
-
-
-def _key(tried: Tried) -> tuple[object, ...]:
-    return (
-        tried.variant,
-        tried.providers,
-        tried.isa,
-        tried.optimization,
-        tried.precision,
-        tried.threads,
-    )
 
 
 def _candidate(
@@ -427,42 +384,20 @@ def _candidate(
     index: int,
     reference: ReferenceRun,
     options: BuildOptions,
+    clock: Clock,
 ) -> ProvenModel:
     """One candidate through the line, in a folder of its own, at the sizes that are timed."""
-    spec = next(each for each in options.profile.variants if each.name == tried.variant)
-    spec = replace(
-        spec,
-        providers=tried.providers,
-        isa=tried.isa,
-        optimization=tried.optimization,
-        precision=tried.precision,
-        threads=tried.threads,
-        prepack=spec.prepack if tried.isa == spec.isa else "at-load",
-    )
-    work = options.work / f"tune-{index}"
-    work.mkdir()
-    # What cannot be run here cannot be timed here.
-    profile = replace(options.profile, variants=(spec,), unproven="refuse")
-    apart = replace(options, work=work, profile=profile)
+    spec = spec_as(tried, options.profile)
+    # What cannot be run here cannot be timed here; and no quicker form stands beside it.
+    profile = replace(options.profile, variants=(spec,), unproven="refuse", max_variants=1)
+    apart = replace(options.apart(f"tune-{index}"), profile=profile)
     plans, _ = wanted_variants(analyzed.source, apart)
     if not plans:
         raise AotcError("AOTC-N002", "this host is not the target")
     plan = next((each for each in plans if takes(analyzed, each, reference)), plans[0])
-    converted, _ = convert_opset(specialize(analyzed, plan, apart), apart)
-    partitioned = partition(optimize_all([converted], apart, {}), apart)
-    lowered, _ = lower(partitioned, apart)
-    if not lowered:
+    made = _variants(analyzed, [Attempt(plan=plan)], apart, clock, {})
+    if made.failed:
+        raise made.failed[0][1]
+    if not made.proven:
         raise AotcError("AOTC-P002", "the fallback policy leaves this candidate out")
-    return prove(lowered[0], apart)
-
-
-def _nothing_left(dropped: Sequence[DroppedVariant], refusals: Sequence[AotcError]) -> AotcError:
-    """The refusal of a build all of whose variants the fallback policy left out."""
-    if refusals:
-        refusals[0].also = (*refusals[0].also, *refusals[1:])
-        return refusals[0]
-    return AotcError(
-        "AOTC-P002",
-        "every variant breaches the placement policy",
-        found="; ".join(f"{each.name}: {each.reason}" for each in dropped)[:2000],
-    )
+    return made.proven[0]

@@ -1,7 +1,6 @@
 """The reference: the original model on the CPU execution provider, optimizations off, one thread.
 
-One sandboxed process finds the domain and computes the golden outputs, so that a large model is
-read once.  A run that crashes or hangs ends the process; the caller finds its sizes in `TRYING`.
+A run that crashes or hangs ends the process; the caller finds its sizes in `TRYING`.
 """
 
 from __future__ import annotations
@@ -17,15 +16,13 @@ import numpy as np
 
 from aotc.backends.base import Optimization
 from aotc.contract.manifest import Finding, Value
-from aotc.contract.padding import PadSpec
-from aotc.contract.parsing import Json, decode, encode
-from aotc.contract.profile import ParitySpec, ProbeLimits
+from aotc.contract.parsing import Json
+from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes import DimRange, Domain
 from aotc.contract.symbols import Symbols
 from aotc.engine import values
 from aotc.engine.cost import RunCost, read_profile
 from aotc.engine.cpu_time import cpu_deadline, cpu_limit
-from aotc.engine.domain_findings import domain_findings
 from aotc.engine.estimator import Estimator
 from aotc.engine.fixture_plan import (
     Given,
@@ -33,18 +30,12 @@ from aotc.engine.fixture_plan import (
     domain_of,
     leading_dims,
     padded_points,
-    plan_fixtures,
-    refuse_outside,
 )
 from aotc.engine.fixtures import Hints, generate, one_sided
-from aotc.engine.pad_plan import plan_padding
 from aotc.engine.probing import Prober
 from aotc.engine.produced import (
     Produced,
-    axes_of,
     declared_findings,
-    inferred_shapes,
-    value_shapes,
 )
 from aotc.engine.rejection import out_of_memory, rejection
 from aotc.engine.session import (
@@ -67,65 +58,6 @@ _NOTED_RUNS = 256
 # Some models hold operators for which there are kernels only once they are fused.
 _LEVELS: Final[tuple[Optimization, ...]] = ("disable", "basic", "extended")
 _OF_KERNELS: Final = frozenset({"AOTC-I009", "AOTC-I012"})
-
-
-def analyze_job(request: Json) -> Json:
-    """In the worker: domain, fixtures, golden outputs and declared-against-produced shapes."""
-    reference = Reference(
-        model=Path(request["model"]),
-        weights=Path(request["weights"]),
-        symbols=decode(Symbols, request["symbols"]),
-        outputs=tuple(decode(Value, item) for item in request["outputs"]),
-        hints=request["hints"],
-        seed=request["parity"].get("seed", ParitySpec().seed),
-    )
-    probe = decode(ProbeLimits, request["probe"])
-    reference.beware(request["deadly"], probe.run_seconds)
-    stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
-    given = [Given.read(item, reference.inputs) for item in request["given"]]
-    refuse_outside(given, stated)
-    domain = reference.domain(stated, probe, given)
-    fixtures = plan_fixtures(
-        domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
-    )
-    fixtures += reference.padded(domain)
-    runs, findings = reference.golden(fixtures, Path("fixtures"))
-    axes = [
-        axes_of(index, value, reference.produced, reference.dims)
-        for index, value in enumerate(reference.outputs)
-    ]
-    padding = plan_padding(
-        domain,
-        reference.inputs,
-        reference.outputs,
-        axes,
-        {name: decode(PadSpec, item) for name, item in request["pads"].items()},
-        request["crops"],
-    )
-    inferred = inferred_shapes(Path(request["graph"]))
-    return {
-        "shapes": [encode(item) for item in value_shapes(reference.outputs, axes, inferred)],
-        "padding": encode(padding) if padding is not None else None,
-        "domain": encode(domain),
-        "references": runs,
-        "findings": [
-            encode(finding)
-            for finding in (
-                *_level_findings(reference.level),
-                *domain_findings(domain),
-                *reference.findings,
-                *findings,
-            )
-        ],
-        "activation_bytes": reference.activation_bytes(domain),
-    }
-
-
-def _level_findings(level: Optimization) -> list[Finding]:
-    if level == "disable":
-        return []
-    what = f"the reference is the model at level {level}: below it ONNX Runtime lacks kernels"
-    return [Finding(code="AOTC-O010", what=what, where="reference")]
 
 
 class Reference:

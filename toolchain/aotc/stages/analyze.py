@@ -76,7 +76,7 @@ def _run(
     while True:
         try:
             result = options.workers.run(
-                "aotc.engine.reference:analyze_job",
+                "aotc.engine.analysis:analyze_job",
                 {**request, "deadly": deadly},
                 folder=folder,
                 where=source.path.name,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from aotc.contract.documents import load_target
 from aotc.contract.parsing import ParseError
@@ -43,3 +45,16 @@ def target_of(profile: Profile, host: Target) -> Target:
     if profile.compute_capabilities:
         found = replace(found, compute_capabilities=profile.compute_capabilities)
     return found
+
+
+def refuse_artifact(model: str | Path | bytes) -> None:
+    """Raise AOTC-I002 where `model` is the folder of an artifact."""
+    # Unlike Path.is_file, this takes a name that is too long for one that is not there.
+    manifest = "" if isinstance(model, bytes) else os.path.join(model, "payload", "aotc.json")  # noqa: PTH118
+    if os.path.isfile(manifest):  # noqa: PTH113
+        raise AotcError(
+            "AOTC-I002",
+            "this is an artifact already, not a model",
+            where=str(model),
+            mend="Build from the .onnx file; 'aotc inspect' tells which one it was.",
+        )

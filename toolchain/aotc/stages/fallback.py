@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aotc.contract.manifest import Finding
 from aotc.contract.partitions import DroppedVariant
 from aotc.errors import AotcError
@@ -35,4 +37,16 @@ def finding_of(dropped: DroppedVariant) -> Finding:
     fate = "calls of its sizes are refused" if dropped.rejects else "another variant serves"
     return Finding(
         code="AOTC-P009", what=f"{dropped.reason}; {fate}", where=f"variant {dropped.name}"
+    )
+
+
+def nothing_left(dropped: Sequence[DroppedVariant], refusals: Sequence[AotcError]) -> AotcError:
+    """The refusal of a build all of whose variants the fallback policy left out."""
+    if refusals:
+        refusals[0].also = (*refusals[0].also, *refusals[1:])
+        return refusals[0]
+    return AotcError(
+        "AOTC-P002",
+        "every variant breaches the placement policy",
+        found="; ".join(f"{each.name}: {each.reason}" for each in dropped)[:2000],
     )

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from aotc.contract.manifest import Finding
+from aotc.contract.partitions import DroppedVariant
 from aotc.contract.profile import Tolerance
 from aotc.contract.report import Evidence, WrongForm
 from aotc.errors import AotcError
+from aotc.stages.fallback import drop
 from aotc.stages.levels import lower_level
 from aotc.stages.prove import arithmetic_of
 from aotc.stages.tune import alternate
@@ -81,6 +83,25 @@ def first_refusal(
         return error
     first.also = (*first.also, error)
     return first
+
+
+def drop_failed(
+    attempts: Mapping[str, Attempt],
+    failed: Sequence[tuple[LoweredModel, AotcError]],
+    options: BuildOptions,
+) -> list[DroppedVariant]:
+    """Variants for which nothing is left to try, left out where the fallback policy allows that.
+
+    Raises the first refusal of one for which it does not.
+    """
+    return [
+        drop(
+            first_refusal(attempts, error, item),
+            item.partitioned.optimized.specialized.plan,
+            options,
+        )
+        for item, error in failed
+    ]
 
 
 def instead_of(

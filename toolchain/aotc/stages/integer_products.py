@@ -1,6 +1,6 @@
 """Variants whose integer products mean the same on every CPU, and the quicker one that needs VNNI.
 
-Runs of the functions of a graph are in the worker; see `aotc.backends.integer_products`.
+Runs of the functions of a graph are in the worker; see `aotc.passes.same_sign_weights.products`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from aotc.backends.base import Optimization
-from aotc.backends.integer_products import (
-    ARCHITECTURE,
-    exact_feature,
-    may_hold_products,
-    saturating,
-)
 from aotc.contract.manifest import Capture, Finding, PassRecord
 from aotc.contract.target import Target
 from aotc.engine.offline import MODEL, write_optimized
 from aotc.passes.base import run_passes
 from aotc.passes.same_sign_weights import SameSignWeights
+from aotc.passes.same_sign_weights.products import (
+    ARCHITECTURE,
+    exact_feature,
+    may_hold_products,
+    saturating,
+)
 from aotc.stages.types import BuildOptions, OptimizedModel, SpecializedModel, VariantPlan
 from aotc.stages.variants import suffix
 

@@ -64,6 +64,20 @@ def candidates(profile: Profile) -> tuple[Tried, ...]:
     return tuple(found)
 
 
+def spec_as(tried: Tried, profile: Profile) -> VariantSpec:
+    """The profile's variant as a candidate would have it."""
+    spec = next(each for each in profile.variants if each.name == tried.variant)
+    return replace(
+        spec,
+        providers=tried.providers,
+        isa=tried.isa,
+        optimization=tried.optimization,
+        precision=tried.precision,
+        threads=tried.threads,
+        prepack=spec.prepack if tried.isa == spec.isa else "at-load",
+    )
+
+
 def stated_orders(profile: Profile) -> dict[str, tuple[str, ...]]:
     """Order of providers of each variant as the profile states it, by which budgets are judged."""
     return {spec.name: spec.providers or profile.providers for spec in profile.variants}
@@ -96,32 +110,21 @@ def resolved(profile: Profile, table: Sequence[Tried]) -> Profile:
     A portable variant stays beside one that was chosen for this CPU alone.
     Raises AOTC-O006 where the table is not of this profile's candidates.
     """
-    bare = set(candidates(profile))
+    known = set(candidates(profile))
     chosen = {each.variant: each for each in table if each.chosen}
-    strange = [each for each in table if _bare(each) not in bare]
+    strange = [each for each in table if bare(each) not in known]
     missing = [spec.name for spec in profile.variants if spec.name not in chosen]
     if strange or missing:
         raise AotcError(
             "AOTC-O006",
             "the measurements are not of this profile's candidates",
-            expected="; ".join(_words(each) for each in sorted(bare, key=_words)),
+            expected="; ".join(_words(each) for each in sorted(known, key=_words)),
             found="; ".join(_words(each) for each in strange)
             or f"no choice for {', '.join(missing)}",
         )
     variants: list[VariantSpec] = []
     for spec in profile.variants:
-        best = chosen[spec.name]
-        variants.append(
-            replace(
-                spec,
-                providers=best.providers,
-                isa=best.isa,
-                optimization=best.optimization,
-                precision=best.precision,
-                threads=best.threads,
-                prepack=spec.prepack if best.isa == spec.isa else "at-load",
-            )
-        )
+        variants.append(spec_as(chosen[spec.name], profile))
     if all(each.isa == "host" for each in variants):
         portable = next(spec for spec in profile.variants if spec.isa == "baseline")
         variants.append(replace(portable, name=f"{portable.name}-untuned"))
@@ -134,7 +137,8 @@ def _words(tried: Tried) -> str:
     return f"{tried.variant} on {' '.join(tried.providers)} ({', '.join(choices)})"
 
 
-def _bare(tried: Tried) -> Tried:
+def bare(tried: Tried) -> Tried:
+    """A candidate without what was measured of it."""
     return Tried(
         variant=tried.variant,
         providers=tried.providers,

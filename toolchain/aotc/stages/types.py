@@ -8,7 +8,7 @@ Graphs live in files of the build's work folder; a stage that changes one writes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ from aotc.backends.base import Needs
 from aotc.caching.cache import BuildCache
 from aotc.contract.manifest import (
     Capture,
+    FileEntry,
     Finding,
     MemoryPlan,
     NodePlacement,
@@ -28,13 +29,14 @@ from aotc.contract.manifest import (
 )
 from aotc.contract.padding import Padding
 from aotc.contract.parsing import Json
-from aotc.contract.partitions import PartitionReport, RefusedNode
+from aotc.contract.partitions import DroppedVariant, PartitionReport, RefusedNode
 from aotc.contract.profile import Level, Precision, Profile
 from aotc.contract.report import VariantEvidence
 from aotc.contract.shapes import Domain
 from aotc.contract.symbols import Symbols
 from aotc.contract.target import Target
 from aotc.engine.worker import Workers
+from aotc.errors import AotcError
 from aotc.partitioning.compute import Sizes
 
 
@@ -53,6 +55,12 @@ class BuildOptions:
     progress: Callable[[str], None] | None = None
     # Order of providers by which budgets judge a variant, where it was tuned to another one.
     judged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def apart(self, name: str) -> BuildOptions:
+        """The same with a work folder of its own."""
+        work = self.work / name
+        work.mkdir()
+        return replace(self, work=work)
 
     def tell(self, what: str) -> None:
         """Say what begins, to whoever watches."""
@@ -227,6 +235,20 @@ class ProvenModel:
     placement: Placement
     parity: Parity
     evidence: VariantEvidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvenVariants:
+    """What was made of all variants: proven, failed in the form that was tried, and left out.
+
+    `weights` are the entries of the files that they share.
+    """
+
+    proven: tuple[ProvenModel, ...]
+    failed: tuple[tuple[LoweredModel, AotcError], ...]
+    left_out: tuple[DroppedVariant, ...]
+    findings: tuple[Finding, ...]
+    weights: tuple[FileEntry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,12 @@ import re
 from dataclasses import replace
 from importlib import metadata
 
-from aotc.backends.integer_products import exact_feature
 from aotc.contract.manifest import Requirements, Transfers, Variant
 from aotc.contract.partitions import PartitionReport
 from aotc.contract.target import Libc, Target
 from aotc.contract.versions import release
 from aotc.partitioning.report import transfers
+from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.stages.types import BuildOptions, LoweredModel, ProvenModel
 
 

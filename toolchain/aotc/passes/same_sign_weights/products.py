@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from aotc.backends.kernels.value_types import bodies
+from aotc.partitioning.graph import bodies_of
 
 if TYPE_CHECKING:
     import onnx
@@ -111,8 +111,9 @@ def _in_graph(
         product = PRODUCTS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
         if product is not None:
             yield from _of_node(node, graph, product, constants, types)
-        for _, body in bodies(node):
-            yield from _in_graph(body, constants, types)
+        for attribute in node.attribute:
+            for body in bodies_of(attribute):
+                yield from _in_graph(body, constants, types)
 
 
 def _of_node(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from aotc.backends.integer_products import Constant, Saturating, saturating
 from aotc.passes.base import Pass, walk_graphs
+from aotc.passes.same_sign_weights.products import Constant, Saturating, saturating
 
 if TYPE_CHECKING:
     import onnx

@@ -1,0 +1,77 @@
+"""The analysis of a model, in the worker: one job, so that a large model is read once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aotc.backends.base import Optimization
+from aotc.contract.manifest import Finding, Value
+from aotc.contract.padding import PadSpec
+from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.profile import ParitySpec, ProbeLimits
+from aotc.contract.shapes import DimRange
+from aotc.contract.symbols import Symbols
+from aotc.engine.domain_findings import domain_findings
+from aotc.engine.fixture_plan import Given, plan_fixtures, refuse_outside
+from aotc.engine.pad_plan import plan_padding
+from aotc.engine.produced import axes_of, inferred_shapes, value_shapes
+from aotc.engine.reference import Reference
+
+
+def analyze_job(request: Json) -> Json:
+    """In the worker: domain, fixtures, golden outputs and declared-against-produced shapes."""
+    reference = Reference(
+        model=Path(request["model"]),
+        weights=Path(request["weights"]),
+        symbols=decode(Symbols, request["symbols"]),
+        outputs=tuple(decode(Value, item) for item in request["outputs"]),
+        hints=request["hints"],
+        seed=request["parity"].get("seed", ParitySpec().seed),
+    )
+    probe = decode(ProbeLimits, request["probe"])
+    reference.beware(request["deadly"], probe.run_seconds)
+    stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
+    given = [Given.read(item, reference.inputs) for item in request["given"]]
+    refuse_outside(given, stated)
+    domain = reference.domain(stated, probe, given)
+    fixtures = plan_fixtures(
+        domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
+    )
+    fixtures += reference.padded(domain)
+    runs, findings = reference.golden(fixtures, Path("fixtures"))
+    axes = [
+        axes_of(index, value, reference.produced, reference.dims)
+        for index, value in enumerate(reference.outputs)
+    ]
+    padding = plan_padding(
+        domain,
+        reference.inputs,
+        reference.outputs,
+        axes,
+        {name: decode(PadSpec, item) for name, item in request["pads"].items()},
+        request["crops"],
+    )
+    inferred = inferred_shapes(Path(request["graph"]))
+    return {
+        "shapes": [encode(item) for item in value_shapes(reference.outputs, axes, inferred)],
+        "padding": encode(padding) if padding is not None else None,
+        "domain": encode(domain),
+        "references": runs,
+        "findings": [
+            encode(finding)
+            for finding in (
+                *_level_findings(reference.level),
+                *domain_findings(domain),
+                *reference.findings,
+                *findings,
+            )
+        ],
+        "activation_bytes": reference.activation_bytes(domain),
+    }
+
+
+def _level_findings(level: Optimization) -> list[Finding]:
+    if level == "disable":
+        return []
+    what = f"the reference is the model at level {level}: below it ONNX Runtime lacks kernels"
+    return [Finding(code="AOTC-O010", what=what, where="reference")]
