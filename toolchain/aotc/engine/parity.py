@@ -44,6 +44,17 @@ def compare(reference: Data, actual: Data, tolerance: Tolerance, name: str) -> O
     return worst
 
 
+def same_bits(one: Data, other: Data) -> bool:
+    """Whether two values of one output are equal to the bit, NaN included."""
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same_bits, one, other))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype.kind != "O":
+        return one.shape == other.shape and one.tobytes() == other.tobytes()
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return bool(one.tolist() == other.tolist())
+    return repr(one) == repr(other)
+
+
 def _least(one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return other if one is None else one

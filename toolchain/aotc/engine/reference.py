@@ -50,7 +50,7 @@ from aotc.engine.rejection import out_of_memory, rejection
 from aotc.engine.session import import_onnxruntime, ort_errors, reference_options, run
 from aotc.engine.stated_relations import RelationCheck, refuse_unrelated
 from aotc.engine.trials import Cost, Trial
-from aotc.engine.unwritten import answers_from_unwritten
+from aotc.engine.unwritten import bare_options, is_unwritten
 from aotc.errors import AotcError
 
 # Sizes of the run that is going on, for whoever finds the process dead.
@@ -126,6 +126,7 @@ class Reference:
         self.seed = seed
         self._ort = import_onnxruntime()
         self._session = self._create(reference_options())
+        self._bare: Any = None
         self._estimator: Estimator | None = None
         self._deadly: list[Json] = []
         self._answers: dict[tuple[tuple[str, int], ...], list[Any]] = {}
@@ -182,21 +183,20 @@ class Reference:
             return Trial(ok=False, error="ONNX Runtime crashes or hangs")
         try:
             with self._journal(sizes):
-                inputs = self.inputs_at(sizes)
-                outputs = self.run(inputs)
-                empty = any(_elements(value) == 0 for value in outputs)
-                if 0 in sizes.values() and not empty and self._unwritten(inputs):
-                    return Trial(ok=False, error="the answer is memory that no kernel wrote")
+                outputs = self.run(self.inputs_at(sizes))
+            empty = any(_elements(value) == 0 for value in outputs)
+            if 0 in sizes.values() and not empty and self._is_unwritten(sizes):
+                return Trial(ok=False, error="ONNX Runtime answers with memory that it never wrote")
         except AotcError as error:
             return Trial(ok=False, error=error.found)
         self._keep(sizes, outputs)
         return Trial(ok=True, empty=empty)
 
-    def _unwritten(self, inputs: Mapping[str, Any]) -> bool:
-        """Whether an answer at a size of 0 is one; see `aotc.engine.unwritten`."""
-        options = reference_options()
-        options.enable_cpu_mem_arena = False
-        return answers_from_unwritten(lambda: self._create(options), inputs)
+    def _is_unwritten(self, sizes: Mapping[str, int]) -> bool:
+        if self._bare is None:
+            self._bare = self._create(bare_options(reference_options()))
+        with self._journal(sizes):
+            return is_unwritten(self._bare, self.inputs_at(sizes))
 
     def _declared_trial(self, sizes: Mapping[str, int]) -> Trial:
         """One run at sizes of the dims as the model declares them, remembered nowhere."""
