@@ -47,7 +47,7 @@ from aotc.engine.session import (
 )
 from aotc.engine.stated_relations import RelationCheck, refuse_unrelated
 from aotc.engine.trials import Cost, Trial
-from aotc.engine.unwritten import answers_from_unwritten
+from aotc.engine.unwritten import bare_options, is_unwritten
 from aotc.errors import AotcError
 
 # Sizes of the run that is going on, for whoever finds the process dead.
@@ -82,6 +82,7 @@ class Reference:
         self.seed = seed
         self._ort = import_onnxruntime()
         self.level, self._session = self._open()
+        self._bare: Any = None
         self._estimator: Estimator | None = None
         self._deadly: list[Json] = []
         self._answers: dict[tuple[tuple[str, int], ...], list[Any]] = {}
@@ -160,11 +161,10 @@ class Reference:
             return Trial(ok=False, error="ONNX Runtime crashes or hangs")
         try:
             with self._journal(sizes):
-                inputs = self.inputs_at(sizes)
-                outputs = self.run(inputs)
-                empty = any(_elements(value) == 0 for value in outputs)
-                if 0 in sizes.values() and not empty and self._unwritten(inputs):
-                    return Trial(ok=False, error="the answer is memory that no kernel wrote")
+                outputs = self.run(self.inputs_at(sizes))
+            empty = any(_elements(value) == 0 for value in outputs)
+            if 0 in sizes.values() and not empty and self._is_unwritten(sizes):
+                return Trial(ok=False, error="ONNX Runtime answers with memory that it never wrote")
         except AotcError as error:
             if error.code == "AOTC-I002":
                 raise
@@ -172,11 +172,11 @@ class Reference:
         self._keep(sizes, outputs)
         return Trial(ok=True, empty=empty)
 
-    def _unwritten(self, inputs: Mapping[str, Any]) -> bool:
-        """Whether an answer at a size of 0 is one; see `aotc.engine.unwritten`."""
-        options = self._options()
-        options.enable_cpu_mem_arena = False
-        return answers_from_unwritten(lambda: self._create(options), inputs)
+    def _is_unwritten(self, sizes: Mapping[str, int]) -> bool:
+        if self._bare is None:
+            self._bare = self._create(bare_options(self._options()))
+        with self._journal(sizes):
+            return is_unwritten(self._bare, self.inputs_at(sizes))
 
     def _declared_trial(self, sizes: Mapping[str, int]) -> Trial:
         """One run at sizes of the dims as the model declares them, remembered nowhere."""

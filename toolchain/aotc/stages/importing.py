@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from aotc.contract.manifest import Capture, Finding, PassRecord, Value
 from aotc.contract.parsing import Json, decode, encode
@@ -13,9 +12,7 @@ from aotc.contract.symbols import Symbols, symbols_of
 from aotc.engine.model_file import require_model_file
 from aotc.errors import AotcError
 from aotc.stages.integer_products import may_saturate, rewrite
-
-if TYPE_CHECKING:
-    from aotc.stages.types import BuildOptions, SourceModel
+from aotc.stages.types import BuildOptions, SourceModel
 
 _GRAPH = "graph.onnx"
 _WEIGHTS = "source.bin"
@@ -28,9 +25,6 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
     Dims that the profile states to be equal have one name from here on.
     Raises AOTC-I001 to I007, I010 to I016, I042, I043, and S004 and S015 (relations).
     """
-    # The job below is the first of a build, and waits for what is imported above.
-    from aotc.stages.types import SourceModel
-
     if isinstance(model, bytes):
         path = options.work / "given.onnx"
         path.write_bytes(model)
