@@ -51,7 +51,7 @@ def same_bits(one: Data, other: Data) -> bool:
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype.kind != "O":
         return one.shape == other.shape and one.tobytes() == other.tobytes()
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return one.tolist() == other.tolist()
+        return bool(one.tolist() == other.tolist())
     return repr(one) == repr(other)
 
 

@@ -219,9 +219,7 @@ def run(
     except ort_errors() as error:
         if isinstance(error, UnicodeDecodeError) and _SIGN not in ort_text(error):
             # Its Python gives text as `str`, and cannot give this.
-            raise AotcError(
-                refusal, TEXT_NOT_UTF8, found=repr(ort_text(error))[:200]
-            ) from None
+            raise AotcError(refusal, TEXT_NOT_UTF8, found=repr(ort_text(error))[:200]) from None
         raise AotcError(
             refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)
         ) from None

@@ -123,7 +123,11 @@ def import_job(request: Json) -> Json:
     if not captured.external_data:
         externalize(model, Path(), _WEIGHTS)
     Path(_GRAPH).write_bytes(model.SerializeToString(deterministic=True))
-    findings = [*captured.findings, *escaped, *_checker(path if captured.external_data else Path(_GRAPH))]
+    findings = [
+        *captured.findings,
+        *escaped,
+        *_checker(path if captured.external_data else Path(_GRAPH)),
+    ]
     data = encode(captured)
     data["findings"] = encode(tuple(findings))
     return {
