@@ -216,6 +216,28 @@ def test_an_optional_list(bench: Workbench) -> None:
     assert_works(bench, built, {"x": [np.full((2, 4), i, np.float32) for i in range(3)]})
 
 
+def test_a_narrow_float_beside_a_list(bench: Workbench) -> None:
+    listed = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, ["batch", 4]))
+    model = model_of(
+        [
+            helper.make_node("Cast", ["x"], ["wide"], to=FLOAT),
+            helper.make_node("ConcatFromSequence", ["parts"], ["y"], axis=0),
+        ],
+        [
+            tensor("x", ["batch", 4], TensorProto.BFLOAT16),
+            helper.make_value_info("parts", listed),
+        ],
+        [tensor("wide", ["batch", 4]), tensor("y", ["rows", 4])],
+    )
+    built = bench.build(model, "beside")
+    x = np.arange(8).reshape(2, 4).astype(ml_dtypes.bfloat16)
+    parts = [np.full((2, 4), i, np.float32) for i in range(3)]
+    with bench.load(built) as ready:
+        found = ready.run({"x": x, "parts": parts})
+    assert np.array_equal(found["wide"], x.astype(np.float32))
+    assert np.array_equal(found["y"], np.concatenate(parts))
+
+
 def test_a_sparse_input(bench: Workbench) -> None:
     model = model_of(
         [helper.make_node("SparseToDenseMatMul", ["x", "w"], ["y"], domain=MICROSOFT)],
