@@ -105,6 +105,21 @@ def test_every_wrong_name_is_listed() -> None:
     assert (error.expected, error.found) == ("ids, mask, image", "ids, mask, imag, zzz")
 
 
+def test_of_many_names_the_first_are_told() -> None:
+    names = [f"input{index}" for index in range(201)]
+    guard = Guard(manifest(*(Value(name=name, dtype="float32", shape=()) for name in names)))
+    with pytest.raises(AotcError) as caught:
+        guard.check({"input200": np.float32(1)})
+    error = caught.value
+    assert error.line() == (
+        "AOTC-R001 input 'input0' is missing [inputs]"
+        " (expected input0, input1, input2, input3, input4 and 196 more; found input200)"
+    )
+    told = [each.what for each in error.also]
+    assert told[:4] == [f"input 'input{index}' is missing" for index in range(1, 5)]
+    assert told[4:] == ["195 more names do not fit"]
+
+
 def test_array_likes_of_the_right_type_are_taken() -> None:
     guard = Guard(manifest(Value(name="rate", dtype="int64", shape=())))
     for value in (16000, np.int64(16000), np.array(16000)):

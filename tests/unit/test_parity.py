@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from aotc.contract.canonical import canonical_json
-from aotc.contract.parsing import encode
+from aotc.contract.parsing import decode, encode, strict_json
 from aotc.contract.profile import Tolerance
+from aotc.contract.report import OutputError
 from aotc.engine import parity
-from aotc.engine.parity import UNBOUNDED, compare
+from aotc.engine.parity import UNBOUNDED, compare, same_bits
 
 EXACT = Tolerance(atol=0.0, rtol=0.0, min_cosine=1.0 - 1e-12)
 LOOSE = Tolerance(atol=1e-3, rtol=1e-2)
@@ -191,3 +192,24 @@ def test_no_wide_copy_of_a_large_output_is_made() -> None:
     assert error.passed
     # Both as float64 would be 64 MiB.
     assert peak < 16 << 20
+
+
+@pytest.mark.parametrize(
+    "error", [2.0**53 + 2, 2.305843009213694e18, 9e20, 1e300, math.inf, math.nan]
+)
+def test_every_measured_error_is_written_and_read_again(error: float) -> None:
+    with np.errstate(all="ignore"):
+        found = compare(np.zeros(2), np.array([0.0, error]), EXACT, "y")
+    assert not found.passed
+    assert found.max_abs == (error if math.isfinite(error) else UNBOUNDED)
+    assert decode(OutputError, strict_json(canonical_json(encode(found)))) == found
+
+
+def test_equal_bits() -> None:
+    nan = np.array([math.nan, 1.0])
+    assert same_bits([nan, None], [nan.copy(), None])
+    assert not same_bits(np.array([0.0]), np.array([-0.0]))
+    assert not same_bits(np.zeros(2), np.zeros((2, 1)))
+    assert not same_bits([nan], [nan, nan])
+    assert same_bits(np.array(["a"], object), np.array(["a"], object))
+    assert not same_bits({"a": 1.0}, {"a": 2.0})

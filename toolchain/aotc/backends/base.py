@@ -309,7 +309,7 @@ def ort_errors() -> tuple[type[Exception], ...]:
 
 
 def ort_text(error: Exception) -> str:
-    """What ONNX Runtime said, word by word; a message that is not UTF-8, as it names what is not."""
+    """What ONNX Runtime said, word by word; a message that quotes what is not UTF-8 as well."""
     if isinstance(error, UnicodeDecodeError):
         return error.object.decode("utf-8", "backslashreplace")
     return str(error)

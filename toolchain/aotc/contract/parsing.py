@@ -82,8 +82,8 @@ def record(cls: type[T]) -> type[T]:
 def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
     """Parse JSON; refuse duplicate keys, NaN, infinities, huge integers, deep nesting, a BOM.
 
-    RFC 8785 writes floats between 2^53 and 1e21 as digits alone: digits that are just what it
-    writes are read as that float, which no integer field takes, and all other huge integers refused.
+    RFC 8785 writes floats between 2^53 and 1e21 as digits alone.  Digits that are just what it
+    writes are read as that float, which no integer field takes; other huge integers are refused.
     No more than `MAX_VALUES` values are read.  Halves of surrogate pairs are refused too: parsers
     differ in what they make of them.
 

@@ -6,19 +6,17 @@ bodies of control flow and all model-local functions.
 
 from __future__ import annotations
 
-import math
-import os
-import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from aotc.contract.manifest import Capture, ControlFlow, ExternalFile, Finding, Kind, Value
+from aotc.contract.manifest import Capture, ControlFlow, Finding, Kind, Value
 from aotc.contract.parsing import MAX_INTEGER
+from aotc.engine.external_data import external_files, home_of, tensor_bytes
 from aotc.engine.file_digest import file_sha256
 from aotc.engine.forbidden import refuse_operators
 from aotc.engine.model_file import require_model_file
@@ -42,13 +40,6 @@ _QUANTIZED = (
     "ConvInteger",
     "MatMulNBits",
 )
-_NARROW_BITS: dict[int, int] = {
-    onnx.TensorProto.INT2: 2,
-    onnx.TensorProto.UINT2: 2,
-    onnx.TensorProto.INT4: 4,
-    onnx.TensorProto.UINT4: 4,
-    onnx.TensorProto.FLOAT4E2M1: 4,
-}
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 _MAX_PROTOBUF = 2**31 - 1
 
@@ -151,83 +142,6 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
                 yield sparse.indices
 
 
-def home_of(model: onnx.ModelProto, path: Path) -> Path:
-    """The path of `model` in the folder of its external data, where `path` is a link to it.
-
-    As ONNX Runtime does: data beside the link, or else beside the file.
-    """
-    for tensor in tensors(model):
-        for pair in tensor.external_data:
-            if pair.key == "location" and os.path.lexists(path.parent / pair.value):
-                return path
-    return path.resolve()
-
-
-def external_files(model: onnx.ModelProto, folder: Path) -> tuple[ExternalFile, ...]:
-    """Check every external file and digest it.
-
-    Raises AOTC-I003 (missing), I004 (truncated), I005 (outside of the folder), I006 (link).
-    """
-    ends: dict[str, int] = {}
-    for tensor in tensors(model):
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            continue
-        entry = {pair.key: pair.value for pair in tensor.external_data}
-        location = entry.get("location", "")
-        try:
-            offset = int(entry.get("offset", "0"))
-            length = int(entry.get("length", "0")) or _tensor_bytes(tensor)
-        except ValueError:
-            offset = length = -1
-        if offset < 0 or length < 0:
-            raise AotcError(
-                "AOTC-I004", "offset or length is no size", where=f"{tensor.name} in {location}"
-            )
-        ends[location] = max(ends.get(location, 0), offset + length)
-    return tuple(_external_file(folder, location, end) for location, end in sorted(ends.items()))
-
-
-def _external_file(folder: Path, location: str, end: int) -> ExternalFile:
-    parts = PurePosixPath(location.replace("\\", "/"))
-    if not location or parts.is_absolute() or ".." in parts.parts or "\0" in location:
-        raise AotcError(
-            "AOTC-I005", "external data lies outside of the model's folder", where=repr(location)
-        )
-    path = folder
-    for part in parts.parts:
-        path = path / part
-        if path.is_symlink():
-            raise AotcError("AOTC-I006", "external data is a symbolic link", where=str(path))
-    if not path.exists():
-        raise AotcError("AOTC-I003", "external data file is missing", where=str(path))
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        raise AotcError(
-            "AOTC-I006",
-            "external data is no plain file with one name",
-            where=str(path),
-            expected="a plain file with 1 hard link",
-            found=f"{status.st_nlink} hard links"
-            if stat.S_ISREG(status.st_mode)
-            else "a folder or special file",
-        )
-    if status.st_size < end:
-        raise AotcError(
-            "AOTC-I004",
-            "external data is truncated",
-            where=str(path),
-            expected=f"at least {end} bytes",
-            found=f"{status.st_size} bytes",
-        )
-    try:
-        digest = file_sha256(path)
-    except OSError as error:
-        raise AotcError(
-            "AOTC-I003", f"cannot read external data: {error.strerror}", where=str(path)
-        ) from None
-    return ExternalFile(location=location, size=status.st_size, sha256=digest)
-
-
 def _dtype_name(code: int, where: str) -> str:
     if code == onnx.TensorProto.STRING:
         return "string"
@@ -300,7 +214,7 @@ def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, .
     model = read_model(path)
     escaped = escape_text(model)
     infer_outputs(model)
-    path = home_of(model, path.absolute())
+    path = home_of(tensors(model), path.absolute())
     captured = capture(model, path)
     return (
         replace(captured, findings=(*captured.findings, *escaped)),
@@ -346,14 +260,14 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
         nodes_total=sum(op_types.values()),
         op_types=dict(sorted(op_types.items())),
         initializers=len(initializers),
-        initializer_bytes=sum(_tensor_bytes(tensor) for tensor in initializers),
+        initializer_bytes=sum(tensor_bytes(tensor) for tensor in initializers),
         constants=constants,
         functions=tuple(sorted(_op_name(f.domain, f.name) for f in model.functions)),
         custom_ops=tuple(sorted(custom)),
         contrib_ops=tuple(sorted(contrib)),
         control_flow=tuple(_control_flow(model)),
         side_inputs=tuple(_side_inputs(model)),
-        external_data=external_files(model, path.parent),
+        external_data=external_files(tensors(model), path.parent),
         quantized=any(
             node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
             for node in nodes(model)
@@ -366,17 +280,6 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
 
 def _op_name(domain: str, op_type: str) -> str:
     return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
-
-
-def _tensor_bytes(tensor: onnx.TensorProto) -> int:
-    """Size by type and dims: files of external data need not state it."""
-    if tensor.data_type == onnx.TensorProto.STRING:
-        return sum(len(text) for text in tensor.string_data)
-    bits = _NARROW_BITS.get(tensor.data_type)
-    if bits is None:
-        bits = 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    elements: int = math.prod(tensor.dims)
-    return -(-elements * bits // 8)
 
 
 def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:

@@ -23,18 +23,20 @@ _NAMED = 5
 def escape_text(model: onnx.ModelProto) -> tuple[Finding, ...]:
     """Escape all text of `model` that is not UTF-8; a finding names the fields, if there are any.
 
-    Raises AOTC-I002 for the name of an input or output, by which callers know it, and where another
-    text of the model has the escaped form already.
+    Raises AOTC-I002 for the name of an input or output, by which callers know it, for that of a
+    file, and where another text of the model has the escaped form already.
     """
     _refuse_fixed(model)
     known: set[str] = set()
     made: dict[str, str] = {}
-    for message, field, index in _texts(model):
+    for holder, message, field, index in _texts(model):
         value = getattr(message, field) if index is None else getattr(message, field)[index]
         if isinstance(value, str):
             known.add(value)
             continue
         text = value.decode("utf-8", "backslashreplace")
+        if holder == "external_data":
+            raise _refusal("TensorProto.external_data", text)
         made.setdefault(text, f"{message.DESCRIPTOR.name}.{field}")
         if index is None:
             setattr(message, field, text)
@@ -46,16 +48,18 @@ def escape_text(model: onnx.ModelProto) -> tuple[Finding, ...]:
         return ()
     places = list(dict.fromkeys(made.values()))
     more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-    what = f"{', '.join(places[:_NAMED])}{more}: such as {min(made)!r}"
+    what = f"{', '.join(places[:_NAMED])}{more}: such as '{next(iter(made))}'"
     return (Finding(code="AOTC-I041", what=what[:300]),)
 
 
 def _refuse_fixed(model: onnx.ModelProto) -> None:
     for kind, values in (("input", model.graph.input), ("output", model.graph.output)):
         for index, value in enumerate(values):
-            if isinstance(value.name, bytes):
+            # Not `str`, as protobuf's types say, where it is not UTF-8.
+            name: Any = value.name
+            if isinstance(name, bytes):
                 raise _refusal(
-                    f"graph.{kind}[{index}].name", value.name.decode("utf-8", "backslashreplace")
+                    f"graph.{kind}[{index}].name", name.decode("utf-8", "backslashreplace")
                 )
 
 
@@ -66,25 +70,28 @@ def _refusal(where: str, text: str) -> AotcError:
         where=where,
         expected="UTF-8, as ONNX asks of all text",
         found=repr(text)[:200],
-        mend="Export the model with a name in UTF-8, or load the file with onnx, set the field that "
-        "is named, and save it.",
+        mend="Export the model with a name in UTF-8, or load the file with onnx, set the field "
+        "that is named, and save it.",
     )
 
 
-def _texts(message: Any) -> Iterator[tuple[Any, str, int | None]]:
-    """Every text below `message`: the message that has it, the field, and the index in a list."""
+def _texts(message: Any, holder: str = "") -> Iterator[tuple[str, Any, str, int | None]]:
+    """Every text below `message`, which the field `holder` holds.
+
+    With each the field that holds its message, the message, its own field, and its index in a list.
+    """
     texts, lists, ones, many = _fields(message.DESCRIPTOR)
     for name in texts:
-        yield message, name, None
+        yield holder, message, name, None
     for name in lists:
         for index in range(len(getattr(message, name))):
-            yield message, name, index
+            yield holder, message, name, index
     for name in ones:
         if message.HasField(name):
-            yield from _texts(getattr(message, name))
+            yield from _texts(getattr(message, name), name)
     for name in many:
         for each in getattr(message, name):
-            yield from _texts(each)
+            yield from _texts(each, name)
 
 
 @cache

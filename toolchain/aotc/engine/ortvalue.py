@@ -43,24 +43,38 @@ def needs_ortvalues(session: ort.InferenceSession) -> bool:
 def run_with_ortvalues(
     session: ort.InferenceSession, inputs: Mapping[str, Data], outputs: Sequence[str] | None
 ) -> list[Data]:
-    """Run a session all of whose inputs and outputs are tensors, some of such types.
+    """Run a session some of whose inputs or outputs are tensors of such types.
 
+    Where an output is, all inputs and outputs have to be tensors.
     Raises what ONNX Runtime raises.
     """
-    made = {name: _to_ort(value) for name, value in inputs.items()}
+    wanted = [arg for arg in session.get_outputs() if outputs is None or arg.name in outputs]
+    if not any(arg.type in _TYPES for arg in wanted):
+        found: list[Data] = session.run(outputs, {n: _special(v) for n, v in inputs.items()})
+        return found
+    kind = import_onnxruntime().OrtValue
+    made = {}
+    for name, value in inputs.items():
+        item = _special(value)
+        made[name] = _plain(kind, value) if item is value else item
     return [_from_ort(value) for value in session.run_with_ort_values(outputs, made)]
 
 
-def _to_ort(value: Data) -> Any:
-    kind = import_onnxruntime().OrtValue
+def _plain(kind: Any, value: Data) -> Any:
+    return kind.ortvalue_from_numpy(np.asarray(value, order="C"))
+
+
+def _special(value: Data) -> Any:
+    """A tensor of such a type as an `OrtValue`, and else `value` itself."""
+    name = dtype_name(value.dtype) if isinstance(value, np.ndarray | np.generic) else ""
+    if name not in _CODES:
+        return value
     array = np.asarray(value, order="C")
-    name = dtype_name(array.dtype)
-    if name in _CODES:
-        bits = array.view(np.dtype(f"u{array.dtype.itemsize}"))
-        if name in NARROW_BITS:
-            bits = _packed(bits, NARROW_BITS[name])
-        return kind.ortvalue_from_numpy_with_onnx_type(bits, _CODES[name])
-    return kind.ortvalue_from_numpy(array)
+    bits = array.view(np.dtype(f"u{array.dtype.itemsize}"))
+    if name in NARROW_BITS:
+        bits = _packed(bits, NARROW_BITS[name])
+    kind = import_onnxruntime().OrtValue
+    return kind.ortvalue_from_numpy_with_onnx_type(bits, _CODES[name])
 
 
 def _packed(array: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:

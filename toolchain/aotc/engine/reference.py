@@ -37,14 +37,8 @@ from aotc.engine.produced import (
     Produced,
     declared_findings,
 )
-from aotc.engine.rejection import out_of_memory, rejection
-from aotc.engine.session import (
-    TEXT_NOT_UTF8,
-    import_onnxruntime,
-    ort_errors,
-    reference_options,
-    run,
-)
+from aotc.engine.rejection import out_of_memory, refuse_text, rejection
+from aotc.engine.session import import_onnxruntime, ort_errors, reference_options, run
 from aotc.engine.stated_relations import RelationCheck, refuse_unrelated
 from aotc.engine.trials import Cost, Trial
 from aotc.engine.unwritten import bare_options, is_unwritten
@@ -117,19 +111,8 @@ class Reference:
             ) from None
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """All outputs; raises AOTC-R005 where ONNX Runtime fails, I002 for text in no UTF-8."""
-        try:
-            return run(self._session, inputs)
-        except AotcError as error:
-            if error.what != TEXT_NOT_UTF8:
-                raise
-            raise AotcError(
-                "AOTC-I002",
-                error.what,
-                where=self.model.name,
-                found=error.found,
-                mend="Export the model with its text values in UTF-8.",
-            ) from None
+        """All outputs; raises AOTC-R005 where ONNX Runtime fails."""
+        return run(self._session, inputs)
 
     def inputs_at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Generated inputs at `sizes`."""
@@ -162,12 +145,11 @@ class Reference:
         try:
             with self._journal(sizes):
                 outputs = self.run(self.inputs_at(sizes))
-            empty = any(_elements(value) == 0 for value in outputs)
+            empty = any(values.elements(value) == 0 for value in outputs)
             if 0 in sizes.values() and not empty and self._is_unwritten(sizes):
                 return Trial(ok=False, error="ONNX Runtime answers with memory that it never wrote")
         except AotcError as error:
-            if error.code == "AOTC-I002":
-                raise
+            refuse_text(error, self.model.name)
             return Trial(ok=False, error=error.found)
         self._keep(sizes, outputs)
         return Trial(ok=True, empty=empty)
@@ -300,8 +282,7 @@ class Reference:
             try:
                 outputs = self._answer(fixture)
             except AotcError as error:
-                if error.code == "AOTC-I002":
-                    raise
+                refuse_text(error, self.model.name)
                 if fixture.name.startswith("random"):
                     text = f"a size within the range does not run: {error.found}"
                     findings.append(
@@ -316,7 +297,7 @@ class Reference:
                     found=error.found,
                 ) from None
             self._note(fixture.sizes, outputs)
-            finite = all(_finite(value) for value in outputs)
+            finite = all(values.is_finite(value) for value in outputs)
             if not finite:
                 findings.append(
                     Finding(code="AOTC-N005", what="NaN or infinity", where=fixture.name)
@@ -354,20 +335,6 @@ class Reference:
 
 def _sizes_text(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
-
-
-def _elements(value: Any) -> int:
-    if isinstance(value, list | tuple):
-        return sum(_elements(item) for item in value)
-    return int(getattr(value, "size", 1))
-
-
-def _finite(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(_finite(item) for item in value)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fc":
-        return bool(np.isfinite(value).all())
-    return True
 
 
 def _free_dims(inputs: Sequence[Value]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from aotc.engine.session import ort_message, ort_text
+from aotc.engine.session import TEXT_NOT_UTF8, ort_message, ort_text
 from aotc.errors import AotcError
 
 _MEMORY = r"bad_alloc|Failed to allocate memory|bad allocation|out of memory"
@@ -28,6 +28,18 @@ _RULES: tuple[tuple[str, str, str], ...] = (
 def out_of_memory(message: str) -> bool:
     """Whether a message of ONNX Runtime's says that it could not allocate memory."""
     return re.search(_MEMORY, message) is not None
+
+
+def refuse_text(error: AotcError, where: str) -> None:
+    """Raise AOTC-I002 where a run failed for text in an output, which no sizes mend."""
+    if error.what == TEXT_NOT_UTF8:
+        raise AotcError(
+            "AOTC-I002",
+            error.what,
+            where=where,
+            found=error.found,
+            mend="Export the model with its text values in UTF-8.",
+        ) from None
 
 
 def rejection(error: Exception, otherwise: str, what: str, *, where: str = "") -> AotcError:

@@ -234,6 +234,22 @@ def _item_bytes(item: Any) -> int:
     return len(str(item).encode("utf-8", "replace")) if isinstance(item, str) else 8
 
 
+def elements(value: Data) -> int:
+    """Elements of a tensor, or of all tensors of a sequence; 1 of what is neither."""
+    if isinstance(value, list | tuple):
+        return sum(elements(item) for item in value)
+    return int(getattr(value, "size", 1))
+
+
+def is_finite(value: Data) -> bool:
+    """Whether no number of a tensor or sequence is NaN or infinite."""
+    if isinstance(value, list | tuple):
+        return all(is_finite(item) for item in value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fc":
+        return bool(np.isfinite(value).all())
+    return True
+
+
 def describe(value: Data) -> str:
     """A value's type and shape in words, such as `float32[1, 3]` or `list of 2 float32[3]`."""
     if value is None:

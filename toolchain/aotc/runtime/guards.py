@@ -178,7 +178,7 @@ class Guard:
 
     def _with_optionals(self, inputs: Mapping[str, Data]) -> Mapping[str, Data]:
         """`inputs` with None for optional ones left out; raises AOTC-R001 for all other faults."""
-        errors = []
+        errors: list[str] = []
         missing = [plan for plan in self._plans if plan.name not in inputs]
         for name in inputs:
             if name not in self._names:

@@ -89,6 +89,9 @@ def model_digest(model: str | Path | bytes) -> str | None:
 
 
 def _model_digest(model: str | Path | bytes) -> str:
+    if not isinstance(model, bytes):
+        # The name is a part of the key.
+        str(model).encode()
     data = model if isinstance(model, bytes) else _plain(Path(model)).read_bytes()
     digest = hashlib.sha256(data)
     try:

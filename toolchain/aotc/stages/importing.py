@@ -91,11 +91,12 @@ def import_job(request: Json) -> Json:
     from aotc.engine.capture import (
         capture,
         graph_inputs,
-        home_of,
         read_model,
         refuse_sparse,
+        tensors,
         value_of,
     )
+    from aotc.engine.external_data import home_of
     from aotc.engine.file_digest import file_sha256
     from aotc.engine.fixtures import hints_of
     from aotc.engine.model_text import escape_text
@@ -112,7 +113,7 @@ def import_job(request: Json) -> Json:
         digest = pool.submit(file_sha256, path) if path.is_file() else None
         model = read_model(path)
         escaped = escape_text(model)
-        path = home_of(model, path)
+        path = home_of(tensors(model), path)
         captured = capture(model, path, digest.result() if digest else None)
     ask_runtime(model, path)
     symbols = symbols_of(request["relations"], [value_of(info) for info in graph_inputs(model)])
