@@ -302,16 +302,13 @@ def _variants(
     """From the analyzed model to proven variants, each in the form that is tried now."""
     findings: list[Finding] = [each for attempt in attempts for each in attempt.findings]
     with clock.stage("optimize", ", ".join(attempt.plan.name for attempt in attempts)):
-        specialized = [specialize(analyzed, attempt.plan, options) for attempt in attempts]
-        converted, noticed = zip(
-            *(convert_opset(each, options) for each in specialized), strict=True
-        )
-        findings += itertools.chain(*noticed)
-        optimized = optimize_all(converted, options, ahead)
+        specialized = (specialize(analyzed, attempt.plan, options) for attempt in attempts)
+        converted = [convert_opset(each, options) for each in specialized]
+        findings += [finding for _, noticed in converted for finding in noticed]
+        optimized = optimize_all([each for each, _ in converted], options, ahead)
         quicker, without_quicker = companions(optimized, options)
         optimized += optimize_all(quicker, options, {})
-    findings += without_quicker
-    findings += [finding for item in optimized for finding in item.findings]
+    findings += [*without_quicker, *(each for item in optimized for each in item.findings)]
     with clock.stage("partition"):
         wrong = {attempt.plan.name: attempt.wrong for attempt in attempts}
         partitioned = [
@@ -361,11 +358,10 @@ def _tuned(
     table: list[Tried] = []
     proven: dict[str, dict[Tried, ProvenModel]] = {}
     for index, tried in enumerate(candidates(options.profile)):
-        words = f"{tried.variant} on {' '.join(tried.providers)}"
-        with clock.stage("tune", words):
+        with clock.stage("tune", f"{tried.variant} on {' '.join(tried.providers)}"):
             try:
-                model_of = _candidate(analyzed, tried, index, reference, options, clock)
-                proven.setdefault(tried.variant, {})[tried] = model_of
+                made = _candidate(analyzed, tried, index, reference, options, clock)
+                proven.setdefault(tried.variant, {})[tried] = made
             except AotcError as error:
                 if error.code in _NO_SUCH:
                     raise
