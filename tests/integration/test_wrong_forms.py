@@ -207,3 +207,47 @@ def test_without_a_next_provider_the_first_refusal_stands(bench: Workbench) -> N
     assert caught.value.code == "AOTC-N001"
     assert [each.code for each in caught.value.also] == ["AOTC-P001"]
     assert not (bench.folder / "nowhere.aotc").exists()
+
+
+def fused_alone() -> onnx.ModelProto:
+    """A normalization in bfloat16: kernels are there for the whole of it, and not for its parts."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+
+    def constant(name: str, value: Any) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.asarray(value, dtype=ml_dtypes.bfloat16), name)
+
+    graph = helper.make_graph(
+        [
+            helper.make_node("ReduceMean", ["x"], ["m"], axes=[-1]),
+            helper.make_node("Sub", ["x", "m"], ["d"]),
+            helper.make_node("Pow", ["d", "two"], ["p"]),
+            helper.make_node("ReduceMean", ["p"], ["v"], axes=[-1]),
+            helper.make_node("Add", ["v", "least"], ["e"]),
+            helper.make_node("Sqrt", ["e"], ["s"]),
+            helper.make_node("Div", ["d", "s"], ["n"]),
+            helper.make_node("Mul", ["n", "scale"], ["w"]),
+            helper.make_node("Add", ["w", "bias"], ["y"]),
+        ],
+        "normalized",
+        [helper.make_tensor_value_info("x", TensorProto.BFLOAT16, ["n", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.BFLOAT16, ["n", 4])],
+        [
+            constant("two", 2.0),
+            constant("least", 1e-5),
+            constant("scale", np.ones(4)),
+            constant("bias", np.zeros(4)),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_what_runs_only_once_it_is_fused_is_built(bench: Workbench) -> None:
+    source = fused_alone()
+    with pytest.raises(Exception, match="Could not find an implementation"):
+        plain_session(bench.save(source, "bare"))
+    built = bench.build(source, "fused")
+    assert built.finding("AOTC-O010") == (
+        "reference: the reference is the model at level basic: below it ONNX Runtime lacks kernels"
+    )
+    with bench.load(built) as loaded:
+        assert loaded.run(built.inputs({"n": 3}))["y"].shape == (3, 4)
