@@ -34,7 +34,7 @@ def profile(**fields: Any) -> Profile:
     return made
 
 
-def own_plugin(library: Path, name: str) -> dict[str, Any]:
+def own_plugin(library: Path, name: str = OPENVINO) -> dict[str, Any]:
     spec = {"provider": name, "library": str(library)}
     return {"providers": ["mine", "cpu"], "plugins": {"mine": spec}}
 
