@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -58,8 +59,9 @@ def refused(_: Any) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    while True:
-        os.open(os.devnull, os.O_RDONLY)
+    with contextlib.ExitStack() as files:
+        while True:
+            files.enter_context(Path(os.devnull).open())
 
 
 def ring(_: Any) -> None:

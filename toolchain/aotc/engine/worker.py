@@ -8,6 +8,7 @@ arrays travel as files beside them.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -284,8 +285,8 @@ def work(memory_limit: int, process_limit: int) -> None:
         temporary.rename(_RESULT)
     except OSError as error:
         # There is no room to say it; and unwinding would end in native destructors.
-        sys.stderr.write(f"{error}\n")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            os.write(2, f"{error}\n".encode())
         os._exit(_NO_SPACE if error.errno in _FULL else _NOT_WRITTEN)
     # Tearing down sessions and numpy takes time and serves nobody.
     sys.stdout.flush()
