@@ -135,7 +135,7 @@ def test_what_was_built_is_not_built_again(
     told: list[str] = []
     again = bench.build(first.source, "plain", profile=profile(base), progress=told.append)
     assert again.report.cached
-    assert set(again.report.stages) == {"sign"}
+    assert set(again.report.stages) == {"sign", "check"}
     assert not any("compile" in words for words in told)
     assert again.report.artifact_id == first.report.artifact_id
     assert digests(again) == kept
