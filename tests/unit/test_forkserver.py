@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +111,18 @@ def test_a_bug_in_a_job_is_ours(workers: Workers, tmp_path: Path) -> None:
         run(workers, "bug", tmp_path)
     assert caught.value.code == "AOTC-R999"
     assert caught.value.what == "ZeroDivisionError: division by zero"
+
+
+def test_a_server_that_cannot_start_is_told_apart_from_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with Workers(WorkerLimits()) as workers, pytest.raises(AotcError) as caught:
+        workers.run(f"{JOBS}:hang", None, folder=tmp_path / "job")
+    assert (caught.value.code, caught.value.what) == (
+        "AOTC-R999",
+        "the process that starts jobs ended by exit status 1",
+    )
 
 
 def test_a_job_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:

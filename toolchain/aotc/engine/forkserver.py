@@ -83,6 +83,7 @@ class ForkServer:
                 self._process.stdin.write(json.dumps(request).encode() + b"\n")
                 self._process.stdin.flush()
             except BrokenPipeError:
+                self._closed = True
                 return -signal.SIGKILL
         try:
             if not answer.ended.wait(timeout):
@@ -94,6 +95,17 @@ class ForkServer:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(answer.pid, signal.SIGKILL)
                 answer.ended.wait(10.0)
+
+    def failed(self) -> int | None:
+        """Exit status of the server where it ended by itself, and by no signal; else None."""
+        if not self._closed:
+            return None
+        try:
+            # Its end of the pipe closes a moment before it is gone.
+            status = self._process.wait(10.0)
+        except subprocess.TimeoutExpired:
+            return None
+        return status if status > 0 else None
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -104,6 +104,13 @@ class Workers:
         limits = self._limits
         arguments = [limits.memory_bytes, limits.processes]
         status = self._server.run(folder, _LOG, arguments, limits.seconds)
+        if status == -signal.SIGKILL and (exited := self._server.failed()) is not None:
+            raise AotcError(
+                "AOTC-R999",
+                f"the process that starts jobs ended by exit status {exited}",
+                where=job.partition(":")[2],
+                mend="See what 'python -P -m aotc.engine.forkserver' says in this environment.",
+            )
         if status is None:
             last = _last_lines(folder / _LOG)
             raise AotcError(
