@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-plain test-slow fuzz lint format bench schemas compat docs lock clean
+.PHONY: help setup demo test test-plain test-intel test-slow fuzz lint format bench schemas compat docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,11 @@ PLAIN := AOTC_HOST_ISA="sse4_1 sse4_2 avx avx2 fma f16c" \
 test-plain: TESTS := tests
 test-plain: $(STAMP)  ## the tests as on a CPU with AVX2 alone, or TESTS='tests/unit …' of them
 	$(PLAIN) $(BIN)/python -m pytest -n 2 --dist loadfile -q $(TESTS)
+
+test-intel: TESTS := tests
+test-intel: $(STAMP)  ## what needs OpenVINO, as on an Intel CPU (by qemu-user and a C compiler: slow)
+	sh ci/emulate.sh $(VENV) Haswell $(VENV)-haswell
+	$(VENV)-haswell/bin/python -m pytest -n 2 --dist loadfile -q -m "openvino and not slow" $(TESTS)
 
 test-slow: $(STAMP)  ## the tests that take long
 	$(BIN)/python -m pytest -m slow -q
