@@ -30,8 +30,10 @@ from aotc.stages.types import (
 from aotc.stages.variants import takes
 from aotc.stages.wrong_parts import WrongNodes, all_compiled, locate
 
-# Wrong answers, a graph that does not load or run, a crash, a hang.
-_CODES: Final = frozenset({"AOTC-N001", "AOTC-R008", "AOTC-I013", "AOTC-I014"})
+# Wrong answers, a graph that does not load or run, a crash.
+_CODES: Final = frozenset({"AOTC-N001", "AOTC-R008", "AOTC-I013"})
+# What was compiled may hang; to wait for another level on the CPU would take as long again.
+_COMPILED_CODES: Final = _CODES | {"AOTC-I014"}
 # How often single nodes of compiled parts are left out, before all of them are.
 _ROUNDS: Final = 3
 _COST_ROUNDS: Final = 7
@@ -81,7 +83,8 @@ def first_refusal(
     )
     if first is None or first is error:
         return error
-    first.also = (*first.also, error)
+    if error not in first.also:
+        first.also = (*first.also, error)
     return first
 
 
@@ -151,7 +154,7 @@ def _next(
 ) -> Attempt | None:
     """What is tried after `lowered` failed by `error`; None where nothing is left."""
     plan = lowered.partitioned.optimized.specialized.plan
-    if error.code not in _CODES or not plan.steps:
+    if error.code not in (_COMPILED_CODES if lowered.contexts else _CODES) or not plan.steps:
         return None
     options.tell(error.line())
     attempt = replace(attempt, first=attempt.first or error, replaced=attempt.replaced or lowered)

@@ -101,13 +101,14 @@ def companions(
     if not feature or feature not in (options.host.isa or ()):
         return [], []
     found = [each for item in variants if (each := _companion(item)) is not None]
-    names = {spec.name for spec in options.profile.variants}
-    if len(variants) + len(found) > options.profile.max_variants or names.intersection(
-        each.plan.spec for each in found
-    ):
-        why = f"with them there were more than max_variants ({options.profile.max_variants})"
+    most = options.profile.max_variants
+    if len(variants) + len(found) > most:
+        why = f"with them there were more than max_variants ({most})"
         return [], [left_out(each.plan, why) for each in found[:1]]
-    return found, []
+    names = {spec.name for spec in options.profile.variants}
+    taken = [each for each in found if each.plan.spec in names]
+    why = "a variant of the profile has this name"
+    return [each for each in found if each not in taken], [left_out(e.plan, why) for e in taken[:1]]
 
 
 def _companion(optimized: OptimizedModel) -> SpecializedModel | None:
