@@ -20,6 +20,7 @@ from workbench import Built, Workbench
 
 from aotc.contract.documents import load_profile
 from aotc.contract.profile import FixtureSpec, VariantSpec
+from aotc.errors import AotcError
 from aotc.passes.same_sign_weights.products import exact_feature, saturating
 from aotc.verification.compatibility import judge
 from aotc.verification.host import probe
@@ -121,7 +122,9 @@ def test_nothing_of_the_portable_variant_hangs_on_the_cpu(built: Built) -> None:
     assert (portable.name, portable.component) == ("portable", "model")
     assert portable.requirements.isa == ()
     assert "same-sign-weights" in [each.name for each in portable.passes]
-    assert "portable: of 1 integer product" in built.finding("AOTC-O008")
+    assert built.finding("AOTC-O008").startswith(
+        "variant portable: the weights of 1 integer product are written in the sign"
+    )
 
 
 @needs_exact_cpu
@@ -156,12 +159,14 @@ def test_a_host_with_the_feature_takes_the_quicker_one(built: Built, bench: Work
 def test_a_host_without_it_is_told_so_at_verify(built: Built) -> None:
     host = replace(probe(gpus=False), isa=tuple(PLAIN_ISA.split()))
     judgement = judge(built.manifest, host)
-    assert (judgement.best, judgement.verdict) == ("portable", "degraded")
+    # A build on such a host would give no other.
+    assert (judgement.best, judgement.verdict) == ("portable", "optimal")
     portable, quick = judgement.variants
     assert portable.runs
     assert [reason.code for reason in quick.reasons] == ["AOTC-C004"]
     assert "vnni" in quick.reasons[0].found
-    assert [finding.code for finding in judgement.findings] == ["AOTC-C010"]
+    assert [finding.code for finding in judgement.findings] == ["AOTC-C014"]
+    assert "portable-vnni (" in judgement.findings[0].what
 
 
 PROGRAM = """
@@ -214,7 +219,11 @@ def test_a_build_host_without_it_makes_the_portable_variant_alone(
     # What runs on such CPUs is exact there, too, the reference first of all.
     assert all(not list(saturating(graph_of(built, name))) for name in ("native", "portable"))
     told = [f"{f.where}: {f.what}" for f in built.manifest.findings if f.code == "AOTC-O008"]
-    assert [each.partition(":")[0] for each in told] == ["reference", "portable", "native"]
+    assert [each.partition(":")[0] for each in told] == [
+        "reference",
+        "variant portable",
+        "variant native",
+    ]
 
 
 def test_weights_of_seven_bits_need_no_second_variant(bench: Workbench) -> None:
@@ -281,7 +290,15 @@ def test_a_product_of_two_inputs_requires_the_feature(bench: Workbench) -> None:
     built = bench.build(between_activations(), "inputs")
     (portable,) = built.manifest.variants
     assert portable.requirements.isa == (exact_feature(probe(gpus=False).isa),)
-    assert "1 integer product" in built.finding("AOTC-N010")
+    assert "1 integer product may saturate" in built.finding("AOTC-N010")
+    # Whoever opens the package without looking at the CPU finds no such component.
+    assert portable.component != "model"
+    assert portable.component.startswith("model.")
+    assert "AOTC-O003" not in built.codes()
+    with pytest.raises(AotcError) as caught:
+        bench.build(between_activations(), "foreign", target="linux-x86-64")
+    assert caught.value.code == "AOTC-N002"
+    assert "the target lacks" in caught.value.what
 
 
 def test_a_product_of_two_inputs_holds_for_cpus_like_this_one(

@@ -86,7 +86,7 @@ def test_training_information_is_left_out_and_told(bench: Workbench) -> None:
     size = model.training_info[0].ByteSize()
     built = bench.build(model, "trained")
     assert_accepted(bench, built)
-    stated = f"{size} bytes of training_info, which only training reads"
+    stated = f"training_info is left out: {size} bytes that only training reads"
     assert built.finding("AOTC-I040") == stated
     shipped = onnx.load(built.payload / "model/portable/model.onnx", load_external_data=False)
     assert not shipped.training_info

@@ -109,7 +109,7 @@ def test_a_fused_form_gives_way_to_a_lower_level(mobilenet: Built) -> None:
         assert [
             line.partition(": ")[2][: len(step)] for line, step in zip(lines, steps, strict=True)
         ] == list(steps)
-        assert "level basic takes its place" in lines[-1]
+        assert "level basic is taken" in lines[-1]
 
 
 def test_what_the_change_costs_is_measured_and_stands_in_the_evidence(mobilenet: Built) -> None:

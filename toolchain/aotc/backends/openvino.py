@@ -77,7 +77,10 @@ class OpenVinoBackend(PluginBackend):
         """
         library = self.library()
         if library is None:
-            reason = f"{_DISTRIBUTION} is not installed: {install_extra('openvino')}"
+            reason = (
+                f"{_DISTRIBUTION} is not installed (of CPUs, it serves Intel's only): "
+                f"{install_extra('openvino')}"
+            )
             return self._without(reason)
         found = super().probe()
         if not found.available:

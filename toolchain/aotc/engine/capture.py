@@ -335,5 +335,6 @@ def _findings(model: onnx.ModelProto) -> Iterator[Finding]:
     if model.training_info:
         size = sum(each.ByteSize() for each in model.training_info)
         yield Finding(
-            code="AOTC-I040", what=f"{size} bytes of training_info, which only training reads"
+            code="AOTC-I040",
+            what=f"training_info is left out: {size} bytes that only training reads",
         )

@@ -48,7 +48,7 @@ def escape_text(model: onnx.ModelProto) -> tuple[Finding, ...]:
         return ()
     places = list(dict.fromkeys(made.values()))
     more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-    what = f"{', '.join(places[:_NAMED])}{more}: such as '{next(iter(made))}'"
+    what = f"written with escapes, such as '{next(iter(made))}': {', '.join(places[:_NAMED])}{more}"
     return (Finding(code="AOTC-I041", what=what[:300]),)
 
 

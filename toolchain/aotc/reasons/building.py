@@ -18,8 +18,8 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Build on a host like the target to get the faster variant."),
     ("AOTC-O003", "optimization level lowered", FINDING,
      "At the wanted level of ONNX Runtime's optimizer the model could not be optimized, its graph did not load, "
-     "or its answers were not the original's beyond the tolerance; so a lower level was taken, and proven. "
-     "The message says which, and the evidence what it costs.",
+     "its answers were not the original's beyond the tolerance, or its integer products would saturate on some CPUs; "
+     "so a lower level was taken, and proven. The message says which, and the evidence what it costs.",
      "None is needed. State 'optimization' in a variant of the profile to have one level and no other; "
      "report the model to ONNX Runtime."),
     ("AOTC-O004", "fixed sizes were left out of the graph", FINDING,
@@ -63,7 +63,8 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-P004", "execution provider is not available", INPUT,
      "The profile or the artifact asks for an execution provider that this ONNX Runtime does not have, or "
      "that is installed and offers no device on this machine.",
-     "Install the extra for it, or remove it from the profile's providers."),
+     "Install the extra for it where the machine is one that it serves; else take another profile, such as edge, or "
+     "remove it from the profile's providers."),
     ("AOTC-P005", "compilation failed", NO,
      "An execution provider claimed nodes and could not compile them, and no other provider of the profile "
      "may run them. The provider's own message is given.",
@@ -104,7 +105,7 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Build the variant at a lower optimization level (variants: optimization: basic), in the model's own "
      "precision (precision: keep), or on another provider (providers: [cpu]). Where the error is acceptable "
      "to you, raise the parity tolerances in the profile."),
-    ("AOTC-N010", "answers hang on the CPU", FINDING,
+    ("AOTC-N010", "answers depend on the CPU", FINDING,
      "The model multiplies unsigned by signed 8-bit numbers that are no constants, which ONNX Runtime computes "
      "exactly on CPUs with VNNI alone (x86-64). The variant requires a CPU like the one on which it was proven.",
      "Quantize the model with operands of one sign, or weights in 7 bits, to have it run anywhere."),

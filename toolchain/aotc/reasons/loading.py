@@ -72,8 +72,9 @@ LOADING: Final[tuple[Row, ...]] = (
      "The ONNX Runtime the artifact needs is built against another or newer C library.",
      "Use a host with the libc that is named."),
     ("AOTC-C004", "ISA features differ", NO,
-     "A variant requires exactly the CPU features of its build host, and this host's are others.",
-     "Build on a host like this one, or ship the portable variant too."),
+     "A variant requires CPU features that this host lacks; or, where it says exactly, holds the memory layout of "
+     "its build host and fits no CPU with more features either.",
+     "Build on a host like this one, or ship a variant for any CPU too. Of quantized models see AOTC-N010."),
     ("AOTC-C005", "ONNX Runtime missing or out of range", NO,
      "The host has no ONNX Runtime, or one outside of the range that the artifact was proven with.",
      "Install the ONNX Runtime version that is named."),
@@ -91,6 +92,10 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-C010", "a faster variant does not fit this host", FINDING,
      "The portable variant runs, and a faster one in the artifact requires other CPU features.",
      "Rebuild on a host like this one for the best speed."),
+    ("AOTC-C014", "quicker variant is for other CPUs", FINDING,
+     "The artifact holds the same variant for CPUs with more features, such as VNNI, where it is quicker. The one "
+     "that runs here is what a build on this host would give.",
+     "None is needed."),
     ("AOTC-C011", "requirement could not be checked", FINDING,
      "The described target says nothing of a requirement of the artifact.",
      "Add the field to the target file, or verify on the host itself."),

@@ -171,7 +171,7 @@ def _next(
             *attempt.findings,
             Finding(
                 code="AOTC-O003",
-                what=f"level {was}: {_reason(error)}; level {level} takes its place"[:500],
+                what=f"level {was}: {_reason(error)}; level {level} is taken"[:500],
                 where=f"variant {plan.name}",
             ),
         ),

@@ -36,6 +36,7 @@ from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
 from aotc.stages.integer_products import one_sign, quantizes, rewrite, saturating_at_load
 from aotc.stages.levels import load_level, lower_level, written_level
+from aotc.stages.specialize import isa_name
 from aotc.stages.types import (
     BuildOptions,
     OptimizedModel,
@@ -77,41 +78,25 @@ def optimize(
     Raises AOTC-O001, and I013 to I015 from the sandbox.
     """
     plan, source = specialized.plan, specialized.analyzed.source
-    graph = specialized.graph
-    findings: list[Finding] = []
-    while True:
-        value: Json = None
-        try:
-            if ahead is not None and graph == source.graph:
-                value = ahead.result()
-            else:
-                value = _run(graph, source, plan, options, base)
-            complaint = _hangs(value["saturating"]) if value["saturating"] else ""
-        except AotcError as error:
-            if error.code != "AOTC-O001":
-                raise
-            if graph != source.graph:
-                # Fixed sizes can contradict a branch that is never taken.
-                findings.append(Finding(code="AOTC-O004", what=error.found[:300], where=plan.name))
-                graph = source.graph
-                continue
-            complaint = error.found
-            if not plan.steps or lower_level(plan) is None:
-                raise
-        level = lower_level(plan) if plan.steps else None
-        # Below `basic` nothing changes: products that are left there are the model's own.
-        if not complaint or level is None or (value is not None and level == "disable"):
-            break
-        what = f"level {written_level(plan)}: {complaint}"
-        findings.append(Finding(code="AOTC-O003", what=what[:300], where=plan.name))
-        plan, ahead = replace(plan, optimization=level), None
-    specialized = replace(specialized, plan=plan)
-    if value["rewritten"]:
-        what = f"of {value['rewritten']} integer products, so that no CPU's sums saturate"
-        findings.append(Finding(code="AOTC-O008", what=what, where=plan.name))
+    at_level = partial(_at_a_level, specialized.graph, source, options=options, base=base)
+    value, plan, findings = at_level(plan, ahead=ahead)
+    if value["saturating"] and plan.steps and plan.optimization == "auto":
+        # What fusion made is gone where nothing is fused; what lies in the model itself stays.
+        unfused, lower, noticed = at_level(replace(plan, optimization="basic"))
+        if unfused["saturating"]:
+            value, plan, findings = at_level(plan)
+        else:
+            what = (
+                f"level {written_level(plan)}: {_hangs(value['saturating'])}; basic is taken"
+            )
+            noticed.append(Finding(code="AOTC-O003", what=what[:300], where=_where(plan)))
+            value, plan, findings = unfused, lower, noticed
+    component = specialized.component
     if value["saturating"]:
-        what = _hangs(value["saturating"])
-        findings.append(Finding(code="AOTC-N010", what=what, where=plan.name))
+        # ORT takes the component `model` with no look at the CPU.
+        component = f"{component}.{isa_name(options.target)}"
+    specialized = replace(specialized, plan=plan, component=component)
+    findings += _of_products(value, plan)
     folder = _folder(plan, options)
     return OptimizedModel(
         specialized=specialized,
@@ -127,9 +112,63 @@ def optimize(
     )
 
 
+def _at_a_level(
+    graph: Path,
+    source: SourceModel,
+    plan: VariantPlan,
+    *,
+    options: BuildOptions,
+    ahead: Future[Json] | None = None,
+    base: OptimizedModel | None = None,
+) -> tuple[Json, VariantPlan, list[Finding]]:
+    """Run the optimizer at the variant's level, or at a lower one where it fails there."""
+    findings: list[Finding] = []
+    while True:
+        try:
+            if ahead is not None and graph == source.graph:
+                return ahead.result(), plan, findings
+            return _run(graph, source, plan, options, base), plan, findings
+        except AotcError as error:
+            if error.code != "AOTC-O001":
+                raise
+            if graph != source.graph:
+                # Fixed sizes can contradict a branch that is never taken.
+                findings.append(Finding(code="AOTC-O004", what=error.found[:300], where=plan.name))
+                graph = source.graph
+                continue
+            level = lower_level(plan) if plan.steps else None
+            if level is None:
+                raise
+            what = f"level {written_level(plan)}: {error.found}; level {level} takes its place"
+            findings.append(
+                Finding(code="AOTC-O003", what=what[:500], where=f"variant {plan.name}")
+            )
+            plan, ahead = replace(plan, optimization=level), None
+
+
+def _where(plan: VariantPlan) -> str:
+    return f"variant {plan.name}"
+
+
+def _of_products(value: Json, plan: VariantPlan) -> list[Finding]:
+    """AOTC-O008 where integer products were rewritten, AOTC-N010 where some still saturate."""
+    found = []
+    if count := value["rewritten"]:
+        what = (
+            f"the weights of {count} integer product{'s' * (count > 1)} are written in the sign of "
+            "the activations, which is exact: as they were, sums saturate on CPUs without VNNI"
+        )
+        found.append(Finding(code="AOTC-O008", what=what, where=_where(plan)))
+    if value["saturating"]:
+        what = _hangs(value["saturating"])
+        found.append(Finding(code="AOTC-N010", what=what, where=_where(plan)))
+    return found
+
+
 def _hangs(nodes: Sequence[str]) -> str:
     named = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
-    return f"{len(nodes)} integer products may saturate on CPUs without VNNI ({named})"
+    products = f"{len(nodes)} integer product{'s' * (len(nodes) > 1)}"
+    return f"{products} may saturate on CPUs without VNNI ({named})"
 
 
 def _names(value: Json, plan: VariantPlan, base: OptimizedModel | None) -> Iterator[str]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from aotc.contract.manifest import Parity, Placement, SessionSpec, Transfers, Value
 from aotc.contract.padding import Padding
@@ -20,6 +21,7 @@ from aotc.engine.worker import JobResult
 from aotc.errors import AotcError
 from aotc.partitioning.policy import CPU, breaches
 from aotc.partitioning.report import transfers
+from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.stages.types import (
     AnalyzedModel,
     BuildOptions,
@@ -27,6 +29,11 @@ from aotc.stages.types import (
     ProvenModel,
     ReferenceRun,
     VariantPlan,
+)
+
+_FOR_PRODUCTS: Final = (
+    "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
+    "like this host."
 )
 
 
@@ -56,9 +63,10 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
     where = f"variant {plan.name}"
     taken = _taken(analyzed, plan)
-    foreign = _foreign(options) or lowered.why_not_run
+    foreign = _foreign(options) or lowered.why_not_run or saturates_elsewhere(lowered, options)
     if foreign and options.profile.unproven == "refuse":
-        raise AotcError("AOTC-N002", foreign, where=where)
+        mend = _FOR_PRODUCTS if lowered.partitioned.optimized.saturating else ""
+        raise AotcError("AOTC-N002", foreign, where=where, mend=mend)
     if lowered.why_not_run:
         return _unproven(lowered, foreign, arithmetic, taken, options)
     result = _run(lowered, taken, tolerance, options)
@@ -208,6 +216,15 @@ def _foreign(options: BuildOptions) -> str:
     if target.libc is None or host.libc is None:
         here, there = (text.partition(" with ")[0] for text in (here, there))
     return f"built on {here} for {there}" if here != there else ""
+
+
+def saturates_elsewhere(lowered: LoweredModel, options: BuildOptions) -> str:
+    """Why answers of integer products say nothing of the target; empty where they do."""
+    here, there = exact_feature(options.host.isa), exact_feature(options.target.isa)
+    if not lowered.partitioned.optimized.saturating or bool(here) == bool(there):
+        return ""
+    having = "has VNNI, which the target lacks" if here else "lacks VNNI, which the target has"
+    return f"its integer products are exact with VNNI alone, and this CPU {having}"
 
 
 def _refuse_breaches(comparisons: tuple[Comparison, ...], where: str, tolerance: Tolerance) -> None:

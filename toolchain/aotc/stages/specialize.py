@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aotc.contract.shapes import Dim, Domain
+from aotc.contract.target import Target
 from aotc.stages.types import AnalyzedModel, BuildOptions, SpecializedModel, VariantPlan
 from aotc.stages.variants import suffix
 
@@ -88,6 +89,12 @@ def _is_second(plan: VariantPlan, options: BuildOptions) -> bool:
     return False
 
 
+def isa_name(target: Target) -> str:
+    """What names components of variants for CPUs like the target's."""
+    features = set(target.isa or ())
+    return next((name for feature, name in _ISA_NAMES if feature in features), "native")
+
+
 def _component(plan: VariantPlan, options: BuildOptions) -> str:
     """`model` for what runs anywhere, one variant a provider; the rest is named after what it is.
 
@@ -97,8 +104,7 @@ def _component(plan: VariantPlan, options: BuildOptions) -> str:
     if _is_second(plan, options):
         parts.append(plan.spec)
     if plan.isa == "host":
-        features = set(options.target.isa or ())
-        parts.append(next((name for feature, name in _ISA_NAMES if feature in features), "native"))
+        parts.append(isa_name(options.target))
     if plan.buckets:
         parts.append(suffix(plan.buckets))
     return ".".join(parts)

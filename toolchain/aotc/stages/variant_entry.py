@@ -23,8 +23,9 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
     plan = specialized.plan
     target = options.target
     feature = exact_feature(target.isa)
-    # Where no feature makes them exact, its integer products hold for CPUs like the target's.
-    exact = plan.isa == "host" or (bool(optimized.saturating) and not feature)
+    # Where no feature makes them exact, its integer products hold for CPUs like this one.
+    like_this = bool(optimized.saturating) and not feature and target.isa == options.host.isa
+    exact = plan.isa == "host" or like_this
     folder = f"{specialized.component}/{plan.name}"
     model = f"{folder}/model.onnx"
     ort = ort_version()

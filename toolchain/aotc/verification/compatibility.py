@@ -35,6 +35,15 @@ def preference(variants: Iterable[Variant]) -> list[Variant]:
     return [variant for group in groups.values() for variant in sorted(group, key=_generality)]
 
 
+def _needs_features(variant: Variant, best: Variant, verdict: VariantVerdict) -> bool:
+    """Whether a variant is but `best` for CPUs with more: a rebuild here would give no other."""
+    return (
+        variant.providers == best.providers
+        and not variant.requirements.isa_exact
+        and {reason.code for reason in verdict.reasons} == {"AOTC-C004"}
+    )
+
+
 def _generality(variant: Variant) -> tuple[bool, bool]:
     return not variant.requirements.isa_exact, not variant.requirements.isa
 
@@ -76,6 +85,17 @@ def judge(manifest: Manifest, host: Target, qualified: Collection[str] | None = 
         )
     verdict: Verdict = "optimal"
     passed_over = ordered[: ordered.index(best)]
+    needy = [each for each in passed_over if _needs_features(each, best, verdicts[each.name])]
+    if needy:
+        names = ", ".join(f"{each.name} ({', '.join(each.requirements.isa)})" for each in needy)
+        findings.append(
+            Finding(
+                code="AOTC-C014",
+                what=f"quicker, for CPUs with more features: {names}; {best.name} serves",
+                where=f"target {host.name}",
+            )
+        )
+    passed_over = [each for each in passed_over if each not in needy]
     if passed_over:
         verdict = "degraded"
         names = ", ".join(variant.name for variant in passed_over)
