@@ -16,9 +16,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from workbench import Built, Workbench
+from workbench import Built, Workbench, plain_answer, plain_session
 
-from aotc.contract.documents import load_profile
+from aotc import load
+from aotc.contract.documents import load_profile, load_target
 from aotc.contract.profile import FixtureSpec, VariantSpec
 from aotc.errors import AotcError
 from aotc.passes.same_sign_weights.products import exact_feature, saturating
@@ -228,8 +229,11 @@ def test_a_build_host_without_it_makes_the_portable_variant_alone(
 
 def test_weights_of_seven_bits_need_no_second_variant(bench: Workbench) -> None:
     built = bench.build(dynamic(largest=63), "seven")
-    assert [each.name for each in built.manifest.variants] == ["portable"]
+    (portable,) = built.manifest.variants
+    assert portable.name == "portable"
     assert "AOTC-O008" not in built.codes()
+    # The weights are where they were, and once.
+    assert (built.payload / portable.model).stat().st_size < WIDTH * COLUMNS
 
 
 @needs_exact_cpu
@@ -257,6 +261,32 @@ def json_range(stated: Any) -> Any:
     from aotc.contract.shapes import DimRange
 
     return DimRange.from_json(json.loads(json.dumps(stated)))
+
+
+@needs_exact_cpu
+def test_every_variant_is_a_component_of_its_own(bench: Workbench) -> None:
+    variants = (VariantSpec(name="portable"), VariantSpec(name="vnni", threads=1))
+    built = bench.build(
+        dynamic(), "named", profile=replace(load_profile("edge"), variants=variants)
+    )
+    components = [each.component for each in built.manifest.variants]
+    assert len(set(components)) == len(components) == 4
+
+
+def test_a_target_that_this_host_cannot_prove_is_told(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTC_HOST_ISA", PLAIN_ISA)
+    probe.cache_clear()
+    try:
+        built = bench.build(dynamic(), "for-another", target="linux-x86-64-avx512")
+    finally:
+        monkeypatch.undo()
+        probe.cache_clear()
+    assert [each.name for each in built.manifest.variants] == ["portable"]
+    wanted = [f.what for f in built.manifest.findings if f.code == "AOTC-O009"]
+    vnni = "avx512_vnni" in (load_target("linux-x86-64-avx512").isa or ())
+    assert [each.endswith("cannot prove it") for each in wanted] == [True] * vnni
 
 
 @needs_exact_cpu
@@ -322,3 +352,92 @@ def test_levels_that_are_stated_stay(bench: Workbench) -> None:
     built = bench.build(static(), "stated", profile=profile)
     assert not list(saturating(graph_of(built, "portable")))
     assert built.manifest.variants[0].session.optimization == "extended"
+
+
+# Whole builds on a CPU that saturates, the reference's own among them.
+
+
+def in_a_function() -> onnx.ModelProto:
+    """The product inside of a function of the model."""
+    source = dynamic()
+    inner = [node for node in source.graph.node if node.op_type != "Mul"]
+    function = helper.make_function(
+        "mine", "Product", ["x", "w"], ["f", "s"], inner, [helper.make_opsetid("", 17)]
+    )
+    del source.graph.node[:3]
+    source.graph.node.insert(0, helper.make_node("Product", ["x", "w"], ["f", "s"], domain="mine"))
+    source.functions.append(function)
+    source.opset_import.append(helper.make_opsetid("mine", 1))
+    return source
+
+
+def of_old() -> onnx.ModelProto:
+    """Weights are inputs of the graph too, as IR version 3 asks."""
+    source = dynamic()
+    source.ir_version = 3
+    source.opset_import[0].version = 11
+    for tensor in source.graph.initializer:
+        source.graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        )
+    return source
+
+
+def in_other_text() -> bytes:
+    """The weights' name is not UTF-8."""
+    source = dynamic()
+    source.graph.initializer[0].name = "wght"
+    source.graph.node[1].input[1] = "wght"
+    return source.SerializeToString().replace(b"wght", b"w\xbd\xdat")
+
+
+BUILDING = """
+import sys
+from pathlib import Path
+import aotc
+folder, key = Path(sys.argv[1]), sys.argv[2]
+for path in sorted(folder.glob("*.onnx")):
+    output = folder / f"{path.stem}.aotc"
+    aotc.build(path, output=output, key=key, cache=False, profile="server-cpu")
+    print(path.stem)
+"""
+
+
+@pytest.mark.slow
+@needs_emulator
+@needs_exact_cpu
+def test_what_a_cpu_without_it_builds_holds_here(bench: Workbench, tmp_path: Path) -> None:
+    models = {
+        "function": in_a_function().SerializeToString(),
+        "old": of_old().SerializeToString(),
+        "plain": dynamic().SerializeToString(),
+        "static": static().SerializeToString(),
+        "text": in_other_text(),
+    }
+    for name, data in models.items():
+        (tmp_path / f"{name}.onnx").write_bytes(data)
+    venv = tmp_path / "emulated"
+    home = Path(sys.executable).parents[1]
+    subprocess.run(["sh", "ci/emulate.sh", home, "Haswell", venv], check=True, cwd=ROOT)
+    told = subprocess.run(
+        [venv / "bin" / "python", "-c", BUILDING, str(tmp_path), str(bench.private)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.split() == list(models)
+    for name in models:
+        store = tmp_path / "store"
+        with load(tmp_path / f"{name}.aotc", key=bench.public, store=store) as loaded:
+            assert loaded.report.variant == "portable"
+            codes = [each.code for each in loaded.manifest.findings]
+            assert "AOTC-O003" not in codes
+            assert "AOTC-N010" not in codes
+            inputs = {"x": np.random.default_rng(7).standard_normal((5, WIDTH)).astype(np.float32)}
+            expected = plain_answer(plain_session(tmp_path / f"{name}.onnx"), inputs)
+            found = loaded.run(inputs)
+            scale = np.abs(expected["y"]).max()
+            assert np.abs(found["y"] - expected["y"]).max() <= 0.01 * scale, name

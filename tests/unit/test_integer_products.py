@@ -213,3 +213,30 @@ def test_a_signed_activation_needs_no_rewrite() -> None:
     model = product(activation=TensorProto.INT8)
     assert not list(saturating(model))
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_value == ROWS
+
+
+def recurrent(largest: int) -> onnx.ModelProto:
+    """An LSTM whose recurrent weights saturate, and whose others are within `largest`."""
+    (case,) = (c for c in CASES if str(c) == "DynamicQuantizeLSTM-float32-int8-8")
+    model = case.model()
+    for tensor in model.graph.initializer:
+        if tensor.name == "w":
+            values = np.clip(numpy_helper.to_array(tensor), -largest, largest)
+            tensor.CopyFrom(numpy_helper.from_array(values, "w"))
+    return model
+
+
+def test_all_weights_of_a_node_keep_one_type() -> None:
+    (case,) = (c for c in CASES if str(c) == "DynamicQuantizeLSTM-float32-int8-8")
+    model = rewritten(recurrent(63))
+    (node,) = model.graph.node
+    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    assert types[node.input[1]] == types[node.input[2]] == TensorProto.UINT8
+    answer(model, case)
+
+
+def test_the_type_of_what_is_only_moved_is_known() -> None:
+    model = product(activation=TensorProto.INT8)
+    model.graph.node[0].input[0] = "moved"
+    model.graph.node.insert(0, helper.make_node("Identity", ["x"], ["moved"]))
+    assert not list(saturating(model))

@@ -50,7 +50,8 @@ from aotc.stages.package import digest_weights, package, publish
 from aotc.stages.partition import partition
 from aotc.stages.prove import prove
 from aotc.stages.specialize import specialize
-from aotc.stages.tune import bare, candidates, choose, measure, resolved, spec_as, stated_orders
+from aotc.stages.tune import choose, resolved, stated_orders
+from aotc.stages.tune_trials import Settled, try_all
 from aotc.stages.tuned_evidence import tuned_on_another, tuning_of
 from aotc.stages.types import (
     AnalyzedModel,
@@ -59,16 +60,14 @@ from aotc.stages.types import (
     LoweredModel,
     ProvenModel,
     ProvenVariants,
-    ReferenceRun,
     SignedArtifact,
+    VariantPlan,
 )
-from aotc.stages.variants import takes, wanted_variants
+from aotc.stages.variants import wanted_variants
 from aotc.stages.work_folder import check_output, work_folder
 from aotc.stages.wrong_parts import without
 from aotc.verification.host import probe
 
-# A profile means the same on every host: what is missing is an error, and no other choice.
-_NO_SUCH: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
 # What the jobs of every build import, in their order; the first does so itself.
 _LATER: Final = (
     "aotc.engine.analysis",
@@ -263,17 +262,7 @@ def _line(
             analyzed = analyze(source, options)
     else:
         analyzed = front
-    attempts = {plan.name: Attempt(plan=plan) for plan in plans}
-    for number in itertools.count():
-        apart = options.apart(f"again-{number}") if number else options
-        try:
-            made = _variants(analyzed, list(attempts.values()), apart, clock, ahead)
-            stepped = next_attempts(attempts, made.failed, apart)
-        except AotcError as error:
-            raise first_refusal(attempts, error) from None
-        if not stepped:
-            break
-        attempts, ahead = {**attempts, **stepped}, {}
+    made, attempts = _settled(analyzed, plans, options, clock, ahead)
     dropped = [*made.left_out, *drop_failed(attempts, made.failed, options)]
     if not made.proven:
         raise nothing_left(dropped, [first_refusal(attempts, e, item) for item, e in made.failed])
@@ -292,6 +281,28 @@ def _line(
     return artifact, evidence
 
 
+def _settled(
+    analyzed: AnalyzedModel,
+    plans: Sequence[VariantPlan],
+    options: BuildOptions,
+    clock: Clock,
+    ahead: Mapping[str, Future[Json]],
+) -> Settled:
+    """All variants, those that fail tried in other forms until nothing is left to try."""
+    attempts = {plan.name: Attempt(plan=plan) for plan in plans}
+    for number in itertools.count():
+        apart = options.apart(f"again-{number}") if number else options
+        try:
+            made = _variants(analyzed, list(attempts.values()), apart, clock, ahead)
+            stepped = next_attempts(attempts, made.failed, apart)
+        except AotcError as error:
+            raise first_refusal(attempts, error) from None
+        if not stepped:
+            return made, attempts
+        attempts, ahead = {**attempts, **stepped}, {}
+    raise AssertionError
+
+
 def _variants(
     analyzed: AnalyzedModel,
     attempts: Sequence[Attempt],
@@ -307,7 +318,10 @@ def _variants(
         findings += [finding for _, noticed in converted for finding in noticed]
         optimized = optimize_all([each for each, _ in converted], options, ahead)
         quicker, without_quicker = companions(optimized, options)
-        optimized += optimize_all(quicker, options, {})
+        try:
+            optimized += optimize_all(quicker, options, {})
+        except AotcError as error:
+            without_quicker = [left_out(quicker[0].plan, f"{error.code} {error.what}")]
     findings += [*without_quicker, *(each for item in optimized for each in item.findings)]
     with clock.stage("partition"):
         wrong = {attempt.plan.name: attempt.wrong for attempt in attempts}
@@ -334,7 +348,7 @@ def _variants(
                 if plan.needed:
                     failed.append((item, error))
                 else:
-                    findings.append(left_out(plan, error.line()))
+                    findings.append(left_out(plan, f"{error.code} {error.what}"))
         return ProvenVariants(
             proven=tuple(proven),
             failed=tuple(failed),
@@ -352,48 +366,8 @@ def _tuned(
         source = import_model(model, options)
     with clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
         analyzed = analyze(source, options)
-    reference = next(
-        (each for each in analyzed.references if each.name == "opt"), analyzed.references[0]
-    )
-    table: list[Tried] = []
-    proven: dict[str, dict[Tried, ProvenModel]] = {}
-    for index, tried in enumerate(candidates(options.profile)):
-        with clock.stage("tune", f"{tried.variant} on {' '.join(tried.providers)}"):
-            try:
-                made = _candidate(analyzed, tried, index, reference, options, clock)
-                proven.setdefault(tried.variant, {})[tried] = made
-            except AotcError as error:
-                if error.code in _NO_SUCH:
-                    raise
-                table.append(replace(tried, reason=error.line()[:500]))
-    for each in proven.values():
-        with clock.stage("tune", "timing"):
-            table += measure(each, reference, options)
-    order = {each: index for index, each in enumerate(candidates(options.profile))}
-    table.sort(key=lambda each: order[bare(each)])
-    return analyzed, choose(table)
 
+    def settle(plan: VariantPlan, apart: BuildOptions) -> Settled:
+        return _settled(analyzed, [plan], apart, clock, {})
 
-def _candidate(
-    analyzed: AnalyzedModel,
-    tried: Tried,
-    index: int,
-    reference: ReferenceRun,
-    options: BuildOptions,
-    clock: Clock,
-) -> ProvenModel:
-    """One candidate through the line, in a folder of its own, at the sizes that are timed."""
-    spec = spec_as(tried, options.profile)
-    # What cannot be run here cannot be timed here; and no quicker form stands beside it.
-    profile = replace(options.profile, variants=(spec,), unproven="refuse", max_variants=1)
-    apart = replace(options.apart(f"tune-{index}"), profile=profile)
-    plans, _ = wanted_variants(analyzed.source, apart)
-    if not plans:
-        raise AotcError("AOTC-N002", "this host is not the target")
-    plan = next((each for each in plans if takes(analyzed, each, reference)), plans[0])
-    made = _variants(analyzed, [Attempt(plan=plan)], apart, clock, {})
-    if made.failed:
-        raise made.failed[0][1]
-    if not made.proven:
-        raise AotcError("AOTC-P002", "the fallback policy leaves this candidate out")
-    return made.proven[0]
+    return analyzed, try_all(analyzed, options, clock, settle)

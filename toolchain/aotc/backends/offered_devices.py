@@ -41,13 +41,18 @@ def offered(ort_name: str, library: Path) -> tuple[tuple[str, ...], str]:
     except OSError as error:
         return (), f"no process could be started to ask it: {error}"
     if done.returncode < 0:
-        return (), f"loading the library ended by {signal.Signals(-done.returncode).name}"
+        number = -done.returncode
+        known = signal.valid_signals()
+        name = signal.Signals(number).name if number in known else f"signal {number}"
+        return (), f"loading the library ended by {name}"
+    last = " ".join(done.stderr.split())[-500:]
+    ended = last or f"asking it ended with exit status {done.returncode}"
     try:
         types = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        last = " ".join(done.stderr.split())[-500:]
-        return (), last or f"asking it ended with exit status {done.returncode}"
-    return tuple(types), ""
+        return (), ended
+    told = isinstance(types, list) and all(isinstance(each, str) for each in types)
+    return (tuple(types), "") if told and not done.returncode else ((), ended)
 
 
 def _main(ort_name: str, library: str) -> int:

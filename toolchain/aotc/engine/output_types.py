@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import onnx
 
-from aotc.engine.rejection import rejection
-from aotc.engine.session import import_onnxruntime, ort_errors, reference_options
+from aotc.engine.original import open_original
 from aotc.errors import AotcError
 
 _ELEMENTS: Final = {"float": "FLOAT", "double": "DOUBLE"}
@@ -59,14 +58,7 @@ def ask_runtime(model: onnx.ModelProto, path: Path) -> None:
     missing = untyped_outputs(model)
     if not missing:
         return
-    try:
-        session = import_onnxruntime().InferenceSession(
-            str(path), reference_options(), providers=["CPUExecutionProvider"]
-        )
-    except ort_errors() as error:
-        raise rejection(
-            error, "AOTC-I012", "ONNX Runtime refuses the model", where=path.name
-        ) from None
+    _, session = open_original(path)
     found = {value.name: value for value in session.get_outputs()}
     for value in missing:
         value.type.CopyFrom(_type_of(found[value.name].type, found[value.name].shape))

@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from aotc.backends.base import Optimization
 from aotc.contract.manifest import Finding, Value
 from aotc.contract.parsing import Json
 from aotc.contract.profile import ProbeLimits
@@ -32,13 +31,14 @@ from aotc.engine.fixture_plan import (
     padded_points,
 )
 from aotc.engine.fixtures import Hints, generate, one_sided
+from aotc.engine.original import create_original, open_original
 from aotc.engine.probing import Prober
 from aotc.engine.produced import (
     Produced,
     declared_findings,
 )
-from aotc.engine.rejection import out_of_memory, refuse_text, rejection
-from aotc.engine.session import import_onnxruntime, ort_errors, reference_options, run
+from aotc.engine.rejection import out_of_memory, refuse_text
+from aotc.engine.session import import_onnxruntime, reference_options, run
 from aotc.engine.stated_relations import RelationCheck, refuse_unrelated
 from aotc.engine.trials import Cost, Trial
 from aotc.engine.unwritten import bare_options, is_unwritten
@@ -49,9 +49,6 @@ TRYING = "trying.json"
 _KEPT_BYTES = 64 << 20
 # Runs whose shapes are fitted: the simplest rule for all of them is told from few.
 _NOTED_RUNS = 256
-# Some models hold operators for which there are kernels only once they are fused.
-_LEVELS: Final[tuple[Optimization, ...]] = ("disable", "basic", "extended")
-_OF_KERNELS: Final = frozenset({"AOTC-I009", "AOTC-I012"})
 
 
 class Reference:
@@ -75,7 +72,7 @@ class Reference:
         self.hints = hints
         self.seed = seed
         self._ort = import_onnxruntime()
-        self.level, self._session = self._open()
+        self.level, self._session = open_original(model, weights)
         self._bare: Any = None
         self._estimator: Estimator | None = None
         self._deadly: list[Json] = []
@@ -85,30 +82,8 @@ class Reference:
         self.dims = _free_dims(self.inputs)
         self.findings: tuple[Finding, ...] = ()
 
-    def _open(self) -> tuple[Optimization, Any]:
-        """A session, all optimizations off where ONNX Runtime has kernels for that."""
-        refusals: list[AotcError] = []
-        for level in _LEVELS:
-            try:
-                return level, self._create(self._options(level))
-            except AotcError as error:
-                refusals.append(error)
-                if error.code not in _OF_KERNELS:
-                    break
-        raise refusals[0]
-
-    def _options(self, level: Optimization | None = None) -> Any:
-        return reference_options(level=level or self.level, weights=self.weights)
-
-    def _create(self, options: Any) -> Any:
-        try:
-            return self._ort.InferenceSession(
-                str(self.model), options, providers=["CPUExecutionProvider"]
-            )
-        except ort_errors() as error:
-            raise rejection(
-                error, "AOTC-I012", "ONNX Runtime refuses the model", where=self.model.name
-            ) from None
+    def _options(self) -> Any:
+        return reference_options(level=self.level, weights=self.weights)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """All outputs; raises AOTC-R005 where ONNX Runtime fails."""
@@ -156,7 +131,7 @@ class Reference:
 
     def _is_unwritten(self, sizes: Mapping[str, int]) -> bool:
         if self._bare is None:
-            self._bare = self._create(bare_options(self._options()))
+            self._bare = create_original(self.model, bare_options(self._options()))
         with self._journal(sizes):
             return is_unwritten(self._bare, self.inputs_at(sizes))
 
@@ -255,7 +230,7 @@ class Reference:
         options = self._options()
         options.enable_profiling = True
         options.profile_file_prefix = "cost"
-        session = self._create(options)
+        session = create_original(self.model, options)
         done: list[bool] = []
         for item in sizes:
             # Only what ran before is safe to run again.

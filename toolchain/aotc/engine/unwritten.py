@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 # with when it is allocated, inverted, and freed.
 _M_MMAP_THRESHOLD: Final = -3
 _M_PERTURB: Final = -6
-_NEVER, _USUAL = 1 << 30, 32 << 20
+# The most that it takes, and what it is before programs change it.
+_LARGEST, _USUAL = 32 << 20, 128 << 10
 _FILLS: Final = (0x55, 0xAA, 0x33)
 # glibc keeps up to 7 freed blocks of each size up to 1032 bytes for a thread, and hands those out
 # as they are.
@@ -58,7 +59,7 @@ def _filled(byte: int) -> Iterator[None]:
     if library is None or mallopt is None:
         yield
         return
-    mallopt(_M_MMAP_THRESHOLD, _NEVER)
+    mallopt(_M_MMAP_THRESHOLD, _LARGEST)
     _fill_kept(library, byte)
     mallopt(_M_PERTURB, byte)
     try:

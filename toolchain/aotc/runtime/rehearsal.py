@@ -24,7 +24,9 @@ _JOBS: Final = "aotc.runtime.rehearsal_jobs"
 # Above this, several sessions at once would take more memory than a build had before.
 _LARGE_BYTES: Final = 1 << 30
 # They speak of this machine or of the profile's limits, and not of the artifact.
-_OF_THE_MACHINE: Final = frozenset({"AOTC-I014", "AOTC-I015", "AOTC-I018", "AOTC-R999"})
+_OF_THE_MACHINE: Final = frozenset(
+    {"AOTC-I014", "AOTC-I015", "AOTC-I018", "AOTC-I043", "AOTC-R999"}
+)
 # Reasons for which most likely nobody's bug is to blame.
 _MENDS: Final = {
     "AOTC-N003": "The model answers otherwise in another run: leave the sizes of this fixture out "
@@ -106,7 +108,7 @@ def _reasons(
         if error.code in _OF_THE_MACHINE:
             raise
         return [error]
-    return [
+    reasons = [
         AotcError(
             each["code"],
             each["what"],
@@ -115,6 +117,10 @@ def _reasons(
         )
         for each in found["refusals"]
     ]
+    for reason in reasons:
+        if reason.code in _OF_THE_MACHINE:
+            raise reason
+    return reasons
 
 
 def _refusal(found: Sequence[AotcError], folder: Path) -> AotcError:

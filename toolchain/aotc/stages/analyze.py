@@ -32,7 +32,7 @@ def analyze(source: SourceModel, options: BuildOptions) -> AnalyzedModel:
         folder,
         {
             "model": str(source.reference or source.path),
-            "weights": str(source.path.parent),
+            "weights": str((source.reference or source.path).parent),
             "symbols": encode(source.symbols),
             "outputs": [encode(value) for value in source.outputs],
             "hints": source.hints,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aotc.contract.manifest import Capture, Finding, PassRecord, Value
 from aotc.contract.parsing import Json, decode, encode
@@ -14,9 +15,13 @@ from aotc.errors import AotcError
 from aotc.stages.integer_products import may_saturate, rewrite
 from aotc.stages.types import BuildOptions, SourceModel
 
+if TYPE_CHECKING:
+    import onnx
+
 _GRAPH = "graph.onnx"
 _WEIGHTS = "source.bin"
 _REFERENCE = "reference.onnx"
+_REFERENCE_WEIGHTS = "reference.bin"
 
 
 def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceModel:
@@ -141,7 +146,8 @@ def import_job(request: Json) -> Json:
     return {
         "path": str(path),
         "capture": data,
-        "reference": request["saturates"] and _exact_reference(path),
+        "reference": request["saturates"]
+        and _exact_reference(model, path.parent if captured.external_data else Path()),
         "symbols": encode(symbols),
         "outputs": [encode(value) for value in outputs],
         "hints": hints,
@@ -149,14 +155,25 @@ def import_job(request: Json) -> Json:
     }
 
 
-def _exact_reference(path: Path) -> bool:
-    """Write the model with integer products that are exact on this CPU; False: they are anyway."""
-    import onnx
+def _exact_reference(staged: onnx.ModelProto, weights: Path) -> bool:
+    """Write the model with integer products that are exact on this CPU; False: they are anyway.
 
-    model = onnx.load(path, load_external_data=False)
-    _, count = rewrite(model, path.parent)
+    Its external data is in the folder `weights`.
+    """
+    import onnx
+    import onnx.inliner
+
+    from aotc.engine.weights import externalize, gather
+
+    model = onnx.ModelProto()
+    model.CopyFrom(staged)
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    _, count = rewrite(model, weights)
     if not count:
         return False
+    gather(model, weights, Path(_REFERENCE_WEIGHTS))
+    externalize(model, Path(), _REFERENCE_WEIGHTS)
     Path(_REFERENCE).write_bytes(model.SerializeToString(deterministic=True))
     return True
 

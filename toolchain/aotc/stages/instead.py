@@ -1,7 +1,7 @@
 """What is tried instead of a form of a variant that computes wrongly, or does not run.
 
-On the CPU alone it is a lower level of ONNX Runtime's optimizer.  Where parts are compiled, the
-nodes to blame are left to the variant's next provider, and then all that was compiled.
+Where parts are compiled, the nodes to blame are left to the variant's next provider, and then all
+that was compiled.  Else it is a lower level of ONNX Runtime's optimizer.
 """
 
 from __future__ import annotations
@@ -116,6 +116,9 @@ def instead_of(
     if attempt is None or not attempt.tried or attempt.replaced is None:
         return proven
     first, *others = attempt.tried
+    # What crashed or hung would do so again.
+    if attempt.first is None or attempt.first.code != "AOTC-N001":
+        return replace(proven, evidence=replace(proven.evidence, instead_of=attempt.tried))
     analyzed = proven.lowered.partitioned.optimized.specialized.analyzed
     try:
         (before, _), (after, _) = alternate(

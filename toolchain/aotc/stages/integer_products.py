@@ -1,6 +1,6 @@
 """Variants whose integer products mean the same on every CPU, and the quicker one that needs VNNI.
 
-Runs of the functions of a graph are in the worker; see `aotc.passes.same_sign_weights.products`.
+What takes a graph runs in the worker, and what takes a variant in the build's own process.
 """
 
 from __future__ import annotations
@@ -65,19 +65,25 @@ def rewrite(model: onnx.ModelProto, folder: Path) -> tuple[tuple[PassRecord, ...
     External data is in `folder`; weights that were rewritten are in the graph then.  Also returns
     the number of operands.
     """
-    if not any(True for _ in saturating(model)):
+    count = sum(each.mendable for each in saturating(_with_operands(model, folder)))
+    if not count:
         return (), 0
     read_operands(model, folder)
-    count = sum(each.mendable for each in saturating(model))
-    return run_passes(model, (SameSignWeights(),)) if count else (), count
+    return run_passes(model, (SameSignWeights(),)), count
 
 
 def left_saturating(model: onnx.ModelProto, folder: Path) -> list[str]:
     """Names of the nodes of `model` that may saturate all the same."""
+    found = saturating(_with_operands(model, folder))
+    return list(dict.fromkeys(each.node.name for each in found))
+
+
+def _with_operands(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """A copy that has the values by which products are judged; `model` keeps its external data."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     read_operands(copy, folder)
-    return list(dict.fromkeys(each.node.name for each in saturating(copy)))
+    return copy
 
 
 def saturating_at_load(level: Optimization) -> list[str]:
@@ -98,9 +104,19 @@ def companions(
     host can prove it.  AOTC-O009 where there are too many variants.
     """
     feature = exact_feature(options.target.isa)
-    if not feature or feature not in (options.host.isa or ()):
-        return [], []
     found = [each for item in variants if (each := _companion(item)) is not None]
+    if not feature or not found:
+        return [], []
+    if feature not in (options.host.isa or ()):
+        why = f"this host lacks {feature}, and cannot prove it"
+        return [], [left_out(each.plan, why) for each in found[:1]]
+    known = {item.specialized.component for item in variants}
+    found = [
+        replace(each, component=f"{each.component}.{each.plan.spec}")
+        if each.component in known
+        else each
+        for each in found
+    ]
     most = options.profile.max_variants
     if len(variants) + len(found) > most:
         why = f"with them there were more than max_variants ({most})"

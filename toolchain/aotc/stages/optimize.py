@@ -86,9 +86,7 @@ def optimize(
         if unfused["saturating"]:
             value, plan, findings = at_level(plan)
         else:
-            what = (
-                f"level {written_level(plan)}: {_hangs(value['saturating'])}; basic is taken"
-            )
+            what = f"level {written_level(plan)}: {_hangs(value['saturating'])}; basic is taken"
             noticed.append(Finding(code="AOTC-O003", what=what[:300], where=_where(plan)))
             value, plan, findings = unfused, lower, noticed
     component = specialized.component

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from aotc.partitioning.graph import bodies_of
@@ -55,6 +54,20 @@ PRODUCTS: Final[Mapping[tuple[str, str], Product]] = {
 }
 
 
+# What they give has the type of what they get.
+_MOVES: Final = frozenset(
+    {
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Slice",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
 # Of which ONNX Runtime's optimizer makes such products.
 _SOURCES: Final = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
@@ -106,7 +119,7 @@ def _in_graph(
     graph: onnx.GraphProto, outer: Mapping[str, Constant], outer_types: Mapping[str, int]
 ) -> Iterator[Saturating]:
     constants = {**outer, **_constants(graph)}
-    types = {**outer_types, **_types(graph)}
+    types = _types(graph, outer_types)
     for node in graph.node:
         product = PRODUCTS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
         if product is not None:
@@ -132,13 +145,17 @@ def _of_node(
         found = types.get(zero) or types.get(_input(node, product.activation))
         if found not in (None, activation):
             return
-    for operand, zero_point in product.weights:
-        name, zero = _input(node, operand), _input(node, zero_point)
-        if types.get(name, opposite) != opposite:
-            continue
-        weights = constants.get(name)
-        if weights is not None and _is_small(weights.tensor, product.signed):
-            continue
+    opposing = [
+        (operand, zero_point)
+        for operand, zero_point in product.weights
+        if types.get(_input(node, operand), opposite) == opposite
+    ]
+    held = [constants.get(_input(node, operand)) for operand, _ in opposing]
+    if all(each is not None and _is_small(each.tensor, product.signed) for each in held):
+        return
+    # All of a node's weights have one type.
+    for (operand, zero_point), weights in zip(opposing, held, strict=True):
+        zero = _input(node, zero_point)
         yield Saturating(
             node=node,
             graph=graph,
@@ -161,7 +178,7 @@ def _is_small(tensor: onnx.TensorProto, activation_signed: bool) -> bool:
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return False
     values = onnx.numpy_helper.to_array(tensor).astype("int16")
-    # 2 * 255 * 64 and 2 * 128 * 128 are within -2^15 .. 2^15 - 1, if not positive in the latter.
+    # Of 16 bits with a sign: 2 * 255 * 64 = 32640 and 2 * 128 * 127 = 32512 are below 32768.
     return not values.size or int(abs(values).max()) <= (127 if activation_signed else 64)
 
 
@@ -175,9 +192,10 @@ def _constants(graph: onnx.GraphProto) -> dict[str, Constant]:
     return found
 
 
-def _types(graph: onnx.GraphProto) -> dict[str, int]:
-    """Element types of values, as far as the graph itself tells."""
-    found = {
+def _types(graph: onnx.GraphProto, outer: Mapping[str, int]) -> dict[str, int]:
+    """Element types of values, as far as the graph itself and those around it tell."""
+    found = dict(outer)
+    found |= {
         value.name: value.type.tensor_type.elem_type
         for value in (*graph.value_info, *graph.output, *graph.input)
         if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type
@@ -191,7 +209,7 @@ def _types(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 def _made(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
-    """Element type of the first output of a node that quantizes, or of a constant."""
+    """Element type of the first output of a node that quantizes or moves, or of a constant."""
     import onnx
 
     if not node.output:
@@ -204,10 +222,9 @@ def _made(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
         zero = _input(node, 2)
         stated = next((int(a.i) for a in node.attribute if a.name == "output_dtype" and a.i), None)
         return stated or (types.get(zero) if zero else int(onnx.TensorProto.UINT8))
-    return None
+    return types.get(_input(node, 0)) if node.op_type in _MOVES else None
 
 
-@cache
 def exact_feature(isa: tuple[str, ...] | None) -> str:
     """The feature of a CPU with which all sums are exact; empty where it has none."""
     return next((name for name in EXACT_FEATURES if name in (isa or ())), "")
