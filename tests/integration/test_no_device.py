@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from aotc.contract.documents import load_profile
 from aotc.contract.parsing import decode, encode
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
+from aotc.verification.host import probe
 
 pytestmark = pytest.mark.skipif(
     OpenVinoBackend().library() is None,
@@ -28,10 +30,13 @@ SAYS = "is installed, and offers no device on this CPU"
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
     """On an Intel CPU its devices are hidden; elsewhere there are none anyway."""
     monkeypatch.setenv("AOTC_HOST_WITHOUT", OPENVINO)
-    return Workbench.at(tmp_path)
+    probe.cache_clear()
+    yield Workbench.at(tmp_path)
+    monkeypatch.undo()
+    probe.cache_clear()
 
 
 def refused(error: AotcError) -> None:

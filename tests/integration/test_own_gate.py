@@ -297,6 +297,22 @@ def test_a_crash_while_it_is_loaded_has_a_code(
     assert not (bench.folder / "crashing.aotc").exists()
 
 
+def test_what_the_machine_lacks_is_not_the_artifacts_fault(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bench.folder / "poor_jobs.py").write_text(
+        "def gate(request):\n    return {'refusals': []}\n"
+        "def load(request):\n"
+        "    return {'refusals': [{'code': 'AOTC-I015', 'what': 'no memory', 'where': ''}]}\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(bench.folder))
+    monkeypatch.setattr(aotc.runtime.rehearsal, "_JOBS", "poor_jobs")
+    with pytest.raises(AotcError) as caught:
+        bench.build(product(), "poor")
+    assert caught.value.code == "AOTC-I015"
+    assert not (bench.folder / "poor.aotc").exists()
+
+
 # The build cache.
 
 
