@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from fuzz_target import Target
 from made_keys import TRUSTED
-from structured import mutated
+from structured import json_number, mutated
 
 from aotc.errors import AotcError
 from aotc.signing import attest, dsse, oms
@@ -55,7 +55,7 @@ def check(data: bytes) -> bool:
         assert {each.code for each in (error, *error.also)} == {"AOTC-G004"}
     if not (by_oms or by_attest):
         return False
-    statement = json.loads(data.decode("utf-8"))
+    statement = json.loads(data.decode("utf-8"), parse_int=json_number)
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     if by_oms:
         _check_oms(statement, dict(signed.digests))

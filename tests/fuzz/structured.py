@@ -37,6 +37,11 @@ ODD: tuple[Json, ...] = (
 )
 
 
+def json_number(digits: str) -> int | float:
+    """An integer as RFC 8785 has it, where all numbers are doubles: long digits need not be exact."""
+    return int(digits) if abs(int(digits)) < 2**53 else float(digits)
+
+
 def words_of(*records: type) -> frozenset[str]:
     """Names of fields and choices of these records and of those inside of them."""
     found: set[str] = set()
