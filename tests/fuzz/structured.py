@@ -38,7 +38,7 @@ ODD: tuple[Json, ...] = (
 
 
 def json_number(digits: str) -> int | float:
-    """An integer as RFC 8785 has it, where all numbers are doubles: long digits need not be exact."""
+    """An integer as RFC 8785 has it: numbers are doubles, and long digits need not be exact."""
     return int(digits) if abs(int(digits)) < 2**53 else float(digits)
 
 
