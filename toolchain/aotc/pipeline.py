@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -290,8 +289,8 @@ def _settled(
 ) -> Settled:
     """All variants, those that fail tried in other forms until nothing is left to try."""
     attempts = {plan.name: Attempt(plan=plan) for plan in plans}
-    for number in itertools.count():
-        apart = options.apart(f"again-{number}") if number else options
+    apart, number = options, 0
+    while True:
         try:
             made = _variants(analyzed, list(attempts.values()), apart, clock, ahead)
             stepped = next_attempts(attempts, made.failed, apart)
@@ -299,8 +298,8 @@ def _settled(
             raise first_refusal(attempts, error) from None
         if not stepped:
             return made, attempts
-        attempts, ahead = {**attempts, **stepped}, {}
-    raise AssertionError
+        attempts, ahead, number = {**attempts, **stepped}, {}, number + 1
+        apart = options.apart(f"again-{number}")
 
 
 def _variants(

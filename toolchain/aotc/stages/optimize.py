@@ -137,10 +137,8 @@ def _at_a_level(
             level = lower_level(plan) if plan.steps else None
             if level is None:
                 raise
-            what = f"level {written_level(plan)}: {error.found}; level {level} takes its place"
-            findings.append(
-                Finding(code="AOTC-O003", what=what[:500], where=f"variant {plan.name}")
-            )
+            what = f"level {written_level(plan)}: {error.found}; level {level} is taken"
+            findings.append(Finding(code="AOTC-O003", what=what[:500], where=_where(plan)))
             plan, ahead = replace(plan, optimization=level), None
 
 
