@@ -6,10 +6,10 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-plain test-intel test-slow fuzz lint format bench schemas compat docs lock clean
+.PHONY: help setup demo test test-plain test-intel test-slow test-conformance fuzz lint format bench schemas compat docs lock clean
 
 help:  ## show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Set-up writes into one folder: never twice at once.
 .NOTPARALLEL:
@@ -41,6 +41,10 @@ test-intel: $(STAMP)  ## what needs OpenVINO, as on an Intel CPU (by qemu-user a
 test-slow: $(STAMP)  ## the tests that take long
 	$(BIN)/python -m pytest -m slow -q
 
+test-conformance: UPDATE :=
+test-conformance: $(STAMP)  ## the backend suite of onnx, against what is kept; UPDATE=1 keeps it anew
+	$(BIN)/python ci/conformance.py $(if $(UPDATE),--update)
+
 fuzz: SECONDS := 600
 fuzz: $(STAMP)  ## fuzz all readers of untrusted files, for SECONDS=600 in all
 	$(BIN)/python tests/fuzz --seconds $(SECONDS)
@@ -63,8 +67,9 @@ schemas: $(STAMP)  ## generate the JSON Schemas from the records
 compat: $(STAMP)  ## keep an artifact of this release in manifests/compat, for every later one
 	$(BIN)/python ci/make_compat.py
 
-docs: $(STAMP)  ## generate docs/codes.md from the catalogue
+docs: $(STAMP)  ## generate docs/codes.md from the catalogue, docs/conformance.md from what is kept
 	$(BIN)/python ci/generate_docs.py --write
+	$(BIN)/python ci/conformance.py --page
 
 lock: $(STAMP)  ## pin all dependencies (LOCK_OPTIONS=--upgrade: to newer releases)
 	sh ci/lock.sh $(BIN)/python $(LOCK_OPTIONS)

@@ -325,6 +325,8 @@ def test_unknown_names(aotc: Command) -> None:
     [
         ("batsh=4", "AOTC-S002", "dims.batsh"),
         ("batch=5..3", "AOTC-S003", "--dim batch=5..3"),
+        ("batch=8..60:8", "AOTC-S003", "--dim batch=8..60:8"),
+        ("batch=8..64:0", "AOTC-S003", "--dim batch=8..64:0"),
     ],
 )
 def test_a_bad_dim(aotc: Command, dim: str, code: str, where: str) -> None:

@@ -14,7 +14,8 @@ from aotc.contract.manifest import SessionSpec
 from aotc.contract.profile import ParitySpec
 from aotc.engine import placement, session, values
 from aotc.engine.capture import read_model, value_of
-from aotc.engine.fixtures import generate, hints_of
+from aotc.engine.fixtures import generate
+from aotc.engine.input_hints import hints_of
 from aotc.engine.parity import compare
 
 MODELS = os.environ.get("AOTC_MODELS", "")
@@ -22,9 +23,9 @@ pytestmark = pytest.mark.skipif(not MODELS, reason="AOTC_MODELS names no folder 
 
 CPU = ("CPUExecutionProvider",)
 SIZES: dict[str, dict[str, int]] = {
-    "basic_pitch_nmp": {"unk__749": 1},
+    "basic_pitch_nmp": {"serving_default_input_2:0.0": 1},
     "gtcrn_stream": {},
-    "magika_v3_3": {"unk__214": 2},
+    "magika_v3_3": {"bytes.0": 2},
     "mobilenet_qdq_int8": {"batch": 1},
     "silero_vad_op18_ifless": {"batch": 1, "sequence": 512},
     "silero_vad_v6": {"input.0": 1, "input.1": 512, "state.1": 1},

@@ -770,6 +770,38 @@ def test_a_declared_output_shape_that_is_wrong(bench: Workbench) -> None:
     assert_works(bench, built)
 
 
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        # True at the optimum, which is the first fixture.
+        ([8], "y: declared [8], produced [4] at n=2, k=8"),
+        # The same by name, where both dims have one size.
+        (["k"], "y: declared [k], produced [4] at n=2, k=8"),
+        (["twice"], None),
+    ],
+)
+def test_a_declared_output_shape_that_is_true_at_one_size(
+    bench: Workbench, shape: list[int | str], expected: str | None
+) -> None:
+    built = bench.build(
+        model_of(
+            [
+                helper.make_node("Concat", ["x", "x"], ["y"], name="twice", axis=0),
+                helper.make_node("Neg", ["z"], ["w"], name="minus"),
+            ],
+            [tensor("x", ["n"]), tensor("z", ["k"])],
+            [tensor("y", shape), tensor("w", ["k"])],
+        ),
+        f"once-{shape[0]}",
+        dims={"n": "2..8", "k": 8},
+    )
+    assert built.manifest.domain.corner("opt") == {"n": 4, "k": 8}
+    assert ("AOTC-S009" in built.codes()) == (expected is not None)
+    if expected is not None:
+        assert built.finding("AOTC-S009") == expected
+    assert_works(bench, built)
+
+
 def test_a_free_dim_that_works_at_one_size_only(bench: Workbench) -> None:
     built = bench.build(
         model_of(

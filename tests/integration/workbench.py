@@ -17,7 +17,8 @@ from aotc.contract.parsing import decode, strict_json
 from aotc.contract.profile import Tolerance
 from aotc.contract.report import BuildReport
 from aotc.engine.capture import read_model
-from aotc.engine.fixtures import generate, hints_of
+from aotc.engine.fixtures import generate
+from aotc.engine.input_hints import hints_of
 from aotc.runtime.model import ReadyModel
 from aotc.signing import keys
 

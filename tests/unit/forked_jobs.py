@@ -12,7 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from aotc.contract.profile import WorkerLimits
 from aotc.engine.cpu_time import cpu_deadline, cpu_limit
+from aotc.engine.worker import Workers
 from aotc.errors import AotcError
 
 
@@ -110,3 +112,37 @@ def hang(_: Any) -> None:
 
 def environment(_: Any) -> dict[str, str | None]:
     return {name: os.environ.get(name) for name in ("ORT_LOAD_CONFIG_FROM_MODEL", "PYTHONHASHSEED")}
+
+
+def jobs_below(names: list[str]) -> list[Any]:
+    """Results, or codes, of jobs of a job's own."""
+    found: list[Any] = []
+    with Workers(WorkerLimits(), forked=True) as workers:
+        for name in names:
+            try:
+                folder = Path(name).resolve()
+                found.append(workers.run(f"forked_jobs:{name}", 21, folder=folder).value)
+            except AotcError as error:
+                found.append(error.code)
+    return found
+
+
+def left_below(_: Any) -> str:
+    """Leave while jobs run, each of which is told of the end and waits for the server's."""
+    for turn in range(20):
+        with Workers(WorkerLimits(parallel=8), forked=True) as workers:
+            folders = [Path(f"{turn}-{index}").resolve() for index in range(8)]
+            for each in folders:
+                workers.submit(workers.run, "forked_jobs:hang", None, folder=each)
+            while not all((each / "request.json").exists() for each in folders):
+                time.sleep(0.001)
+    return "left"
+
+
+def server(_: Any) -> int:
+    return os.getppid()
+
+
+def fell(_: Any) -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)

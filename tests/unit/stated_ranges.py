@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from aotc.contract.parsing import Json
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes import DimRange, Domain, Outside
+from aotc.engine.dim_hints import DimHints
 from aotc.engine.probing import Prober
 from aotc.engine.trials import Trial
 
@@ -46,7 +47,7 @@ def domain_of(**stated: DimRange) -> Domain:
     """What an artifact holds of ranges, for a model that takes every size."""
     return Prober(
         dims=tuple(stated),
-        leading=frozenset(),
+        hints=DimHints(),
         stated=stated,
         limits=ProbeLimits(),
         trial=lambda sizes: Trial(ok=True),

@@ -32,6 +32,10 @@ SPELLINGS: list[tuple[Json, DimRange]] = [
     ("1..8", span(1, 8)),
     ("  1 ..  8 ", span(1, 8)),
     ("0..0", span(0, 0)),
+    ("32..640:32", span(32, 640, multiple_of=32)),
+    (" 0 .. 64 : 8 ", span(0, 64, multiple_of=8)),
+    ("1..8:1", span(1, 8)),
+    ("64..64:8", span(64, 64, multiple_of=8)),
     ({"min": 1, "max": 8}, span(1, 8)),
     ({"min": 1, "max": 8, "opt": 4}, span(1, 8, opt=4)),
     ({"min": 8, "max": 64, "multiple_of": 8}, span(8, 64, multiple_of=8)),
@@ -85,14 +89,18 @@ def test_what_is_read_is_written_and_read_again(text: Json, expected: DimRange, 
 # -- refusals: path, code, words
 
 REFUSALS: list[tuple[Json, str, str, str]] = [
-    ("", "", "", "'' is neither SIZE nor MIN..MAX"),
-    ("1..", "", "", "'1..' is neither SIZE nor MIN..MAX"),
-    ("..8", "", "", "'..8' is neither SIZE nor MIN..MAX"),
-    ("1...8", "", "", "'1...8' is neither SIZE nor MIN..MAX"),
-    ("-1", "", "", "'-1' is neither SIZE nor MIN..MAX"),
-    ("1-8", "", "", "'1-8' is neither SIZE nor MIN..MAX"),
-    ("\u0663", "", "", "'\u0663' is neither SIZE nor MIN..MAX"),
-    ("1" * 16, "", "", f"'{'1' * 16}' is neither SIZE nor MIN..MAX"),
+    ("", "", "", "'' is neither SIZE nor MIN..MAX nor MIN..MAX:STEP"),
+    ("1..", "", "", "'1..' is neither SIZE nor MIN..MAX nor MIN..MAX:STEP"),
+    ("..8", "", "", "'..8' is neither SIZE nor MIN..MAX nor MIN..MAX:STEP"),
+    ("1...8", "", "", "'1...8' is neither SIZE nor MIN..MAX nor MIN..MAX:STEP"),
+    ("-1", "", "", "'-1' is neither SIZE nor MIN..MAX nor MIN..MAX:STEP"),
+    *(
+        (text, "", "", f"{text!r} is neither SIZE nor MIN..MAX nor MIN..MAX:STEP")
+        for text in ("8:8", "1..8:", ":8", "1..:8", "1..8:-1", "1..8:2:2", "1..8:1.5", "8:1..8")
+    ),
+    ("1-8", "", "", "'1-8' is neither SIZE nor MIN..MAX nor MIN..MAX:STEP"),
+    ("\u0663", "", "", "'\u0663' is neither SIZE nor MIN..MAX nor MIN..MAX:STEP"),
+    ("1" * 16, "", "", f"'{'1' * 16}' is neither SIZE nor MIN..MAX nor MIN..MAX:STEP"),
     ("8..1", "min", "AOTC-S003", "8 is more than max 1"),
     (True, "", "", "expected a mapping, found true"),
     (None, "", "", "expected a mapping, found nothing"),
@@ -108,14 +116,18 @@ REFUSALS: list[tuple[Json, str, str, str]] = [
     ({"min": 2, "max": 8, "opt": 1}, "opt", "AOTC-S003", "1 is outside of 2..8"),
     ({"min": 2, "max": 8, "opt": 9}, "opt", "AOTC-S003", "9 is outside of 2..8"),
     ({"multiple_of": 0}, "multiple_of", "", "0 is less than 1"),
-    ({"min": 1, "max": 64, "multiple_of": 8}, "multiple_of", "", "bounds are no multiples of 8"),
-    ({"min": 8, "max": 60, "multiple_of": 8}, "multiple_of", "", "bounds are no multiples of 8"),
-    (
-        {"min": 1, "max": 60, "multiple_of": 8, "outside": "pad"},
-        "multiple_of",
-        "",
-        "bounds are no multiples of 8",
+    ("32..640:0", "multiple_of", "AOTC-S003", "the step of '32..640:0' is not 1 or more"),
+    *(
+        (text, "multiple_of", "AOTC-S003", f"the ends of {ends} are no multiples of 8")
+        for text, ends in (
+            ({"min": 1, "max": 64, "multiple_of": 8}, "1..64"),
+            ({"min": 8, "max": 60, "multiple_of": 8}, "8..60"),
+            ({"min": 1, "max": 60, "multiple_of": 8, "outside": "pad"}, "1..60"),
+            ("1..64:8", "1..64"),
+            ("8..60:8", "8..60"),
+        )
     ),
+    ("640..32:32", "min", "AOTC-S003", "640 is more than max 32"),
     ({"min": 8, "max": 64, "multiple_of": 8, "opt": 12}, "opt", "", "12 is no multiple of 8"),
     ({"buckets": [64, 32]}, "buckets", "AOTC-S003", "are not rising"),
     ({"buckets": [32, 32]}, "buckets", "AOTC-S003", "are not rising"),

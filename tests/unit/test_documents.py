@@ -59,7 +59,11 @@ def test_every_problem_is_named_with_its_path(tmp_path: Path) -> None:
     assert found == [
         ("AOTC-I022", f"{path}: provider", "unknown field; did you mean 'providers'?"),
         ("AOTC-S003", f"{path}: dims.batch.min", "8 is more than max 1"),
-        ("AOTC-I022", f"{path}: dims.seq.multiple_of", "bounds are no multiples of 3"),
+        (
+            "AOTC-S003",
+            f"{path}: dims.seq.multiple_of",
+            "the ends of 1..64 are no multiples of 3",
+        ),
         ("AOTC-I022", f"{path}: fixtures.max_count", "99 is more than 16"),
         ("AOTC-I022", f"{path}: parity.float32.atol", "-1.0 is less than 0"),
     ]

@@ -125,9 +125,15 @@ def test_a_server_that_cannot_start_is_told_apart_from_memory(
     )
 
 
-def test_a_job_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("job", "request_", "place"), [("hang", None, "."), ("jobs_below", ["hang"], "hang")]
+)
+def test_a_job_that_does_not_end_is_ended_with_its_children(
+    tmp_path: Path, job: str, request_: Any, place: str
+) -> None:
     path = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    told = tmp_path / "job" / place / "child"
     try:
         # The limit holds from the start; on a busy machine the job may not have come so far.
         for seconds in (1, 8, 64):
@@ -135,20 +141,30 @@ def test_a_job_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> N
                 Workers(WorkerLimits(seconds=seconds)) as short,
                 pytest.raises(AotcError) as caught,
             ):
-                short.run(f"{JOBS}:hang", None, folder=tmp_path / "hang")
-            if (tmp_path / "hang" / "child").exists():
+                short.run(f"{JOBS}:{job}", request_, folder=tmp_path / "job")
+            if told.exists():
                 break
     finally:
         os.environ["PYTHONPATH"] = path
-    what = f"hang ran longer than {seconds} s"
+    what = f"{job} ran longer than {seconds} s"
     assert (caught.value.code, caught.value.what) == ("AOTC-I014", what)
-    child = int((tmp_path / "hang" / "child").read_text())
+    child = int(told.read_text())
     until = time.monotonic() + 300
     while Path(f"/proc/{child}").exists() and "Z" not in _state(child):
         if time.monotonic() > until:
             os.kill(child, signal.SIGKILL)
             pytest.fail("the job's child outlived it")
         time.sleep(0.05)
+
+
+def test_a_job_has_jobs_of_its_own(workers: Workers, tmp_path: Path) -> None:
+    names = ["double", "crash", "refuse", "bug", "double"]
+    found = run(workers, "jobs_below", tmp_path, names)
+    assert found == [42, "AOTC-I013", "AOTC-S001", "AOTC-R999", 42]
+
+
+def test_a_job_leaves_while_its_jobs_run(workers: Workers, tmp_path: Path) -> None:
+    assert run(workers, "left_below", tmp_path) == "left"
 
 
 def _state(pid: int) -> str:

@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.contract.manifest import Value
 from aotc.engine import weights
 from aotc.engine.cost import Growth
-from aotc.engine.fixtures import generate, hints_of
+from aotc.engine.fixtures import generate
+from aotc.engine.input_hints import hints_of
 from aotc.passes.base import Pass, run_passes
 from aotc.passes.constant_inputs import ConstantInputs
 from aotc.passes.fix_dims import FixDims

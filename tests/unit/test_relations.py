@@ -275,7 +275,7 @@ def test_dims_of_the_graph_get_their_new_names() -> None:
     (record,) = run_passes(model, [NameDims(names={"b": "n", "c.0": "n", "a.1": "s"})])
     assert [params(value) for value in model.graph.input] == [["n", "s"], ["n", "s"]]
     assert params(model.graph.output[0]) == ["n", "s"]
-    assert record.options == {"names": {"b": "n", "c.0": "n", "a.1": "s"}}
+    assert record.options == {"names": {"b": "n", "c.0": "n", "a.1": "s"}, "clashing": {}}
 
 
 def test_an_output_that_has_the_new_name_by_accident_loses_it() -> None:

@@ -1,7 +1,7 @@
 """aotc: an ahead-of-time build toolchain for ONNX models.
 
-`build`, `verify`, `inspect` and `load` are imported when first used, so that a deploy host
-that verifies needs neither onnx nor onnxruntime nor numpy.
+`build`, `check_models`, `verify`, `inspect` and `load` are imported when first used, so that a
+deploy host that verifies needs neither onnx nor onnxruntime nor numpy.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 from aotc.contract.versions import VERSION as __version__
 
 if TYPE_CHECKING:
+    from aotc.checking.check import check_models
     from aotc.inspection.summary import inspect
     from aotc.pipeline import build
     from aotc.runtime.loading import load
     from aotc.verification.gate import verify
 
-__all__ = ["__version__", "build", "inspect", "load", "verify"]
+__all__ = ["__version__", "build", "check_models", "inspect", "load", "verify"]
 
 _PUBLIC = {
     "build": "aotc.pipeline",
+    "check_models": "aotc.checking.check",
     "verify": "aotc.verification.gate",
     "inspect": "aotc.inspection.summary",
     "load": "aotc.runtime.loading",

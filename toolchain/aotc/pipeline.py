@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -31,7 +32,8 @@ from aotc.stages.available import require_providers
 from aotc.stages.build_key import model_digest, source_digest
 from aotc.stages.cached import keep, place_of, take
 from aotc.stages.clock import Clock, Progress
-from aotc.stages.fallback import finding_of, nothing_left
+from aotc.stages.empty_sizes import fails_empty, not_empty
+from aotc.stages.fallback import finding_of
 from aotc.stages.importing import import_model
 from aotc.stages.instead import (
     Attempt,
@@ -68,7 +70,7 @@ from aotc.stages.wrong_parts import without
 from aotc.verification.host import probe
 
 # What the jobs of every build import, in their order; the first does so itself.
-_LATER: Final = (
+LATER: Final = (
     "aotc.engine.analysis",
     "aotc.stages.optimize",
     "aotc.stages.prove",
@@ -95,6 +97,7 @@ def build(
     release: str = "",
     licence: str = "",
     progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> BuildReport:
     """Build a signed artifact from an ONNX model, and prove it against the model.
 
@@ -105,6 +108,7 @@ def build(
     `tuned_from`, an artifact or its evidence, takes what was quickest then.  Without `key` the
     user's development key signs.  `builder_id` (a URI; else $AOTC_BUILDER_ID), `invocation_id` and
     `release`, a version, stand in the provenance; the model's `licence` in the bill of materials.
+    `workers` run the jobs, and go on; else own ones are started.
     Raises `AotcError`: exit status 3 where the input must be mended, 1 where a gate of the profile
     failed; nothing is left at `output` then.
     """
@@ -123,7 +127,11 @@ def build(
     place = Path(output) if output is not None else Path(f"{name}.aotc")
     check_output(place, force)
     store = BuildCache() if cache and os.environ.get("AOTC_CACHE") != "off" else None
-    with work_folder(place) as work, Workers(resolved_profile.limits, _LATER) as workers:
+    given = nullcontext(workers) if workers is not None else None
+    with (
+        work_folder(place) as work,
+        given or Workers(resolved_profile.limits, LATER) as workers,
+    ):
         # While the workers' process starts, and while the first job runs.
         signer = keys.load_signer(key)
         host = probe()
@@ -261,12 +269,21 @@ def _line(
             analyzed = analyze(source, options)
     else:
         analyzed = front
-    made, attempts = _settled(analyzed, plans, options, clock, ahead)
-    dropped = [*made.left_out, *drop_failed(attempts, made.failed, options)]
-    if not made.proven:
-        raise nothing_left(dropped, [first_refusal(attempts, e, item) for item, e in made.failed])
+    begun: list[Finding] = []
+    try:
+        made, attempts = _settled(analyzed, plans, options, clock, ahead)
+        dropped = drop_failed(attempts, made, options)
+    except AotcError as error:
+        if not fails_empty(analyzed, [error]):
+            raise
+        begun.append(not_empty(error))
+        options = options.apart("not-empty")
+        with clock.stage("analyze", "without size 0"):
+            analyzed = analyze(source, options, empties=False)
+        made, attempts = _settled(analyzed, plans, options, clock, {})
+        dropped = drop_failed(attempts, made, options)
     proven = [instead_of(item, attempts, options) for item in made.proven]
-    findings: list[Finding] = [*source.capture.findings, *analyzed.findings, *skipped]
+    findings: list[Finding] = [*source.capture.findings, *analyzed.findings, *begun, *skipped]
     findings += [*made.findings, *(finding_of(each) for each in dropped)]
     with clock.stage("package"):
         artifact = package(proven, dropped, findings, made.weights, folder, options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aotc.cli.render import count, section
 from aotc.contract.manifest import ValueShapes
 from aotc.contract.report import DimCoverage, ShapeReport, TrafficCoverage
-from aotc.contract.shapes import Dim, Domain
+from aotc.contract.shapes import Dim, Domain, Relation
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,7 +22,10 @@ def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> lis
         (name, _range(dim), _origin(dim), _outside(dim, strict))
         for name, dim in domain.dims.items()
     ]
-    rows += [(relation.dim, str(relation), "follows", "") for relation in domain.relations]
+    rows += [
+        (relation.dim, str(relation), *_following(relation, strict))
+        for relation in domain.relations
+    ]
     if rows:
         title = "proven shapes" + (", others are refused" if strict else "")
         parts.append(section(title, ("", "", "other sizes"), rows))
@@ -46,6 +49,12 @@ def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> lis
     return parts
 
 
+def _following(relation: Relation, strict: bool) -> tuple[str, str]:
+    if relation.enforced:
+        return "follows", ""
+    return "tried so", "refused" if strict else "counted"
+
+
 def _range(dim: Dim) -> str:
     return dim.text() if dim.min == dim.max or dim.buckets else f"{dim.text()}, optimal {dim.opt}"
 
@@ -56,6 +65,8 @@ def _origin(dim: Dim) -> str:
     tried = f"probed at {count(len(dim.tested), 'size')}"
     if dim.stopped_by == "error":
         return f"{tried}; larger ones fail"
+    if dim.stopped_by == "together":
+        return f"{tried}; larger ones fail with all others at their largest"
     return f"{tried}, up to the limit of {dim.stopped_by}" if dim.stopped_by else tried
 
 

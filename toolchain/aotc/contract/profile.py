@@ -193,12 +193,12 @@ class ProbeLimits:
 
     max_size: Annotated[int, Bounds(1, 2**31), "largest size tried for a dim"] = 1024
     max_input_bytes: Annotated[Bytes, "of all inputs of one run"] = 16 << 20
-    max_activation_bytes: Annotated[Bytes, "sum of all nodes' outputs in one run"] = 1 << 30
+    max_activation_bytes: Annotated[Bytes, "sum of all nodes' outputs in one run"] = 8 << 30
     max_flops: Annotated[int, Bounds(1, 2**53 - 1), "multiply-adds times two, in one run"] = (
-        40_000_000_000
+        320_000_000_000
     )
-    max_runs: Annotated[int, Bounds(1, 1_000_000), "runs of the original model"] = 400
-    seconds: Annotated[Seconds, "of CPU time, for the whole search"] = 120.0
+    max_runs: Annotated[int, Bounds(1, 1_000_000), "runs of the original model"] = 1600
+    seconds: Annotated[Seconds, "of CPU time, for the whole search"] = 300.0
     run_seconds: Annotated[Seconds, "of CPU time, for one run; a longer one counts as a hang"] = (
         60.0
     )

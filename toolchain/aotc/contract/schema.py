@@ -21,6 +21,7 @@ from aotc.contract.cache import CacheListAnswer, PruneReport
 from aotc.contract.costs import CostTable
 from aotc.contract.documents import data_folder
 from aotc.contract.manifest import Manifest
+from aotc.contract.model_checks import CheckModelsAnswer
 from aotc.contract.packing import PackAnswer, UnpackAnswer
 from aotc.contract.parsing import Bounds, Json, Pattern, encode, hints_of
 from aotc.contract.profile import Profile
@@ -69,6 +70,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "approval", attestations.Approval),
     ("manifests", "qualification", attestations.Qualification),
     ("manifests", "check", answers.CheckAnswer),
+    ("manifests", "check-models", CheckModelsAnswer),
     ("manifests", "doctor", answers.DoctorAnswer),
 )
 
@@ -158,7 +160,7 @@ def _record(cls: Any, definitions: dict[str, Json]) -> dict[str, Json]:
 
 
 def _dim_range(definitions: dict[str, Json]) -> dict[str, Json]:
-    """The three spellings that `DimRange.from_json` reads."""
+    """The spellings that `DimRange.from_json` reads."""
     plain = _record(_StatedRange, definitions)
     plain["description"] = "every part by name"
     words = {"enum": ["reject", "pad", "route"]}
@@ -178,8 +180,8 @@ def _dim_range(definitions: dict[str, Json]) -> dict[str, Json]:
             {"type": "integer", "minimum": 0, "description": "one size"},
             {
                 "type": "string",
-                "pattern": r"^\s*\d{1,15}\s*(\.\.\s*\d{1,15}\s*)?$",
-                "description": "SIZE or MIN..MAX",
+                "pattern": r"^\s*\d{1,15}\s*(\.\.\s*\d{1,15}\s*(:\s*\d{1,15}\s*)?)?$",
+                "description": "SIZE, MIN..MAX or MIN..MAX:STEP",
             },
             plain,
         ],

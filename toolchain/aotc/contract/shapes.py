@@ -12,6 +12,8 @@ from aotc.contract.parsing import Bounds, Json, ParseError, Problem, decode, rec
 
 Size = Annotated[int, Bounds(0, 2**53 - 1)]
 Outside = Literal["pad", "route"]
+CODE = "AOTC-S003"
+_RANGE = re.compile(r"\s*(\d{1,15})\s*(?:\.\.\s*(\d{1,15})\s*(?::\s*(\d{1,15})\s*)?)?", re.ASCII)
 # `max` of a range that is probed: more than any probe tries.
 UNBOUNDED = 2**31
 
@@ -36,7 +38,7 @@ class DimRange:
 
     @classmethod
     def from_json(cls, data: Json) -> DimRange:
-        """Read `8`, `"1..8"`, or a mapping of the fields; raises `ParseError`.
+        """Read `8`, `"1..8"`, `"32..640:32"`, or a mapping of the fields; raises `ParseError`.
 
         `outside` may be one word.  With `buckets`, `min` and `max` default to 1 where sizes are
         padded (else to the smallest bucket) and to the largest bucket.
@@ -44,10 +46,7 @@ class DimRange:
         if isinstance(data, int) and not isinstance(data, bool):
             data = {"min": data, "max": data, "opt": data}
         elif isinstance(data, str):
-            match = re.fullmatch(r"\s*(\d{1,15})\s*(?:\.\.\s*(\d{1,15})\s*)?", data, re.ASCII)
-            if match is None:
-                raise ParseError([Problem("", f"{data!r} is neither SIZE nor MIN..MAX")])
-            data = {"min": int(match[1]), "max": int(match[2] or match[1])}
+            data = _read_range(data)
         made = decode(_StatedRange, data)
         found = cls(
             min=made.least(),
@@ -61,7 +60,7 @@ class DimRange:
         low, high = found.compiled()
         if found.opt is not None and not low <= found.opt <= high:
             outside = f"{found.opt} is outside of {low}..{high}, which is compiled"
-            raise ParseError([Problem("opt", outside, "AOTC-S003")])
+            raise ParseError([Problem("opt", outside, CODE)])
         return found
 
     @property
@@ -115,6 +114,18 @@ class DimRange:
         return snapped if low <= snapped <= high else low
 
 
+def _read_range(text: str) -> Json:
+    """`SIZE`, `MIN..MAX` or `MIN..MAX:STEP` as a mapping of the fields."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        forms = "is neither SIZE nor MIN..MAX nor MIN..MAX:STEP"
+        raise ParseError([Problem("", f"{text!r} {forms}")])
+    low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+    if step < 1:
+        raise ParseError([Problem("multiple_of", f"the step of {text!r} is not 1 or more", CODE)])
+    return {"min": low, "max": high, "multiple_of": step}
+
+
 @record
 class _StatedRange:
     min: Size | None = None
@@ -156,20 +167,20 @@ class _StatedRange:
             text = f"{', '.join(words)}: takes reject, pad, route, or [pad, route]"
             return [Problem("outside", text)]
         if list(self.buckets) != sorted(set(self.buckets)):
-            return [Problem("buckets", "are not rising", "AOTC-S003")]
+            return [Problem("buckets", "are not rising", CODE)]
         if not self.buckets and (self.min is None) != (self.max is None):
             missing = "max" if self.max is None else "min"
-            return [Problem(missing, "missing: a range has both, or is probed", "AOTC-S003")]
+            return [Problem(missing, "missing: a range has both, or is probed", CODE)]
         return self._of_bounds() or self._of_grid() or self._of_routes()
 
     def _of_bounds(self) -> list[Problem]:
         low, high = self.least(), self.most()
         if low > high:
-            return [Problem("min", f"{low} is more than max {high}", "AOTC-S003")]
+            return [Problem("min", f"{low} is more than max {high}", CODE)]
         if self.opt is not None and not low <= self.opt <= high:
-            return [Problem("opt", f"{self.opt} is outside of {low}..{high}", "AOTC-S003")]
+            return [Problem("opt", f"{self.opt} is outside of {low}..{high}", CODE)]
         if self.buckets and not low <= self.buckets[0] <= self.buckets[-1] <= high:
-            return [Problem("buckets", f"lie outside of {low}..{high}", "AOTC-S003")]
+            return [Problem("buckets", f"lie outside of {low}..{high}", CODE)]
         return []
 
     def _of_grid(self) -> list[Problem]:
@@ -179,9 +190,10 @@ class _StatedRange:
             and not self.buckets
             and (self.most() % step or (self.least() % step and not padded))
         ):
-            return [Problem("multiple_of", f"bounds are no multiples of {step}")]
+            found = f"{self.least()}..{self.most()}"
+            return [Problem("multiple_of", f"the ends of {found} are no multiples of {step}", CODE)]
         if any(size % step for size in self.buckets):
-            return [Problem("buckets", f"are no multiples of {step}", "AOTC-S003")]
+            return [Problem("buckets", f"are no multiples of {step}", CODE)]
         if self.opt is not None and self.opt % step:
             return [Problem("opt", f"{self.opt} is no multiple of {step}")]
         if self.opt is not None and self.buckets and self.opt not in self.buckets:
@@ -194,10 +206,10 @@ class _StatedRange:
             return [Problem("outside", "route needs buckets, or a range for the dynamic variant")]
         if self.buckets and not routed and self.most() != self.buckets[-1]:
             text = f"{self.most()} is above the largest bucket, and nothing is routed"
-            return [Problem("max", text, "AOTC-S003")]
+            return [Problem("max", text, CODE)]
         if self.buckets and not self.actions() and self.least() != self.buckets[0]:
             text = f"{self.least()} is below the smallest bucket, and nothing is padded or routed"
-            return [Problem("min", text, "AOTC-S003")]
+            return [Problem("min", text, CODE)]
         return []
 
 
@@ -222,8 +234,9 @@ class Dim:
     tested: Annotated[tuple[Size, ...], "sizes at which the original model ran at build"] = ()
     gaps: Annotated[tuple[Size, ...], "sizes between the bounds that were seen to fail"] = ()
     stopped_by: Annotated[
-        Literal["", "error", "size", "work", "bytes", "count", "time"],
-        "what ended the search upwards; empty where the range was stated",
+        Literal["", "error", "together", "size", "work", "bytes", "count", "time"],
+        "what ended the search upwards (together: an error, with the other dims at their largest); "
+        "empty where the range was stated",
     ] = ""
 
     def allows(self, size: int) -> bool:
@@ -271,6 +284,14 @@ class Relation:
     dim: str
     terms: Annotated[tuple[str, ...], Bounds(1)]
     constant: int = 0
+    enforced: Annotated[
+        bool, "false: not known to be needed; calls off it are counted, not refused"
+    ] = True
+    stated: Annotated[
+        bool,
+        "true: the profile bounds `dim` to what the bounds of its terms make; calls keep to that "
+        "where the relation itself is not enforced",
+    ] = False
 
     def __str__(self) -> str:
         text = " + ".join(self.terms)
@@ -281,6 +302,12 @@ class Relation:
     def value(self, sizes: Mapping[str, int]) -> int:
         """The size that the relation demands of `dim`; `KeyError` where a term is unknown."""
         return sum(sizes[term] for term in self.terms) + self.constant
+
+    def broken(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the sizes of all its dims are known and disagree."""
+        if self.dim not in sizes or not all(term in sizes for term in self.terms):
+            return False
+        return sizes[self.dim] != self.value(sizes)
 
 
 @record
@@ -321,7 +348,12 @@ class Domain:
             if full is None:
                 return None
             wanted[name] = full
-        known = [r for r in self.relations if all(term in wanted for term in r.terms)]
+        known = [
+            relation
+            for relation in self.relations
+            if all(term in wanted for term in relation.terms)
+            and (relation.enforced or not relation.broken(sizes))
+        ]
         return replace(self, relations=tuple(known)).complete(wanted)
 
     def corner(self, which: Literal["min", "opt", "max"]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Annotated
@@ -39,17 +40,29 @@ class Symbols:
     )
     relations: Annotated[tuple[Relation, ...], "sums, by new names, each after its terms"] = ()
     statements: tuple[Statement, ...] = ()
+    anonymous: Annotated[
+        Mapping[str, tuple[str, ...]], "positions by the name that says nothing and stands there"
+    ] = field(default_factory=dict)
 
     def dim(self, name: str) -> str | None:
         """The dim that `name` means: its name, a declared one, or a position `INPUT.AXIS`.
 
-        None where the model has no such free dim.
+        A name that says nothing, such as `unk__12`, means the one dim that it stands at.
+        None where the model has no such free dim, or the name stands at several.
         """
         dims = _dims(self.declared)
         if name in self.names.values():
             return name
         found = name if name in dims else _positions(self.declared).get(name)
+        if found is None:
+            meant = self.called(name)
+            return meant[0] if len(meant) == 1 else None
         return self.names.get(found, found) if isinstance(found, str) else None
+
+    def called(self, name: str) -> tuple[str, ...]:
+        """The dims at which a name that says nothing stands; empty for any other name."""
+        positions = self.anonymous.get(name, ())
+        return tuple(dict.fromkeys(self.names.get(each, each) for each in positions))
 
     def shape(self, shape: tuple[int | str, ...] | None) -> tuple[int | str, ...] | None:
         """`shape` with the names that its dims have from here on."""
@@ -62,9 +75,14 @@ class Symbols:
         return tuple(replace(value, shape=self.shape(value.shape)) for value in self.declared)
 
 
-def symbols_of(texts: Sequence[str], inputs: Sequence[Value]) -> Symbols:
+def symbols_of(
+    texts: Sequence[str],
+    inputs: Sequence[Value],
+    anonymous: Mapping[str, tuple[str, ...]] | None = None,
+) -> Symbols:
     """What the relations `texts` of a profile make of the dims of `inputs`.
 
+    `anonymous`: positions by the name that says nothing and stands there in the model.
     Raises AOTC-S015 where one cannot be read, names what the model lacks, or goes in a circle, and
     AOTC-S004 where it names a position that the model fixes.
     """
@@ -73,7 +91,8 @@ def symbols_of(texts: Sequence[str], inputs: Sequence[Value]) -> Symbols:
     except ParseError as error:
         first = error.problems[0]
         raise AotcError(CODE, first.what, where=f"relations{first.path}") from None
-    naming = _Naming(texts, read, inputs)
+    anonymous = anonymous or {}
+    naming = _Naming(texts, read, inputs, anonymous)
     names = naming.names()
     sums = naming.sums()
     ordered = in_order(sums)
@@ -84,6 +103,7 @@ def symbols_of(texts: Sequence[str], inputs: Sequence[Value]) -> Symbols:
         names={old: new for old, new in names.items() if old != new},
         relations=ordered,
         statements=naming.statements(),
+        anonymous=anonymous,
     )
 
 
@@ -91,8 +111,13 @@ class _Naming:
     """Finds what each name of the relations means, and one name for each class of equal dims."""
 
     def __init__(
-        self, texts: Sequence[str], read: Sequence[Equality | Relation], inputs: Sequence[Value]
+        self,
+        texts: Sequence[str],
+        read: Sequence[Equality | Relation],
+        inputs: Sequence[Value],
+        anonymous: Mapping[str, tuple[str, ...]],
     ) -> None:
+        self._anonymous = anonymous
         self._texts = texts
         self._read = read
         self._dims = _dims(inputs)
@@ -181,6 +206,17 @@ class _Naming:
                 found=f"size {found}",
                 mend="Leave it out of the relation, and state the size of the others under dims.",
             )
+        meant = self._anonymous.get(name, ())
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
+            raise AotcError(
+                CODE,
+                several_dims(name, meant),
+                where=f"relations[{index}]",
+                expected=", ".join(meant),
+                mend=f"Name the dims by their positions, as in: {equality_of(meant)}.",
+            )
         stem, _, axis = name.rpartition(".")
         if new and not (stem and axis.isdecimal()):
             if name not in self._new:
@@ -218,6 +254,17 @@ class _Naming:
                 expected=", ".join(self._dims) or "no free dim",
                 found=f"nearest: {close}" if close else "",
             )
+
+
+def equality_of(dims: Sequence[str]) -> str:
+    """A relation, as a profile writes it, that makes the last two of `dims` equal."""
+    names = (f'"{dim}"' if re.search(r"[\s=+*-]", dim) else dim for dim in dims[-2:])
+    return f"size = {' = '.join(names)}"
+
+
+def several_dims(name: str, dims: Sequence[str]) -> str:
+    """What is wrong with `name`, which stands at several `dims` and says nothing."""
+    return f"{name!r} is the name of {len(dims)} dims that are not one"
 
 
 def _dims(inputs: Iterable[Value]) -> tuple[str, ...]:

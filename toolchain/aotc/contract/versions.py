@@ -12,7 +12,8 @@ VERSION = "0.1.0"
 # 2026-11-21  manifest 1.0: first.
 # 2026-11-21  manifest 1.1: variants by bucket, padding, shapes of outputs.
 # 2026-11-21  manifest 1.2: partitions, compiled parts in files, waivers, dropped variants.
-MANIFEST_SCHEMA = "aotc.manifest/1.2"
+# 2026-11-22  manifest 1.3: relations that are not enforced, ranges that end where all are largest.
+MANIFEST_SCHEMA = "aotc.manifest/1.3"
 PROFILE_SCHEMA = "aotc.profile/1"
 TARGET_SCHEMA = "aotc.target/1"
 EVIDENCE_PREDICATE = "urn:aotc:evidence:v1"

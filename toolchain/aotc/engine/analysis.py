@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aotc.backends.base import Optimization
@@ -9,19 +10,21 @@ from aotc.contract.manifest import Finding, Value
 from aotc.contract.padding import PadSpec
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.profile import ParitySpec, ProbeLimits
-from aotc.contract.shapes import DimRange
+from aotc.contract.shapes import DimRange, Domain
 from aotc.contract.symbols import Symbols
 from aotc.engine.domain_findings import domain_findings
 from aotc.engine.fixture_plan import Given, plan_fixtures, refuse_outside
 from aotc.engine.pad_plan import plan_padding
 from aotc.engine.produced import axes_of, inferred_shapes, value_shapes
 from aotc.engine.reference import Reference
+from aotc.errors import AotcError
 
 
 def analyze_job(request: Json) -> Json:
     """In the worker: domain, fixtures, golden outputs and declared-against-produced shapes."""
     reference = Reference(
         model=Path(request["model"]),
+        graph=Path(request["graph"]),
         weights=Path(request["weights"]),
         symbols=decode(Symbols, request["symbols"]),
         outputs=tuple(decode(Value, item) for item in request["outputs"]),
@@ -29,11 +32,12 @@ def analyze_job(request: Json) -> Json:
         seed=request["parity"].get("seed", ParitySpec().seed),
     )
     probe = decode(ProbeLimits, request["probe"])
-    reference.beware(request["deadly"], probe.run_seconds)
+    reference.empties = request["empties"]
+    reference.beware(request["deadly"], probe.run_seconds, request["done"], request["spent"])
     stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
     given = [Given.read(item, reference.inputs) for item in request["given"]]
     refuse_outside(given, stated)
-    domain = reference.domain(stated, probe, given)
+    domain = _proven(reference, stated, probe, given)
     fixtures = plan_fixtures(
         domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
     )
@@ -62,12 +66,32 @@ def analyze_job(request: Json) -> Json:
             for finding in (
                 *_level_findings(reference.level),
                 *domain_findings(domain),
+                *reference.rejected,
                 *reference.findings,
                 *findings,
             )
         ],
         "activation_bytes": reference.activation_bytes(domain),
     }
+
+
+def _proven(
+    reference: Reference,
+    stated: Mapping[str, DimRange],
+    probe: ProbeLimits,
+    given: Sequence[Given],
+) -> Domain:
+    """The domain of the reference; searched again with other values where nothing runs."""
+    while True:
+        try:
+            domain = reference.domain(stated, probe, given)
+        except AotcError as error:
+            if error.code not in ("AOTC-S001", "AOTC-S005") or not reference.other_values():
+                raise
+            continue
+        fixed = not reference.dims and not given
+        if not fixed or reference.trial({}).ok or not reference.other_values():
+            return domain
 
 
 def _level_findings(level: Optimization) -> list[Finding]:

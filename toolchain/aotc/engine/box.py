@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from aotc.contract.manifest import Finding
-from aotc.contract.shapes import Dim, DimRange, Domain, Relation
+from aotc.contract.shapes import Dim, Domain, Relation
+from aotc.engine.dim_hints import DimHints
 from aotc.engine.trials import Stop, Trials
+from aotc.engine.usual_sizes import optimum
 from aotc.errors import AotcError
 
 # Dims of which all corners run, 2 to the power of their number; of more, one dim at a time.
 _FREE_CORNERS = 3
 # How often a bound is halved for the sake of one mixed corner.
 _HALVINGS = 3
+# Of those that fail, so many are told with their sizes.
+_MOST_CORNERS = 12
 
 
 class Exhausted(Exception):
@@ -24,45 +27,65 @@ class Exhausted(Exception):
 
 @dataclass(slots=True)
 class Box:
-    """Bounds by dim, and what follows from them; `leading` dims give way first."""
+    """Bounds by dim, and what follows from them; batches among the `hints` give way first to
+    costs, and last to errors.
+
+    `anchor` are sizes that run, towards which probed bounds give way.
+    """
 
     trials: Trials
     dims: dict[str, Dim]
     relations: Sequence[Relation]
-    leading: Collection[str]
+    hints: DimHints
+    anchor: Mapping[str, int]
     findings: list[Finding] = field(default_factory=list)
+    _raised: dict[str, int] = field(default_factory=dict)
+    """Smallest sizes that ran alone and not together."""
+    _unusual: bool = False
+    """Whether the anchor's sizes are the optimal ones."""
 
     def domain(self) -> Domain:
         """The box, each dim with its optimal size."""
         return Domain(
-            dims={name: with_opt(name, dim, self.leading) for name, dim in self.dims.items()},
+            dims={name: self._with_opt(name, dim) for name, dim in self.dims.items()},
             relations=(*self.relations, *self.trials.relations),
         )
 
     def fit(self) -> Domain:
-        """Halve probed bounds until the corners run.
+        """Give way with probed bounds until the corners run.
 
         A mixed corner (some dims at their smallest, others at their largest) that never does is
-        told as AOTC-S013.  Raises `Exhausted`, and AOTC-S005 where stated sizes do not run.
+        told as AOTC-S013, a smallest size that had to be raised as AOTC-S027.  Raises `Exhausted`,
+        and AOTC-S005 where stated sizes do not run.
         """
-        self._fit_largest()
-        for which in _ENDS:
-            sizes = self.domain().corner(which)
-            outcome = self.trials.run(sizes)
-            if not outcome.ok and self.trials.stop:
-                raise Exhausted
-            if not outcome.ok:
-                raise does_not_run(f"the {which} sizes do not run", sizes, outcome.error)
+        while not self._fits():
+            # Another box has other corners.
+            continue
+        more = len(self.findings) - _MOST_CORNERS
+        if more > 0:
+            what = f"{more} more corners do not run together"
+            self.findings[_MOST_CORNERS:] = [Finding(code="AOTC-S013", what=what)]
+        self.findings += [
+            Finding(code="AOTC-S027", what=f"{was} runs, and not with others", where=name)
+            for name, was in self._raised.items()
+        ]
+        return self.domain()
+
+    def _fits(self) -> bool:
+        """Whether all corners have been tried with no bound given way for a mixed one."""
+        self.fit_largest()
+        self._fit_smallest()
+        self._fit_optimal()
         self.findings.clear()
         before = dict(self.dims)
         for ends in self._mixed():
             self._fit_mixed(ends)
             if self.dims != before:
-                # Another box has other corners.
-                return self.fit()
-        return self.domain()
+                return False
+        return True
 
-    def _fit_largest(self) -> None:
+    def fit_largest(self) -> None:
+        """Lower the largest sizes until they run together; raises as `fit` does."""
         while True:
             corner = self.domain().corner("max")
             stop = self.trials.too_much(corner)
@@ -74,24 +97,76 @@ class Box:
                 return
             if self.trials.stop:
                 raise Exhausted
-            if not self._halve(self.dims, "error"):
+            if not self._halve(self.dims, "together"):
                 raise does_not_run("the largest stated sizes do not run", corner, outcome.error)
+
+    def _fit_smallest(self) -> None:
+        """Raise the smallest sizes until they run together."""
+        while True:
+            corner = self.domain().corner("min")
+            outcome = self.trials.run(corner)
+            if outcome.ok:
+                return
+            if self.trials.stop:
+                raise Exhausted
+            low = [n for n, d in self.dims.items() if _gives(d) and d.min < self._held(n)]
+            if not low:
+                raise does_not_run("the smallest sizes do not run", corner, outcome.error)
+            # What is smallest is likeliest to be too small.
+            name = min(low, key=lambda each: self.dims[each].min)
+            self._raise(name)
+
+    def _raise(self, name: str) -> None:
+        dim, held = self.dims[name], self._held(name)
+        self._raised.setdefault(name, dim.min)
+        step = dim.multiple_of
+        size = min(held, max(dim.min + step, dim.min * 2))
+        tested = {held, size, *(s for s in dim.tested if s >= size)}
+        gaps = tuple(gap for gap in dim.gaps if gap > size)
+        self.dims[name] = replace(dim, min=size, tested=tuple(sorted(tested)), gaps=gaps)
+
+    def _fit_optimal(self) -> None:
+        """Take the anchor's sizes for optimal ones where the usual ones do not run together."""
+        corner = self.domain().corner("opt")
+        outcome = self.trials.run(corner)
+        if outcome.ok:
+            return
+        if self.trials.stop:
+            raise Exhausted
+        self._unusual = True
+        corner = self.domain().corner("opt")
+        outcome = self.trials.run(corner)
+        if not outcome.ok:
+            raise does_not_run("the opt sizes do not run", corner, outcome.error)
+
+    def _held(self, name: str) -> int:
+        """The anchor's size, within the bounds."""
+        dim = self.dims[name]
+        return min(max(self.anchor[name], dim.min), dim.max)
+
+    def _with_opt(self, name: str, dim: Dim) -> Dim:
+        if dim.origin == "stated":
+            return dim
+        kind = self.hints.kind(name)
+        opt = self._held(name) if self._unusual else optimum(kind, dim, self._held(name))
+        return replace(dim, opt=opt, tested=tuple(sorted({*dim.tested, opt})))
 
     def _halve(self, dims: Collection[str], stop: Stop) -> bool:
         """Halve the widest probed one of `dims`; False where none can shrink."""
         shrinkable = [
             name
-            for name in self.dims
-            if name in dims
-            and self.dims[name].origin == "probed"
-            and self.dims[name].max > self.dims[name].min
+            for name, dim in self.dims.items()
+            if name in dims and _gives(dim) and dim.max > self._held(name)
         ]
         if not shrinkable:
             return False
-        first = [name for name in shrinkable if name in self.leading] or shrinkable
+        # What costs too much does so for every entry of a batch; what fails is rarely its number.
+        batches = [name for name in shrinkable if name in self.hints.leading]
+        others = [name for name in shrinkable if name not in batches]
+        first = (others if stop == "together" else batches) or shrinkable
         widest = max(first, key=lambda name: self.dims[name].max)
         dim = self.dims[widest]
-        half = max(dim.min, dim.max // 2 // dim.multiple_of * dim.multiple_of)
+        half = max(self._held(widest), dim.max // 2 // dim.multiple_of * dim.multiple_of)
         self.dims[widest] = replace(
             dim,
             max=half,
@@ -123,7 +198,7 @@ class Box:
                 # What is proven so far stands; nothing was seen to fail.
                 self.dims = before
                 return
-            if halvings == _HALVINGS or not self._halve(ends, "error"):
+            if halvings == _HALVINGS or not self._halve(ends, "together"):
                 break
         self.dims = before
         sizes = self._corner(ends)
@@ -141,21 +216,12 @@ class Box:
         return domain.complete(sizes)
 
 
-_ENDS: tuple[Literal["min", "opt"], ...] = ("min", "opt")
+def _gives(dim: Dim) -> bool:
+    """Whether the bounds of `dim` may give way: nobody stated them."""
+    return dim.origin == "probed"
 
 
 def does_not_run(what: str, sizes: Mapping[str, int], error: str) -> AotcError:
     """AOTC-S005 at `sizes`."""
     text = ", ".join(f"{dim}={size}" for dim, size in sizes.items())
     return AotcError("AOTC-S005", f"{what}: {text}", found=error)
-
-
-def with_opt(name: str, dim: Dim, leading: Collection[str]) -> Dim:
-    """A batch is optimised for its smallest size; other dims for the geometric mean."""
-    if dim.origin == "stated":
-        return dim
-    spec = DimRange(min=dim.min, max=dim.max, multiple_of=dim.multiple_of)
-    opt = max(dim.min, min(1, dim.max)) if name in leading else spec.optimal()
-    if dim.gaps:
-        opt = min(dim.tested, key=lambda size: (abs(size - opt), size))
-    return replace(dim, opt=opt, tested=tuple(sorted({*dim.tested, opt})))

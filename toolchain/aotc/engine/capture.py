@@ -7,13 +7,14 @@ bodies of control flow and all model-local functions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 
+from aotc.contract.dim_names import is_anonymous
 from aotc.contract.manifest import Capture, ControlFlow, Finding, Kind, Value
 from aotc.contract.parsing import MAX_INTEGER
 from aotc.engine.external_data import external_files, home_of, tensor_bytes
@@ -153,11 +154,13 @@ def _dtype_name(code: int, where: str) -> str:
 _NUMPY_NAMES = {"float": "float32", "double": "float64"}
 
 
-def value_of(info: onnx.ValueInfoProto) -> Value:
+def value_of(info: onnx.ValueInfoProto, clashing: Mapping[str, str] | None = None) -> Value:
     """A graph input or output as a record; a dim with neither size nor name is `NAME.INDEX`.
 
-    Raises AOTC-I007.
+    A name that says nothing (`None`, `unk__12`) is none.  `clashing` is what `clashing_names`
+    gives for the whole graph.  Raises AOTC-I007.
     """
+    renamed = clashing or {}
     kind, proto = _unwrap(info.type)
     dtype = _dtype_name(proto.elem_type, info.name)
     shape: tuple[int | str, ...] | None = None
@@ -165,7 +168,9 @@ def value_of(info: onnx.ValueInfoProto) -> Value:
         shape = tuple(
             dim.dim_value
             if dim.HasField("dim_value") and dim.dim_value >= 0
-            else (dim.dim_param if dim.dim_param not in ("", "?") else f"{info.name}.{index}")
+            else f"{info.name}.{index}"
+            if is_anonymous(dim.dim_param)
+            else renamed.get(dim.dim_param, dim.dim_param)
             for index, dim in enumerate(proto.shape.dim)
         )
     return Value(name=info.name, kind=kind, dtype=_NUMPY_NAMES.get(dtype, dtype), shape=shape)
@@ -192,6 +197,47 @@ def graph_inputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
     return tuple(info for info in model.graph.input if info.name not in constant)
 
 
+def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
+    """Each free dim's position `NAME.INDEX`, and the name that the file gives it."""
+    proto = _unwrap(info.type)[1]
+    for index, dim in enumerate(proto.shape.dim):
+        if not dim.HasField("dim_value") or dim.dim_value < 0:
+            yield f"{info.name}.{index}", dim.dim_param
+
+
+def anonymous_names(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
+    """Positions `INPUT.AXIS` by the name that says nothing (`None`, `unk__12`) and stands there."""
+    found: dict[str, tuple[str, ...]] = {}
+    for info in graph_inputs(model):
+        if _unwrap(info.type)[0] == "tensor":
+            for position, name in _free_dims(info):
+                if name and is_anonymous(name):
+                    found[name] = (*found.get(name, ()), position)
+    return found
+
+
+def clashing_names(model: onnx.ModelProto) -> dict[str, str]:
+    """A new name for each dim that the file calls by the position of an anonymous dim.
+
+    Were `x.0` the name of a dim of `y` too, it could not be told from the first dim of `x`.
+    """
+    inputs = graph_inputs(model)
+    free = [each for info in (*inputs, *model.graph.output) for each in _free_dims(info)]
+    positions = {position for position, name in free if is_anonymous(name)}
+    positions |= {
+        f"{info.name}.0" for info in inputs if not _unwrap(info.type)[1].HasField("shape")
+    }
+    names = {name for _, name in free if not is_anonymous(name)}
+    found: dict[str, str] = {}
+    for name in sorted(names & positions):
+        other = f"{name}_"
+        while other in names | positions:
+            other += "_"
+        found[name] = other
+        names.add(other)
+    return found
+
+
 def refuse_sparse(values: Iterable[onnx.ValueInfoProto]) -> None:
     """Refuse inputs and outputs that are sparse tensors: AOTC-I042."""
     for info in values:
@@ -214,12 +260,13 @@ def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, .
     model = read_model(path)
     escaped = escape_text(model)
     infer_outputs(model)
+    clashing = clashing_names(model)
     path = home_of(tensors(model), path.absolute())
     captured = capture(model, path)
     return (
         replace(captured, findings=(*captured.findings, *escaped)),
-        tuple(value_of(info) for info in graph_inputs(model)),
-        tuple(value_of(info) for info in model.graph.output),
+        tuple(value_of(info, clashing) for info in graph_inputs(model)),
+        tuple(value_of(info, clashing) for info in model.graph.output),
     )
 
 

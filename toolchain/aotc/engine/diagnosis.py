@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aotc.contract.shapes import Dim, DimRange, Relation
 from aotc.engine.bounds import Bounder
 from aotc.engine.candidates import candidates
+from aotc.engine.dim_hints import DimHints
 from aotc.engine.moves import Mover
 from aotc.engine.relations import relations_of
 from aotc.engine.trials import Trials
@@ -26,7 +27,7 @@ class Diagnosis:
 
     trials: Trials
     dims: Sequence[str]
-    leading: frozenset[str]
+    hints: DimHints
     stated: Mapping[str, DimRange]
 
     def refine(
@@ -55,7 +56,7 @@ class Diagnosis:
             freed.append(tuple(self.stated))
         for names in freed:
             kept = {dim: spec for dim, spec in self.stated.items() if dim not in names}
-            tried = candidates(self.dims, self.leading, kept, ())
+            tried = candidates(self.dims, self.hints, kept, ())
             # Candidates repeat themselves; what was run before costs nothing.
             most = self.trials.runs + _CANDIDATES
             for sizes in tried:
@@ -68,7 +69,7 @@ class Diagnosis:
     def _explained(
         self, error: AotcError, dim: str, base: Mapping[str, int], failing: Mapping[str, int]
     ) -> AotcError:
-        mover = Mover(self.trials, base, self.leading)
+        mover = Mover(self.trials, base, self.hints)
         move = mover.move(dim, self.dims)
         relations: tuple[Relation, ...] = ()
         if move is not None and len(move.dims) > 1:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from aotc.contract.manifest import Finding
 from aotc.contract.shapes import Domain
+from aotc.engine.trials import ENDED
 
 # Fields of the profile, by what ended a search.
 _LIMITS = {
-    "size": "probe.max_size",
-    "bytes": "probe.max_input_bytes or probe.max_activation_bytes",
-    "work": "probe.max_flops",
-    "count": "probe.max_runs",
-    "time": "probe.seconds",
+    "together": "fails",
+    "size": "exceeds probe.max_size",
+    "bytes": "exceeds probe.max_input_bytes, or the share of probe.max_activation_bytes that "
+    "sizes beyond the usual ones have",
+    "work": "exceeds probe.max_flops, or the share of it that sizes beyond the usual ones have",
+    "count": f"was not tried: the search {ENDED['count']}",
+    "time": f"was not tried: the search {ENDED['time']}",
 }
 
 
@@ -29,7 +32,7 @@ def domain_findings(domain: Domain) -> list[Finding]:
                 Finding(
                     code="AOTC-S008",
                     what=f"proven for {dim.text()}; more, with the other dims at their "
-                    f"largest, exceeds {_LIMITS[dim.stopped_by]}",
+                    f"largest, {_LIMITS[dim.stopped_by]}",
                     where=name,
                 )
             )
@@ -43,7 +46,13 @@ def domain_findings(domain: Domain) -> list[Finding]:
         if dim.gaps
     ]
     found += [
-        Finding(code="AOTC-S007", what=str(relation), where=relation.dim)
+        Finding(
+            code="AOTC-S007",
+            what=str(relation)
+            if relation.enforced
+            else f"tried where {relation}; that others fail was not shown, and none is refused",
+            where=relation.dim,
+        )
         for relation in domain.relations
     ]
     return found

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-
-import numpy as np
+from typing import Final
 
 from aotc.contract.manifest import Value
 from aotc.engine.cost import Growth, RunCost
 from aotc.engine.fixtures import shape_of
+from aotc.engine.values import NARROW_BITS, numpy_dtype
+
+# A text and the reference to it, as Python keeps them.
+_TEXT_BYTES: Final = 64
 
 
 class Estimator:
@@ -58,8 +62,17 @@ class Estimator:
         for dim, growth in self._activations.items():
             activations *= growth.at(sizes[dim])
             flops *= self._flops[dim].at(sizes[dim])
-        inputs = 0
-        for value in self._inputs:
-            width = 8 if "64" in value.dtype else 4
-            inputs += width * int(np.prod(shape_of(value, sizes), dtype=np.int64))
-        return inputs, int(activations), flops
+        return input_bytes(self._inputs, sizes), int(activations), flops
+
+
+def input_bytes(inputs: Sequence[Value], sizes: Mapping[str, int]) -> int:
+    """Bytes of the tensors among `inputs` at `sizes`, counted before any is made."""
+    total = 0
+    for value in inputs:
+        bits = NARROW_BITS.get(value.dtype)
+        if value.dtype == "string":
+            width = _TEXT_BYTES
+        else:
+            width = 1 if bits else numpy_dtype(value.dtype).itemsize
+        total += width * math.prod(shape_of(value, sizes))
+    return total

@@ -68,17 +68,6 @@ def refuse_outside(given: Sequence[Given], stated: Mapping[str, DimRange]) -> No
                 )
 
 
-def leading_dims(inputs: Sequence[Value]) -> frozenset[str]:
-    """Dims that are the first free dim of an input of rank two or more, and never a later one."""
-    first, later = set(), set()
-    for value in inputs:
-        free = [d for d in value.shape or () if isinstance(d, str)]
-        if len(value.shape or ()) > 1:
-            first |= set(free[:1])
-            later |= set(free[1:])
-    return frozenset(first - later)
-
-
 def plan_fixtures(
     domain: Domain,
     parity: ParitySpec,

@@ -1,145 +1,44 @@
 """Fixtures: inputs generated from a seed, with values that make sense for their operators.
 
-`hints_of` reads a graph and says what each input feeds; `generate` draws the values.
-A hint is one of: index (below `high`), choice, ones, small, positive, unit, words; with `list`
-the value of an optional is a list of such tensors.
+`generate` draws the values by the hints of `input_hints`.  A hint has a `kind`:
+
+- `index`: whole numbers from `low` (0), below `high`, some of them from `among`; none stands twice
+  along the axis `distinct`;
+- `columns`: indices whose last axis holds one for each of `highs`, below it; with `distinct` no
+  two rows are the same;
+- `vector`: the elements `values`, in order; what is beyond them is 1;
+- `full`: `value` everywhere;
+- `split`: parts of `total`, as equal as can be;
+- `choice`: any of `values`;
+- `uniform`: floats from `low`, below `high`;
+- `boxes`: corners in order along the last axis; where that has five elements, 0 before them;
+- `ones`, `small`, `positive`; `divisor`, which is not 0; `zero_point`, which is.
+
+Numbers may be extents, which depend on the sizes of the inputs.  With `list` the value of an
+optional is a list of such tensors; `or` holds hints to take instead (see `rejected_values`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from aotc.contract.manifest import Value
 from aotc.contract.parsing import Json
+from aotc.engine.extents import extent_value
+from aotc.engine.value_rules import SEQUENCE_LENGTH
 from aotc.engine.values import NARROW_BITS, numpy_dtype
 
-if TYPE_CHECKING:
-    import onnx
-
 Hints = Mapping[str, Mapping[str, Json]]
-_WORDS = ("alpha", "beta", "gamma", "1", "2.5", "the quick brown fox")
-_THROUGH = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Expand")
-_SHAPES = (
-    "Reshape",
-    "Expand",
-    "Tile",
-    "ConstantOfShape",
-    "Range",
-    "TopK",
-    "Slice",
-    "Loop",
-    "OneHot",
-)
-# How many elements a sequence gets.
-_SEQUENCE = 2
-_UNNAMED = 2
-
-
-def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
-    """What the values of each graph input should be, from the operators that read it.
-
-    Rules: an index of Gather (or of ORT's embedding layer) stays within the table's rows;
-    what is compared by Equal with constants takes their values; a name that speaks of a mask
-    gets ones; what a shape operator reads stays small.  Raises nothing: no rule, no hint.
-    """
-    from onnx import numpy_helper
-
-    constants: dict[str, Any] = {}
-    rows: dict[str, tuple[int, ...]] = {}
-    for tensor in model.graph.initializer:
-        rows[tensor.name] = tuple(tensor.dims)
-        if np.prod(tensor.dims, dtype=np.int64) <= 1024 and tensor.data_location == 0:
-            constants[tensor.name] = numpy_helper.to_array(tensor)
-    consumers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
-    for node in _all_nodes(model.graph.node):
-        if node.op_type == "Constant" and node.output:
-            for attribute in node.attribute:
-                if attribute.name == "value":
-                    tensor = attribute.t
-                    rows[node.output[0]] = tuple(tensor.dims)
-                    if np.prod(tensor.dims, dtype=np.int64) <= 1024 and tensor.data_location == 0:
-                        constants[node.output[0]] = numpy_helper.to_array(tensor)
-        for index, name in enumerate(node.input):
-            consumers.setdefault(name, []).append((node, index))
-    hints = {}
-    for value in model.graph.input:
-        if value.name not in rows:
-            hint = _hint(value.name, consumers, constants, rows)
-            if value.type.optional_type.elem_type.HasField("sequence_type"):
-                hint["list"] = True
-            if hint:
-                hints[value.name] = hint
-    return hints
-
-
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _all_nodes(attribute.g.node)
-
-
-def _hint(
-    name: str,
-    consumers: Mapping[str, list[tuple[onnx.NodeProto, int]]],
-    constants: Mapping[str, Any],
-    rows: Mapping[str, tuple[int, ...]],
-) -> dict[str, Json]:
-    pending, seen = [name], {name}
-    limits, choices, other = [], [], ""
-    while pending:
-        for node, index in consumers.get(pending.pop(), ()):
-            kind = node.op_type
-            table = _table(node, index, rows)
-            if table:
-                limits.append(table)
-            elif kind == "Equal":
-                against = constants.get(node.input[1 - index])
-                if against is not None:
-                    choices.extend(np.ravel(against).tolist()[:16])
-            elif kind in ("LabelEncoder", "CategoryMapper", "OneHotEncoder"):
-                choices.extend(_keys(node))
-            elif kind in ("Log", "Sqrt"):
-                other = other or "positive"
-            elif kind in _SHAPES and (index > 0 or kind in ("Loop", "ConstantOfShape", "Range")):
-                other = other or "small"
-            elif kind in _THROUGH and index == 0 and node.output[0] not in seen:
-                seen.add(node.output[0])
-                pending.append(node.output[0])
-    if choices:
-        return {"kind": "choice", "values": choices}
-    if limits:
-        return {"kind": "index", "high": min(limits)}
-    if "mask" in name.lower():
-        return {"kind": "ones"}
-    return {"kind": other} if other else {}
-
-
-def _table(node: onnx.NodeProto, index: int, rows: Mapping[str, tuple[int, ...]]) -> int:
-    """Rows of the table that input `index` of `node` indexes, or 0."""
-    if node.op_type == "Gather" and index == 1:
-        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-        dims = rows.get(node.input[0], ())
-        return dims[axis] if -len(dims) <= axis < len(dims) else 0
-    if node.op_type == "EmbedLayerNormalization" and index in (0, 1, 8):
-        source = {0: 2, 1: 4, 8: 3}[index]
-        dims = rows.get(node.input[source], ()) if len(node.input) > source else ()
-        return dims[0] if dims else 0
-    return 0
-
-
-def _keys(node: onnx.NodeProto) -> list[Json]:
-    found: list[Json] = []
-    for attribute in node.attribute:
-        if attribute.name in ("keys_strings", "cats_strings"):
-            found += [text.decode("utf-8", "replace") for text in attribute.strings[:16]]
-        elif attribute.name in ("keys_int64s", "cats_int64s"):
-            found += list(attribute.ints[:16])
-    return found
+Shapes = Mapping[str, Sequence[int]]
+_WORDS: Final = ("alpha", "beta", "gamma", "1", "2.5", "the quick brown fox")
+_UNNAMED: Final = 2
+# Indices are told apart up to so many places; beyond, two may be the same.
+_MOST_PLACES: Final = 1 << 20
+# Share of indices that are among the values that the model compares them with.
+_COMPARED: Final = 0.125
 
 
 def shape_of(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -157,17 +56,21 @@ def generate(
     Equal arguments give equal values (PCG64 seeded by `seed` and the input's position).
     """
     result: dict[str, Any] = {}
+    values = tuple(values)
+    shapes = {value.name: shape_of(value, sizes) for value in values}
     for position, value in enumerate(values):
         rng = np.random.default_rng((seed, position))
         hint = hints.get(value.name, {})
-        shape = shape_of(value, sizes)
+        shape = shapes[value.name]
         if value.kind == "sequence" or hint.get("list"):
-            result[value.name] = [_array(value.dtype, shape, hint, rng) for _ in range(_SEQUENCE)]
+            result[value.name] = [
+                _array(value.dtype, shape, hint, rng, shapes) for _ in range(SEQUENCE_LENGTH)
+            ]
         elif value.kind == "map":
             keys = _WORDS[:3] if value.dtype == "string" else (0, 1, 2)
             result[value.name] = {key: float(rng.normal()) for key in keys}
         else:
-            result[value.name] = _array(value.dtype, shape, hint, rng)
+            result[value.name] = _array(value.dtype, shape, hint, rng, shapes)
     return result
 
 
@@ -199,7 +102,11 @@ def one_sided(
 
 
 def _array(
-    dtype: str, shape: tuple[int, ...], hint: Mapping[str, Json], rng: np.random.Generator
+    dtype: str,
+    shape: tuple[int, ...],
+    hint: Mapping[str, Json],
+    rng: np.random.Generator,
+    shapes: Shapes,
 ) -> Any:
     kind = hint.get("kind", "")
     if dtype == "string":
@@ -208,27 +115,124 @@ def _array(
     target = numpy_dtype(dtype)
     if kind == "choice":
         return np.asarray(rng.choice(np.array(hint["values"]), size=shape)).astype(target)
-    if kind == "ones":
-        return np.ones(shape, target)
+    stated = _stated(kind, shape, hint, shapes)
+    if stated is not None:
+        return stated.astype(target)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
+    if kind in ("index", "columns"):
+        return _indices(shape, hint, rng, shapes, target)
     if dtype in NARROW_BITS:
         count = 1 << NARROW_BITS[dtype]
         low = -count // 2 if dtype.startswith("int") else 0
         return rng.integers(low, low + count, shape, dtype=np.int8).astype(target)
     if np.issubdtype(target, np.integer):
-        low, high = 0, 8
-        if kind == "index":
-            high = int(hint["high"])
-        elif kind == "small":
-            low, high = 1, 3
-        elif target.itemsize == 1:
-            info = np.iinfo(target)
-            low, high = int(info.min), int(info.max) + 1
-        high = min(high, int(np.iinfo(target).max) + 1)
-        return rng.integers(low, high, shape, dtype=np.int64).astype(target)
+        return _integers(kind, shape, rng, target)
     if kind == "positive":
         return rng.uniform(0.1, 2.0, shape).astype(target)
+    if kind == "uniform":
+        return rng.uniform(hint["low"], hint["high"], shape).astype(target)
+    if kind == "boxes":
+        return _boxes(shape, rng).astype(target)
     if dtype in ("complex64", "complex128"):
         return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(target)
     return np.asarray(rng.normal(size=shape), dtype=np.float32).astype(target)
+
+
+def _stated(kind: str, shape: tuple[int, ...], hint: Mapping[str, Json], shapes: Shapes) -> Any:
+    """What is not drawn, or None."""
+    if kind == "ones":
+        return np.ones(shape, np.int8)
+    if kind == "zero_point":
+        return np.zeros(shape, np.int8)
+    if kind == "full":
+        return np.full(shape, _number(hint["value"], shapes))
+    if kind == "vector":
+        array = np.ones(shape, np.float64)
+        known = [_number(value, shapes) for value in hint["values"]][: array.size]
+        array.flat[: len(known)] = known
+        return array
+    if kind == "split":
+        count = max(1, int(np.prod(shape, dtype=np.int64)))
+        whole = int(_number(hint["total"], shapes))
+        parts = [whole // count] * count
+        parts[-1] += whole % count
+        return np.array(parts).reshape(shape) if np.prod(shape, dtype=np.int64) else np.ones(shape)
+    return None
+
+
+def _number(extent: Json, shapes: Shapes) -> float:
+    """An extent or a plain number; 1 where the inputs lack what it needs."""
+    if isinstance(extent, float):
+        return extent
+    value = extent_value(extent, shapes)
+    return 1 if value is None else value
+
+
+def _integers(
+    kind: str, shape: tuple[int, ...], rng: np.random.Generator, target: np.dtype[Any]
+) -> Any:
+    low, high = 0, 8
+    if kind == "small":
+        low, high = 1, 3
+    elif kind in ("divisor", "positive", "uniform"):
+        low = 1
+    elif target.itemsize == 1:
+        info = np.iinfo(target)
+        low, high = int(info.min), int(info.max) + 1
+    return rng.integers(low, high, shape, dtype=np.int64).astype(target)
+
+
+def _indices(
+    shape: tuple[int, ...],
+    hint: Mapping[str, Json],
+    rng: np.random.Generator,
+    shapes: Shapes,
+    target: np.dtype[Any],
+) -> Any:
+    if hint["kind"] == "columns":
+        highs = [max(1, int(_number(high, shapes))) for high in hint["highs"]]
+        count = int(np.prod(shape, dtype=np.int64)) // max(1, len(highs))
+        if count * len(highs) != np.prod(shape, dtype=np.int64):
+            return np.zeros(shape, target)
+        places = int(np.prod(highs, dtype=np.int64))
+        if hint.get("distinct") and count <= places <= _MOST_PLACES:
+            flat = rng.permutation(places)[:count]
+            columns = np.stack(np.unravel_index(flat, highs), -1)
+        else:
+            columns = np.stack([rng.integers(0, high, count) for high in highs], -1)
+        return columns.reshape(shape).astype(target)
+    low = int(hint.get("low", 0))
+    high = max(low + 1, int(_number(hint["high"], shapes)))
+    if np.issubdtype(target, np.integer):
+        high = max(low + 1, min(high, int(np.iinfo(target).max) + 1))
+    axis = hint.get("distinct")
+    if axis is not None and -len(shape) <= axis < len(shape):
+        return _distinct(shape, axis, low, high, rng).astype(target)
+    array = rng.integers(low, high, shape, dtype=np.int64)
+    among = [value for value in hint.get("among", ()) if low <= value < high]
+    if among:
+        array = np.where(rng.random(shape) < _COMPARED, rng.choice(among, shape), array)
+    return np.asarray(array).astype(target)
+
+
+def _distinct(
+    shape: tuple[int, ...], axis: int, low: int, high: int, rng: np.random.Generator
+) -> Any:
+    """Indices none of which stands twice along `axis`, where there are enough of them."""
+    count = shape[axis]
+    if not count <= high - low <= _MOST_PLACES:
+        return rng.integers(low, high, shape, dtype=np.int64)
+    rest = [size for at, size in enumerate(shape) if at != axis % len(shape)]
+    lines = int(np.prod(rest, dtype=np.int64))
+    drawn = [low + rng.permutation(high - low)[:count] for _ in range(lines)]
+    array = np.array(drawn, np.int64).reshape(*rest, count)
+    return np.moveaxis(array, -1, axis)
+
+
+def _boxes(shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+    boxes = rng.uniform(0.0, 4.0, shape)
+    if shape and shape[-1] in (4, 5):
+        boxes[..., -2:] += 4.0
+        boxes[..., :-4] = 0.0
+    return boxes

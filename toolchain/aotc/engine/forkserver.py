@@ -6,6 +6,8 @@ JSON lines over its standard input and output; it ends, with all its children, a
 
 The modules of later jobs are imported while the first one runs, one at a time, when nobody asks:
 else each fork would import them for itself.
+
+A job that has jobs of its own forks their server from itself, where it has imported all already.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 _PRELOAD = ("numpy", "onnx", "onnx.numpy_helper", "aotc.engine.capture")
 # The first job of a build reads a model and runs none.
@@ -32,24 +35,24 @@ _PR_SET_PDEATHSIG = 1
 class ForkServer:
     """The near end: start with `with`, then `run` from any thread."""
 
-    def __init__(self, environment: Mapping[str, str], later: Sequence[str] = ()) -> None:
-        """`later` are modules that jobs after the first will import."""
+    def __init__(
+        self, environment: Mapping[str, str], later: Sequence[str] = (), *, forked: bool = False
+    ) -> None:
+        """`later` are modules that jobs after the first will import.
+
+        `forked`: the server is forked from this process, which has one thread, no session, and
+        the environment that jobs are to have; else it is a new one.
+        """
         self._environment = dict(environment)
         self._later = tuple(later)
+        self._forked = forked
         self._lock = threading.Lock()
         self._answers: dict[int, _Answer] = {}
         self._count = 0
         self._closed = False
 
     def __enter__(self) -> ForkServer:
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "aotc.engine.forkserver", *self._later],
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._process = self._forked_server() if self._forked else self._new_server()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         return self
@@ -64,6 +67,26 @@ class ForkServer:
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
+
+    def _new_server(self) -> _Server:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "aotc.engine.forkserver", *self._later],
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _forked_server(self) -> _Server:
+        from aotc.engine.worker import work
+
+        return _Fork(lambda: serve(work, self._later))
+
+    @property
+    def gone(self) -> bool:
+        """Whether the server has ended, so that no job can run any more."""
+        return self._closed
 
     def run(self, folder: Path, log: str, arguments: list[Any], timeout: float) -> int | None:
         """Fork a process in `folder` that calls `worker.work(*arguments)`; its wait status.
@@ -126,6 +149,63 @@ class ForkServer:
             self._closed = True
             for answer in self._answers.values():
                 answer.ended.set()
+
+
+class _Server(Protocol):
+    """What of `subprocess.Popen` a server's near end needs."""
+
+    pid: int
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+class _Fork:
+    """A process forked from this one, in a session of its own, that calls `main` and ends."""
+
+    def __init__(self, main: Callable[[], None]) -> None:
+        requests, to_server = os.pipe()
+        from_server, answers = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            status = 1
+            # Whatever happens, the copy of the caller does not go on.
+            try:
+                os.setsid()
+                null = os.open(os.devnull, os.O_WRONLY)
+                for source, target in ((requests, 0), (answers, 1), (null, 2)):
+                    os.dup2(source, target)
+                for descriptor in (requests, to_server, from_server, answers, null):
+                    os.close(descriptor)
+                main()
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(requests)
+        os.close(answers)
+        self.stdin: IO[bytes] = os.fdopen(to_server, "wb")
+        self.stdout: IO[bytes] = os.fdopen(from_server, "rb")
+        self._status: int | None = None
+        self._waiting = threading.Lock()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status, negative for a signal; `TimeoutExpired` after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            # Whoever leaves and whose job was cut off wait side by side; one of them can reap it.
+            with self._waiting:
+                if self._status is None:
+                    pid, status = os.waitpid(self.pid, os.WNOHANG)
+                    if pid:
+                        self._status = os.waitstatus_to_exitcode(status)
+                if self._status is not None:
+                    return self._status
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("", timeout or 0.0)
+            time.sleep(0.002)
 
 
 class _Answer:

@@ -6,9 +6,10 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from aotc.contract.manifest import Finding, Value, ValueShapes
+from aotc.contract.dim_names import is_anonymous
+from aotc.contract.manifest import Value, ValueShapes
 
 Shape = tuple[int | str, ...]
 
@@ -141,7 +142,7 @@ def inferred_shapes(graph: Path) -> dict[str, Shape | None]:
 
 def _named(name: str) -> str:
     # Shape inference makes such names up.
-    return "?" if not name or name.startswith("unk__") else name
+    return "?" if is_anonymous(name) else name
 
 
 def value_shapes(
@@ -161,27 +162,3 @@ def value_shapes(
         )
         for value, rules in zip(outputs, axes, strict=True)
     ]
-
-
-def declared_findings(
-    declared: Sequence[Value], produced: Sequence[Any], sizes: Mapping[str, int]
-) -> list[Finding]:
-    """Outputs whose declared rank or fixed sizes are not the produced ones."""
-    found = []
-    for value, output in zip(declared, produced, strict=True):
-        shape = getattr(output, "shape", None)
-        if value.shape is None or shape is None or value.kind != "tensor":
-            continue
-        wanted = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.shape)
-        same = len(wanted) == len(shape) and all(
-            isinstance(w, str) or w == s for w, s in zip(wanted, shape, strict=True)
-        )
-        if not same:
-            found.append(
-                Finding(
-                    code="AOTC-S009",
-                    what=f"declared {list(value.shape)}, produced {list(shape)}",
-                    where=value.name,
-                )
-            )
-    return found

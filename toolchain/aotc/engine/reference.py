@@ -5,10 +5,11 @@ A run that crashes or hangs ends the process; the caller finds its sizes in `TRY
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +23,33 @@ from aotc.contract.symbols import Symbols
 from aotc.engine import values
 from aotc.engine.cost import RunCost, read_profile
 from aotc.engine.cpu_time import cpu_deadline, cpu_limit
-from aotc.engine.estimator import Estimator
+from aotc.engine.declared_shapes import DeclaredShapes
+from aotc.engine.dim_hints import hints_on
+from aotc.engine.estimator import Estimator, input_bytes
 from aotc.engine.fixture_plan import (
     Given,
     combinations_of,
     domain_of,
-    leading_dims,
     padded_points,
 )
 from aotc.engine.fixtures import Hints, generate, one_sided
 from aotc.engine.original import create_original, open_original
 from aotc.engine.probing import Prober
-from aotc.engine.produced import (
-    Produced,
-    declared_findings,
-)
+from aotc.engine.produced import Produced
+from aotc.engine.rejected_values import MOST_SIZES, readings
 from aotc.engine.rejection import out_of_memory, refuse_text
 from aotc.engine.session import import_onnxruntime, reference_options, run
 from aotc.engine.stated_relations import RelationCheck, refuse_unrelated
+from aotc.engine.trial_log import Done, Shapes, TrialLog
 from aotc.engine.trials import Cost, Trial
 from aotc.engine.unwritten import bare_options, is_unwritten
 from aotc.errors import AotcError
 
-# Sizes of the run that is going on, for whoever finds the process dead.
-TRYING = "trying.json"
 _KEPT_BYTES = 64 << 20
+_DEADLY = "ONNX Runtime crashes or hangs"
+_NEVER_WROTE = "ONNX Runtime answers with memory that it never wrote"
+# Stands beside the sizes of a run with other values: no dim is called so.
+_READING = ""
 # Runs whose shapes are fitted: the simplest rule for all of them is told from few.
 _NOTED_RUNS = 256
 
@@ -58,13 +61,16 @@ class Reference:
         self,
         *,
         model: Path,
+        graph: Path,
         weights: Path,
         symbols: Symbols,
         outputs: tuple[Value, ...],
         hints: Hints,
         seed: int,
     ) -> None:
+        """`graph` is the file `model` without its weights, with dims named as in `symbols`."""
         self.model = model
+        self.graph = graph
         self.weights = weights
         self.inputs = symbols.inputs()
         self.symbols = symbols
@@ -78,9 +84,17 @@ class Reference:
         self._deadly: list[Json] = []
         self._answers: dict[tuple[tuple[str, int], ...], list[Any]] = {}
         self._run_seconds = 0.0
+        self._log = TrialLog(Path(), ())
+        self._spent = 0.0
+        self._failed: list[Mapping[str, int]] = []
+        self._readings = enumerate(readings(self.inputs, hints))
+        self._reading = 0
+        self.ran = False
+        self.rejected: tuple[Finding, ...] = ()
         self.produced: list[Produced] = []
         self.dims = _free_dims(self.inputs)
         self.findings: tuple[Finding, ...] = ()
+        self.empties = True
 
     def _options(self) -> Any:
         return reference_options(level=self.level, weights=self.weights)
@@ -101,33 +115,89 @@ class Reference:
                 found=str(error),
             ) from None
 
-    def beware(self, deadly: list[Json], run_seconds: float) -> None:
-        """Never run at the sizes in `deadly`; end the process where a run takes more CPU time."""
+    def beware(
+        self, deadly: list[Json], run_seconds: float, done: Sequence[Json], spent: float
+    ) -> None:
+        """Never run at the sizes in `deadly`; end the process where a run takes more CPU time.
+
+        `done` are runs of earlier processes, which took `spent` seconds of CPU time.
+        """
         self._deadly = deadly
         self._run_seconds = run_seconds
+        self._log = TrialLog(Path(), done)
+        self._spent = spent
 
     @contextmanager
     def _journal(self, sizes: Mapping[str, int]) -> Iterator[None]:
         """Leave word of what is tried, as the process may not live to tell."""
-        Path(TRYING).write_text(json.dumps(dict(sizes)))
+        self._log.begin(sizes, self._spent + time.process_time())
         with cpu_limit(self._run_seconds):
             yield
 
     def trial(self, sizes: Mapping[str, int]) -> Trial:
         """One run at `sizes` with generated inputs."""
-        if dict(sizes) in self._deadly:
-            return Trial(ok=False, error="ONNX Runtime crashes or hangs")
+        known = self._recalled(sizes)
+        if known is not None:
+            return known
+        shapes: Shapes = ()
         try:
             with self._journal(sizes):
                 outputs = self.run(self.inputs_at(sizes))
+            shapes = self._keep(sizes, outputs)
             empty = any(values.elements(value) == 0 for value in outputs)
             if 0 in sizes.values() and not empty and self._is_unwritten(sizes):
-                return Trial(ok=False, error="ONNX Runtime answers with memory that it never wrote")
+                trial = Trial(ok=False, error=_NEVER_WROTE)
+            else:
+                trial = Trial(ok=True, empty=empty)
         except AotcError as error:
             refuse_text(error, self.model.name)
-            return Trial(ok=False, error=error.found)
-        self._keep(sizes, outputs)
-        return Trial(ok=True, empty=empty)
+            trial = Trial(ok=False, error=error.found)
+        done = Done(trial, shapes)
+        self._log.keep(sizes, self._reading, done)
+        return self._seen(sizes, done)
+
+    def _recalled(self, sizes: Mapping[str, int]) -> Trial | None:
+        """The run at `sizes` where it was done before, or is known to end the process."""
+        if dict(sizes) in self._deadly:
+            return Trial(ok=False, error=_DEADLY)
+        done = self._log.done(sizes, self._reading)
+        return None if done is None else self._seen(sizes, done)
+
+    def _seen(self, sizes: Mapping[str, int], done: Done) -> Trial:
+        if done.trial.ok:
+            self.ran = True
+            self._note(sizes, done.shapes)
+        elif len(self._failed) < MOST_SIZES and dict(sizes) not in self._failed:
+            self._failed.append(dict(sizes))
+        return done.trial
+
+    def other_values(self) -> bool:
+        """Take other values of inputs from here on, where nothing ran: whether some do.
+
+        They are tried at the first sizes that failed, and stay for the whole analysis.
+        """
+        if self.ran:
+            return False
+        first = self.hints
+        for number, reading in self._readings:
+            self.hints = reading.hints
+            self._reading = number + 1
+            for sizes in self._failed:
+                if {**sizes, _READING: number} not in self._deadly and self._runs(sizes, number):
+                    self._failed = []
+                    what = f"the first values were rejected; taken instead: {reading.what}"
+                    self.rejected = (Finding(code="AOTC-S030", what=what, where="inputs"),)
+                    return True
+        self.hints, self._reading = first, 0
+        return False
+
+    def _runs(self, sizes: Mapping[str, int], number: int) -> bool:
+        try:
+            with self._journal({**sizes, _READING: number}):
+                self.run(self.inputs_at(sizes))
+        except AotcError:
+            return False
+        return True
 
     def _is_unwritten(self, sizes: Mapping[str, int]) -> bool:
         if self._bare is None:
@@ -138,7 +208,7 @@ class Reference:
     def _declared_trial(self, sizes: Mapping[str, int]) -> Trial:
         """One run at sizes of the dims as the model declares them, remembered nowhere."""
         if dict(sizes) in self._deadly:
-            return Trial(ok=False, error="ONNX Runtime crashes or hangs")
+            return Trial(ok=False, error=_DEADLY)
         try:
             with self._journal(sizes):
                 self.run(generate(self.symbols.declared, sizes, self.hints, self.seed))
@@ -148,17 +218,17 @@ class Reference:
             return Trial(ok=False, error=str(error))
         return Trial(ok=True)
 
-    def _keep(self, sizes: Mapping[str, int], outputs: list[Any]) -> None:
+    def _keep(self, sizes: Mapping[str, int], outputs: list[Any]) -> Shapes:
         """Remember the answers of the last trials: the corners are fixtures as well."""
-        self._note(sizes, outputs)
         self._answers[tuple(sizes.items())] = outputs
         while sum(values.nbytes(v) for kept in self._answers.values() for v in kept) > _KEPT_BYTES:
             del self._answers[next(iter(self._answers))]
+        return _shapes_of(outputs)
 
-    def _note(self, sizes: Mapping[str, int], outputs: Sequence[Any]) -> None:
-        shapes = tuple(value.shape if isinstance(value, np.ndarray) else None for value in outputs)
-        if len(self.produced) < _NOTED_RUNS:
-            self.produced.append(Produced(dict(sizes), shapes))
+    def _note(self, sizes: Mapping[str, int], shapes: Shapes) -> None:
+        produced = Produced(dict(sizes), shapes)
+        if len(self.produced) < _NOTED_RUNS and produced not in self.produced:
+            self.produced.append(produced)
 
     def padded(self, domain: Domain) -> list[Given]:
         """For each combination of buckets a fixture of smaller sizes, where one runs.
@@ -193,13 +263,15 @@ class Reference:
             return Domain()
         prober = Prober(
             dims=self.dims,
-            leading=leading_dims(self.inputs),
+            hints=hints_on(self.inputs, self.outputs, self.graph, empties=self.empties),
             stated={d: s for d, s in stated.items() if d in self.dims},
             limits=limits,
             trial=self.trial,
-            late=cpu_deadline(limits.seconds),
+            late=cpu_deadline(max(0.0, limits.seconds - self._spent)),
             cost=self._cost,
+            recall=self._recalled,
             relations=self.symbols.relations,
+            input_bytes=partial(input_bytes, self.inputs),
         )
         check = RelationCheck(self.symbols, self._declared_trial, limits, prober.late)
         refuse_unrelated(given, self.inputs, self.symbols.relations)
@@ -253,6 +325,7 @@ class Reference:
         """Run every fixture and write inputs and outputs below `folder`."""
         runs: list[Json] = []
         findings: list[Finding] = []
+        declared = DeclaredShapes(self.outputs)
         for index, fixture in enumerate(fixtures):
             try:
                 outputs = self._answer(fixture)
@@ -260,9 +333,8 @@ class Reference:
                 refuse_text(error, self.model.name)
                 if fixture.name.startswith("random"):
                     text = f"a size within the range does not run: {error.found}"
-                    findings.append(
-                        Finding(code="AOTC-S013", what=text, where=_sizes_text(fixture.sizes))
-                    )
+                    where = _sizes_text(fixture.sizes)
+                    findings.append(Finding(code="AOTC-S013", what=text, where=where))
                     continue
                 code = "AOTC-S005" if fixture.sizes else "AOTC-S001"
                 raise AotcError(
@@ -271,12 +343,11 @@ class Reference:
                     where=f"{fixture.name} {_sizes_text(fixture.sizes)}".strip(),
                     found=error.found,
                 ) from None
-            self._note(fixture.sizes, outputs)
+            self._note(fixture.sizes, _shapes_of(outputs))
             finite = all(values.is_finite(value) for value in outputs)
             if not finite:
-                findings.append(
-                    Finding(code="AOTC-N005", what="NaN or infinity", where=fixture.name)
-                )
+                what = "NaN or infinity"
+                findings.append(Finding(code="AOTC-N005", what=what, where=fixture.name))
             place = folder / str(index)
             place.mkdir(parents=True)
             runs.append(
@@ -295,17 +366,23 @@ class Reference:
                     "finite": finite,
                 }
             )
-            if index == 0:
-                findings += declared_findings(self.outputs, outputs, fixture.sizes)
-        return runs, findings
+            declared.see(fixture.sizes, outputs)
+        return runs, [*findings, *declared.findings()]
 
     def _answer(self, fixture: Given) -> list[Any]:
-        kept = self._answers.get(tuple(fixture.sizes.items()))
         # Others of these sizes were kept than the user's, and than those of one sign.
-        if kept is not None and not fixture.name.startswith("user") and "-" not in fixture.name:
-            return kept
+        if not fixture.name.startswith("user") and "-" not in fixture.name:
+            kept = self._answers.get(tuple(fixture.sizes.items()))
+            if kept is not None:
+                return kept
+            if dict(fixture.sizes) in self._deadly:
+                raise AotcError("AOTC-R005", "the model does not run", found=_DEADLY)
         with self._journal(fixture.sizes):
             return self.run(fixture.inputs)
+
+
+def _shapes_of(outputs: Sequence[Any]) -> Shapes:
+    return tuple(value.shape if isinstance(value, np.ndarray) else None for value in outputs)
 
 
 def _sizes_text(sizes: Mapping[str, int]) -> str:

@@ -107,7 +107,11 @@ def reference_options(
     external data, where that is not the model's own.
     """
     config = {_FOLDER: str(weights)} if weights is not None else {}
-    return session_options(SessionSpec(optimization=level, config=config), threads=threads)
+    options = session_options(SessionSpec(optimization=level, config=config), threads=threads)
+    # A buffer goes from one value to another where their dims have the same names, and a run fails
+    # where such dims differ in size: what the file calls them is a claim to be tried.
+    options.enable_mem_reuse = False
+    return options
 
 
 def create_session(

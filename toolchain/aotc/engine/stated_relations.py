@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from aotc.contract.manifest import Finding, Value
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.relations import in_order
 from aotc.contract.shapes import DimRange, Domain, Relation
 from aotc.contract.symbols import Statement, Symbols
-from aotc.engine.fixture_plan import Given, leading_dims
+from aotc.engine.dim_hints import DimHints, leading_dims
+from aotc.engine.estimator import input_bytes
+from aotc.engine.fixture_plan import Given
 from aotc.engine.probing import Prober
 from aotc.engine.trials import Trial
 from aotc.errors import AotcError
 
 # Runs in search of sizes that run without a statement.
 _RUNS = 200
+# What ends a range of one size where others were seen to fail.
+_FAILED = ("error", "together")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class RelationCheck:
 
     def refuse_stuck(self, stated: Mapping[str, DimRange], domain: Domain) -> None:
         """The same of statements under which a dim that nobody bounds has one size alone."""
-        stuck = {n for n, d in domain.dims.items() if d.min == d.max and d.stopped_by == "error"}
+        stuck = {n for n, d in domain.dims.items() if d.min == d.max and d.stopped_by in _FAILED}
         named = self.symbols.names
         self.refuse_wrong(
             stated,
@@ -143,7 +148,7 @@ class RelationCheck:
         ranges = {dim: stated.get(self.symbols.names.get(dim, dim)) for dim in self._declared()}
         return Prober(
             dims=self._declared(),
-            leading=leading_dims(self.symbols.declared),
+            hints=DimHints(leading=leading_dims(self.symbols.declared)),
             stated={
                 dim: spec
                 for dim, spec in ranges.items()
@@ -154,6 +159,7 @@ class RelationCheck:
             late=self.late,
             cost=lambda _: lambda _: (0, 0, 0.0),
             relations=relations,
+            input_bytes=partial(input_bytes, self.symbols.declared),
         )
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes import Relation
 
-Stop = Literal["", "error", "size", "work", "bytes", "count", "time"]
+Stop = Literal["", "error", "together", "size", "work", "bytes", "count", "time"]
+# Of a search that had more to try.
+ENDED: Final[Mapping[Stop, str]] = {
+    "count": "was ended by probe.max_runs",
+    "time": "was ended by probe.seconds",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,9 @@ class Cost(Protocol):
 class Trials:
     """Runs by sizes of `dims`; those that follow by `relations` are added to each.
 
-    `stop` says what forbids more runs, `error` what the last failure said.
+    `recall` gives runs that were done before, which take no time.  `input_bytes` counts the bytes
+    of all inputs at given sizes.  `stop` says what forbids more runs, `error` what the last
+    failure said.
     """
 
     dims: Sequence[str]
@@ -41,6 +48,8 @@ class Trials:
     trial: Callable[[Mapping[str, int]], Trial]
     late: Callable[[], bool]
     relations: Sequence[Relation] = ()
+    recall: Callable[[Mapping[str, int]], Trial | None] = lambda _: None
+    input_bytes: Callable[[Mapping[str, int]], int] = lambda _: 0
     estimate: Cost | None = None
     runs: int = 0
     error: str = ""
@@ -61,10 +70,12 @@ class Trials:
             return Trial(ok=False, error="a size would be negative")
         key = tuple(sizes[dim] for dim in self.dims)
         if key not in self._known:
-            if self.exhausted():
+            named = {dim: sizes[dim] for dim in self.dims}
+            before = self.recall(named) if self.runs < self.limits.max_runs else None
+            if before is None and self.exhausted():
                 return Trial(ok=False, error=self.error)
             self.runs += 1
-            outcome = self.trial({dim: sizes[dim] for dim in self.dims})
+            outcome = before or self.trial(named)
             self._known[key] = outcome
             if not outcome.ok:
                 self.error = outcome.error
@@ -83,11 +94,17 @@ class Trials:
         self.limits = replace(self.limits, max_runs=self.runs + more)
         self.stop = ""
 
-    def too_much(self, sizes: Mapping[str, int]) -> Stop:
-        """The limit that a run at `sizes` would exceed, if any."""
+    def too_large(self, sizes: Mapping[str, int], most: int) -> bool:
+        """Whether the inputs at `sizes` would take more bytes than `most`; none is made."""
+        return self.input_bytes(self.complete(sizes)) > most
+
+    def too_much(self, sizes: Mapping[str, int], share: float = 1.0) -> Stop:
+        """The limit that a run at `sizes` would exceed, if any; of work and memory, a share."""
+        if self.too_large(sizes, self.limits.max_input_bytes):
+            return "bytes"
         if self.estimate is None:
             return ""
-        inputs, activations, flops = self.estimate(sizes)
-        if inputs > self.limits.max_input_bytes or activations > self.limits.max_activation_bytes:
+        _, activations, flops = self.estimate(sizes)
+        if activations > self.limits.max_activation_bytes * share:
             return "bytes"
-        return "work" if flops > self.limits.max_flops else ""
+        return "work" if flops > self.limits.max_flops * share else ""

@@ -32,7 +32,7 @@ def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Jso
         )
     result = []
     for index, source in enumerate(sources):
-        arrays = _npz(source, inputs) if source.suffix == ".npz" else _pb(source, inputs)
+        arrays = _npz(source, inputs) if source.suffix == ".npz" else read_test_data(source, inputs)
         place = folder / str(index)
         place.mkdir(parents=True)
         files = {}
@@ -68,18 +68,22 @@ def _npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
     return arrays
 
 
-def _pb(folder: Path, inputs: Sequence[Value]) -> dict[str, Any]:
+def read_test_data(folder: Path, inputs: Sequence[Value], kind: str = "input") -> dict[str, Any]:
+    """The values of ONNX test data, `KIND_0.pb` and so on in the order of `inputs`, by name.
+
+    Raises AOTC-I024.
+    """
     import onnx
     from google.protobuf.message import DecodeError
     from onnx import numpy_helper
 
-    files = sorted(folder.glob("input_*.pb"), key=lambda p: int(re.sub(r"\D", "", p.stem) or 0))
+    files = sorted(folder.glob(f"{kind}_*.pb"), key=lambda p: int(re.sub(r"\D", "", p.stem) or 0))
     if len(files) != len(inputs):
         raise AotcError(
             "AOTC-I024",
-            "another number of inputs",
+            f"another number of {kind}s",
             where=str(folder),
-            expected=f"{len(inputs)} input_N.pb",
+            expected=f"{len(inputs)} {kind}_N.pb",
             found=str(len(files)),
         )
     arrays: dict[str, Any] = {}
@@ -94,7 +98,7 @@ def _pb(folder: Path, inputs: Sequence[Value]) -> dict[str, Any]:
                 arrays[value.name] = numpy_helper.to_array(onnx.TensorProto.FromString(data))
         except (DecodeError, ValueError, TypeError) as error:
             raise AotcError(
-                "AOTC-I024", "not the test data of this input", where=str(file), found=str(error)
+                "AOTC-I024", f"not the test data of this {kind}", where=str(file), found=str(error)
             ) from None
     return arrays
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from aotc.contract.canonical import canonical_json
+from aotc.contract.dim_names import is_anonymous
 from aotc.contract.manifest import Kind, Value
 from aotc.contract.parsing import Json, ParseError, strict_json
 from aotc.errors import AotcError
@@ -99,7 +100,7 @@ def ort_type_to_value(arg: NodeArg) -> Value:
     shape: tuple[int | str, ...] | None = None
     if kind in ("tensor", "optional", "sparse") and arg.shape:
         shape = tuple(
-            f"{arg.name}.{index}" if size is None or size == "" else size
+            f"{arg.name}.{index}" if size is None or is_anonymous(str(size)) else size
             for index, size in enumerate(arg.shape)
         )
     return Value(name=arg.name, kind=kind, dtype=dtype, shape=shape)

@@ -69,12 +69,15 @@ class JobResult:
 class Workers:
     """Runs jobs in fresh processes within `limits`; use with `with`.
 
-    `later` are modules that jobs after the first will import.
+    `later` are modules that jobs after the first will import.  `forked` is for a job that has jobs
+    of its own: their server is forked from it.
     """
 
-    def __init__(self, limits: WorkerLimits, later: Sequence[str] = ()) -> None:
+    def __init__(
+        self, limits: WorkerLimits, later: Sequence[str] = (), *, forked: bool = False
+    ) -> None:
         self._limits = limits
-        self._server = ForkServer(_environment(), later)
+        self._server = ForkServer(_environment(), later, forked=forked)
         self._pool = ThreadPoolExecutor(limits.parallel)
 
     def __enter__(self) -> Workers:
@@ -85,6 +88,11 @@ class Workers:
         # Jobs end with the server, so that nobody waits for those that nobody wants.
         self._server.__exit__(*error)
         self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process that starts jobs has ended, so that no job can run any more."""
+        return self._server.gone
 
     def submit(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
         """Call a function that runs a job beside what the caller does."""

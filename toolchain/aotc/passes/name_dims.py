@@ -1,8 +1,10 @@
-"""Give dims of the graph other names, such as one name to dims that are equal.
+"""Give dims of the graph the names that the artifact calls them by.
 
-Cases: a dim that the model names, wherever it stands (inputs, outputs, inner values, bodies of
-control flow); a dim of an input with neither name nor size, addressed as `INPUT.INDEX`; a dim
-that is no input's and has one of the new names by accident, which loses it.
+Cases: a dim of an input with neither name nor size, or with a name that says nothing, such as
+`None`, becomes `INPUT.INDEX`; such a name of any other value goes, as it tells nothing of an
+input; a dim that the model names gets its new name wherever it stands (inputs, outputs, inner
+values, bodies of control flow); a dim that is no input's and has one of the new names by accident
+loses it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aotc.contract.dim_names import is_anonymous
 from aotc.passes.base import Pass, walk_nodes
 
 if TYPE_CHECKING:
@@ -19,42 +22,82 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NameDims(Pass):
-    """`names`: new name by the old one, or by `INPUT.INDEX`."""
+    """`names`: new name by the old one, or by `INPUT.INDEX`.
+
+    `clashing`: what a dim is called first whose name is the `INPUT.INDEX` of another.
+    """
 
     names: Mapping[str, str] = field(default_factory=dict)
+    clashing: Mapping[str, str] = field(default_factory=dict)
     name = "name-dims"
 
+    def has_work(self, model: onnx.ModelProto) -> bool:
+        """Whether a dim of `model` has to be called anything else."""
+        if self.names or self.clashing:
+            return True
+        if any(_is_nameless(d) for value in model.graph.input for d in _dims(value.type)):
+            return True
+        inner = (dim.dim_param for value in _inner_values(model) for dim in _dims(value.type))
+        return any(name and is_anonymous(name) for name in inner)
+
     def apply(self, model: onnx.ModelProto) -> None:
-        inputs = {dim.dim_param for value in model.graph.input for dim in _dims(value)}
-        foreign = set(self.names.values()) - inputs
-        for value in _values(model):
-            for dim in _dims(value):
-                if dim.dim_param in foreign:
-                    dim.ClearField("dim_param")
-                elif dim.dim_param in self.names:
-                    dim.dim_param = self.names[dim.dim_param]
+        known = {self._first(dim) for value in model.graph.input for dim in _dims(value.type)}
+        given = set(self.names.values())
+        others = list(_inner_values(model))
         for value in model.graph.input:
-            for index, dim in enumerate(_dims(value)):
-                fixed = dim.HasField("dim_value") and dim.dim_value >= 0
-                unnamed = not fixed and dim.dim_param in ("", "?")
-                if unnamed and f"{value.name}.{index}" in self.names:
-                    dim.dim_param = self.names[f"{value.name}.{index}"]
+            if not value.type.HasField("tensor_type"):
+                others.append(value)
+                continue
+            for index, dim in enumerate(_dims(value.type)):
+                if dim.HasField("dim_value") and dim.dim_value >= 0:
+                    continue
+                name = self._first(dim)
+                if _is_nameless(dim):
+                    name = f"{value.name}.{index}"
+                    given.add(name)
+                dim.dim_param = self.names.get(name, name)
+        for value in others:
+            for dim in _dims(value.type):
+                name = self._first(dim)
+                if is_anonymous(name) or name in given - known:
+                    dim.ClearField("dim_param")
+                else:
+                    dim.dim_param = self.names.get(name, name)
+
+    def _first(self, dim: onnx.TensorShapeProto.Dimension) -> str:
+        return self.clashing.get(dim.dim_param, dim.dim_param)
 
     def ensures(self, model: onnx.ModelProto) -> str:
         kept = self.names.keys() - set(self.names.values())
-        left = sorted({dim.dim_param for value in _values(model) for dim in _dims(value)} & kept)
+        values = (*model.graph.input, *_inner_values(model))
+        names = {dim.dim_param for value in values for dim in _dims(value.type)} - {""}
+        left = sorted(name for name in names if name in kept or is_anonymous(name))
         return f"old names are left: {', '.join(left)}" if left else ""
 
 
-def _dims(value: onnx.ValueInfoProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
-    yield from value.type.tensor_type.shape.dim
+def _is_nameless(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    fixed = dim.HasField("dim_value") and dim.dim_value >= 0
+    return not fixed and is_anonymous(dim.dim_param)
 
 
-def _values(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
-    graphs = [model.graph]
+def _dims(proto: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """Dims of a tensor, and of the tensors in a sequence, an optional or a map."""
+    case = proto.WhichOneof("value")
+    if case in ("sequence_type", "optional_type"):
+        yield from _dims(getattr(proto, case).elem_type)
+    elif case == "map_type":
+        yield from _dims(proto.map_type.value_type)
+    elif case == "tensor_type":
+        yield from proto.tensor_type.shape.dim
+
+
+def _inner_values(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
+    """All typed values but the inputs of the model."""
+    yield from (*model.graph.output, *model.graph.value_info)
     for node in walk_nodes(model):
         for attribute in node.attribute:
-            graphs += [attribute.g] if attribute.HasField("g") else []
-            graphs += attribute.graphs
-    for graph in graphs:
-        yield from (*graph.input, *graph.output, *graph.value_info)
+            bodies = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+            for graph in bodies:
+                yield from (*graph.input, *graph.output, *graph.value_info)
+    for function in model.functions:
+        yield from function.value_info

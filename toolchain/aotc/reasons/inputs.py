@@ -129,9 +129,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The profile or --dim names an input or dim that is not in the model.",
      "Use the names that 'aotc inspect MODEL' lists."),
     ("AOTC-S003", "range is unusable", INPUT,
-     "A range has min above max, or one of them alone, or opt or buckets outside of them or off the grid, or "
-     "buckets that do not rise.",
-     "Write min <= opt <= max, both or neither, and buckets rising between them; all multiples of multiple_of."),
+     "A range has min above max, or one of them alone, or a step of 0, or ends, opt or buckets off the grid of "
+     "its step, or opt or buckets outside of it, or buckets that do not rise.",
+     "Write min <= opt <= max, both or neither, and buckets rising between them; all multiples of multiple_of, "
+     "which is STEP in MIN..MAX:STEP."),
     ("AOTC-S004", "dim is fixed in the model", INPUT,
      "The profile bounds a dim that the model gives one fixed size.",
      "Remove the dim from the profile, or export the model with a dynamic axis."),
@@ -142,14 +143,16 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The model declares the dim free, but only one size was found to run.",
      "State the size with --dim, or export with a fixed dim."),
     ("AOTC-S007", "dims depend on each other", FINDING,
-     "Differently named dims must be equal, or one is the sum of others, for the model to run.",
-     "None is needed; the relation is recorded and checked at every call."),
+     "Differently named dims must be equal, or one is the sum of others, for the model to run. What was "
+     "seen to run off the relation, or was not tried there, is not refused.",
+     "None is needed: the relation is recorded, and checked at every call where others fail."),
     ("AOTC-S008", "probing stopped at a limit", FINDING,
-     "The range of a dim that the profile does not bound was proven up to a limit of the search: each dim "
-     "up to its own limit, and all at their largest together.",
+     "The range of a dim that the profile does not bound was proven up to a limit of the search, all dims at "
+     "their largest together. Beyond usual sizes (a batch of 8, images of 224, lengths of 128) a run may cost "
+     "an eighth of what probe.max_flops and probe.max_activation_bytes allow.",
      "Bound the dim with --dim NAME=MIN..MAX, or raise the limit that is named in the profile's probe."),
     ("AOTC-S009", "declared output shape is wrong", FINDING,
-     "The model declares an output shape or type that the original model does not produce.",
+     "The model declares an output shape or type that the original model does not produce at some fixture.",
      "None is needed; do not trust the declared shape."),
     ("AOTC-S010", "size outside of the proven range", NO,
      "The call has a size for which nothing was proven at build time.",
@@ -206,5 +209,13 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-S026", "cost table is unusable", INPUT,
      "The table of costs cannot be read, is of other dims, or does not reach the largest recorded size.",
      "Measure it again with --model, and keep it with --save-costs."),
+    ("AOTC-S027", "smallest size was raised", FINDING,
+     "A size that nobody stated runs alone, and not with the other dims at their smallest; or a variant does "
+     "not answer at size 0 as the model does. The range begins above it.",
+     "None is needed. State the range with --dim NAME=MIN..MAX to have the smaller size refused or proven."),
+    ("AOTC-S030", "generated values were rejected", FINDING,
+     "The model ran with none of the inputs that its operators ask for, and does with the plain ones that are "
+     "named. What was proven holds for such values.",
+     "Give real inputs with --fixtures."),
 )
 # fmt: on

@@ -9,7 +9,7 @@ import numpy as np
 
 from aotc.contract.manifest import Manifest, Value
 from aotc.contract.parsing import nearest
-from aotc.contract.shapes import Domain, Relation
+from aotc.contract.shapes import Domain
 from aotc.contract.traffic import MAX_SIZE
 from aotc.engine.values import Data, describe, numpy_dtype
 from aotc.errors import AotcError
@@ -59,6 +59,7 @@ class Guard:
         domain = manifest.domain if domain is None else domain
         self._dims = tuple(domain.dims.items())
         self._relations = domain.relations
+        self._held = _held(domain)
         # The build wrote these sizes into the graph: another cannot run.
         self._static = tuple(
             (name, dim.min)
@@ -115,8 +116,17 @@ class Guard:
             for axis, dim in plan.named:
                 if sizes.setdefault(dim, shape[axis]) != shape[axis]:
                     self._refuse_dim(plan, dim, sizes[dim], shape[axis])
+        loose: tuple[str, ...] = ()
+        beyond: tuple[str, ...] = ()
         for relation in self._relations:
-            if _broken(relation, sizes):
+            if not relation.broken(sizes):
+                continue
+            if not relation.enforced:
+                loose += (relation.dim,)
+                held = self._held.get(relation.dim)
+                if held is not None and sizes[relation.dim] not in held:
+                    beyond += (relation.dim,)
+            else:
                 raise AotcError(
                     "AOTC-R004",
                     f"dims disagree: {relation}",
@@ -139,10 +149,11 @@ class Guard:
             self._refuse_strides(arrays)
         outside = (
             *odd,
+            *loose,
             *(name for name, dim in self._dims if name in sizes and not dim.accepts(sizes[name])),
         )
         if outside:
-            refused = outside if self._strict else self._stated.intersection(outside)
+            refused = outside if self._strict else self._stated.intersection(outside).union(beyond)
             if refused:
                 self._refuse_outside(tuple(n for n in outside if n in refused), sizes)
         return Checked(arrays, sizes, outside)
@@ -174,7 +185,7 @@ class Guard:
             ):
                 return None
             arrays[plan.name] = array
-        return None if any(_broken(each, sizes) for each in self._relations) else arrays
+        return None if any(r.enforced and r.broken(sizes) for r in self._relations) else arrays
 
     def _with_optionals(self, inputs: Mapping[str, Data]) -> Mapping[str, Data]:
         """`inputs` with None for optional ones left out; raises AOTC-R001 for all other faults."""
@@ -219,7 +230,7 @@ class Guard:
 
     def _refuse_empty(self, sizes: Mapping[str, int]) -> None:
         """Refuse a dim of size zero, unless it may be empty, or follows from dims that may."""
-        derived = {relation.dim for relation in self._relations}
+        derived = {each.dim for each in self._relations if not each.broken(sizes)}
         for name, size in sizes.items():
             if size == 0 and name not in self._emptiable and name not in derived:
                 raise AotcError(
@@ -242,13 +253,16 @@ class Guard:
         )
 
     def _refuse_outside(self, outside: tuple[str, ...], sizes: Mapping[str, int]) -> NoReturn:
-        dims = dict(self._dims)
+        wanted = {name: dim.text() for name, dim in self._dims}
+        wanted |= {each.dim: str(each) for each in self._relations}
+        if not self._strict:
+            wanted |= {name: f"{held[0]}..{held[-1]}" for name, held in self._held.items()}
         made = [
             AotcError(
                 "AOTC-S010",
                 f"dim {name!r} is outside of the proven range",
                 where=f"dim {name}",
-                expected=dims[name].text(),
+                expected=wanted[name],
                 found=str(sizes.get(name, "an input that is no vector")),
                 mend=_STATED_MEND if name in self._stated else "",
             )
@@ -258,19 +272,19 @@ class Guard:
         raise made[0]
 
 
+def _held(domain: Domain) -> dict[str, range]:
+    """Sizes of dims that the profile bounds, and that follow by what is no law."""
+    loose = [each.dim for each in domain.relations if each.stated and not each.enforced]
+    low, high = (domain.corner("min"), domain.corner("max")) if loose else ({}, {})
+    return {dim: range(low[dim], high[dim] + 1) for dim in loose}
+
+
 def _few(names: Iterable[str]) -> str:
     """The first names, and how many there are beside them."""
     every = tuple(names)
     more = len(every) - _MOST_NAMES
     text = ", ".join(every[:_MOST_NAMES])
     return f"{text} and {more} more" if more > 0 else text
-
-
-def _broken(relation: Relation, sizes: Mapping[str, int]) -> bool:
-    """Whether the sizes of all dims of a relation are known and disagree."""
-    if relation.dim not in sizes or not all(term in sizes for term in relation.terms):
-        return False
-    return sizes[relation.dim] != relation.value(sizes)
 
 
 def _plan(value: Value) -> _Plan:

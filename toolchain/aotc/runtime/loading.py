@@ -113,10 +113,11 @@ def load(
 
 
 def open_stored(
-    stored: StoredArtifact, variant: Sequence[str], libraries: Mapping[str, Path]
+    stored: StoredArtifact, variant: Sequence[str] | None, libraries: Mapping[str, Path]
 ) -> ReadyModel:
     """Steps 2 to 4 for variants of one kind, of an artifact that was verified where it lies.
 
+    None chooses those that suit this host best.
     `libraries` are those of plugins, by ONNX Runtime's name of the provider.  Raises what `load`
     does of these steps.
     """

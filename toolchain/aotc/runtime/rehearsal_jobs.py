@@ -7,6 +7,7 @@ not from a copy in the store.  All else is what `verify` and `load` do.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from aotc.contract.parsing import Json, decode
@@ -15,6 +16,7 @@ from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
 from aotc.runtime.hold import hold
 from aotc.runtime.loading import host_of, open_stored
+from aotc.runtime.model import ReadyModel
 from aotc.runtime.store import StoredArtifact
 from aotc.verification.compatibility import error_of, judge
 from aotc.verification.container import Container
@@ -49,27 +51,34 @@ def gate(request: Json) -> Json:
 
 def load(request: Json) -> Json:
     """Load the `variants`, which are of one kind, and run the fixtures; refusals as data."""
-    started = time.perf_counter()
     try:
-        # The other job reads every byte.
-        authentic = _authentic(request, whole=False)
-        folder = Path(request["artifact"])
-        held = hold(folder)
-        if held is None:
-            raise AotcError("AOTC-R999", "the staged artifact is gone", where=str(folder))
-        stored = StoredArtifact(
-            folder=folder / "payload",
-            authentic=authentic,
-            from_store=False,
-            seconds=time.perf_counter() - started,
-            hold=held,
-            hashed=False,
-        )
-        model = open_stored(stored, request["variants"], _libraries(request))
+        model = open_staged(request, request["variants"])
         model.warm()
     except AotcError as error:
         return _refused(error)
     return {"refusals": [], "fixtures": model.report.fixtures}
+
+
+def open_staged(request: Json, variants: Sequence[str] | None) -> ReadyModel:
+    """The `variants`, None: those that suit this host, loaded from the folder as `load` does it.
+
+    Whoever built it has read every byte.  Raises what `load` does but for digests.
+    """
+    started = time.perf_counter()
+    authentic = _authentic(request, whole=False)
+    folder = Path(request["artifact"])
+    held = hold(folder)
+    if held is None:
+        raise AotcError("AOTC-R999", "the staged artifact is gone", where=str(folder))
+    stored = StoredArtifact(
+        folder=folder / "payload",
+        authentic=authentic,
+        from_store=False,
+        seconds=time.perf_counter() - started,
+        hold=held,
+        hashed=False,
+    )
+    return open_stored(stored, variants, _libraries(request))
 
 
 def _authentic(request: Json, *, whole: bool) -> AuthenticArtifact:

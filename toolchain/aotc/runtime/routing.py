@@ -209,6 +209,8 @@ class Router:
     def _completed(self, sizes: Mapping[str, int], free: Mapping[str, int]) -> dict[str, int]:
         wanted = {**sizes, **{name: size for name, size in free.items() if name in sizes}}
         for relation in self._domain.relations:
+            if not relation.enforced and relation.broken(sizes):
+                continue
             if relation.dim in wanted and all(term in wanted for term in relation.terms):
                 wanted[relation.dim] = relation.value(wanted)
         return wanted

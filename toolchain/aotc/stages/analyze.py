@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from aotc.contract.manifest import Finding, ValueShapes
 from aotc.contract.padding import Padding
 from aotc.contract.parsing import Json, decode, encode
 from aotc.contract.shapes import Domain
+from aotc.engine.trial_log import left_behind
 from aotc.errors import AotcError
 from aotc.stages.stated import stated_crops, stated_ranges
 from aotc.stages.types import AnalyzedModel, BuildOptions, ReferenceRun, SourceModel
@@ -19,9 +19,10 @@ _MOST_CRASHES = 12
 _DEATHS = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
 
 
-def analyze(source: SourceModel, options: BuildOptions) -> AnalyzedModel:
+def analyze(source: SourceModel, options: BuildOptions, *, empties: bool = True) -> AnalyzedModel:
     """Domain, golden outputs and findings of `source`.
 
+    Without `empties` no range that is probed goes down to size 0.
     Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 (fixtures), S001 to S005,
     S011, S014 and S016.
     """
@@ -41,6 +42,7 @@ def analyze(source: SourceModel, options: BuildOptions) -> AnalyzedModel:
             "crops": stated_crops(source, options),
             "stated": {name: encode(spec) for name, spec in stated.items()},
             "probe": encode(profile.probe),
+            "empties": empties,
             "parity": encode(profile.parity),
             "given": _given(source, options, options.work / "given"),
         },
@@ -72,27 +74,30 @@ def _run(
     """Run the job; where a trial kills it, start again without those sizes, and say so."""
     deadly: list[Json] = []
     findings: list[Finding] = []
-    trying = folder / "trying.json"
+    done: list[Json] = []
+    spent = 0.0
     while True:
         try:
             result = options.workers.run(
                 "aotc.engine.analysis:analyze_job",
-                {**request, "deadly": deadly},
+                {**request, "deadly": deadly, "done": done, "spent": spent},
                 folder=folder,
                 where=source.path.name,
             )
             return result.value, tuple(findings)
         except AotcError as error:
             died = error.code in _DEATHS and " ended by " in error.what
-            text = trying.read_text() if died and trying.exists() else ""
-            sizes = json.loads(text or "{}")
+            sizes, spent, done = left_behind(folder) if died else ({}, spent, done)
             if not sizes or sizes in deadly or len(deadly) == _MOST_CRASHES:
                 raise
             deadly.append(sizes)
             text = ", ".join(f"{name}={size}" for name, size in sizes.items())
             cause = error.what.partition(" ended by ")[2]
-            # Nobody asked for size 0: the range merely starts above it.
-            if 0 not in sizes.values():
+            if "alarm" in cause:
+                spent += options.profile.probe.run_seconds
+            # Nobody asked for size 0: the range merely starts above it.  Nor for other values of
+            # inputs, which have their number under no name.
+            if 0 not in sizes.values() and "" not in sizes:
                 findings.append(Finding(code="AOTC-S012", what=f"ended by {cause}", where=text))
             shutil.rmtree(folder)
 

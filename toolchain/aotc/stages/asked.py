@@ -34,7 +34,7 @@ def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
                 "AOTC-I027" if unread else "AOTC-S003",
                 str(error.problems[0].what),
                 where=f"--dim {name}={text}",
-                expected="NAME=SIZE or NAME=MIN..MAX",
+                expected="NAME=SIZE, NAME=MIN..MAX or NAME=MIN..MAX:STEP",
             ) from None
     return replace(profile, dims=ranges)
 

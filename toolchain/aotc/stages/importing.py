@@ -94,7 +94,9 @@ def _refuse_undecodable(path: Path) -> None:
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean, name, and move the weights out of the graph."""
     from aotc.engine.capture import (
+        anonymous_names,
         capture,
+        clashing_names,
         graph_inputs,
         read_model,
         refuse_sparse,
@@ -103,7 +105,7 @@ def import_job(request: Json) -> Json:
     )
     from aotc.engine.external_data import home_of
     from aotc.engine.file_digest import file_sha256
-    from aotc.engine.fixtures import hints_of
+    from aotc.engine.input_hints import hints_of
     from aotc.engine.model_text import escape_text
     from aotc.engine.output_types import ask_runtime
     from aotc.engine.weights import externalize
@@ -121,17 +123,23 @@ def import_job(request: Json) -> Json:
         path = home_of(tensors(model), path)
         captured = capture(model, path, digest.result() if digest else None)
     ask_runtime(model, path)
-    symbols = symbols_of(request["relations"], [value_of(info) for info in graph_inputs(model)])
+    clashing = clashing_names(model)
+    symbols = symbols_of(
+        request["relations"],
+        [value_of(info, clashing) for info in graph_inputs(model)],
+        anonymous_names(model),
+    )
     refuse_sparse((*graph_inputs(model), *model.graph.output))
     passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
-    if symbols.names:
-        passes.append(NameDims(names=symbols.names))
+    naming = NameDims(names=symbols.names, clashing=clashing)
+    if naming.has_work(model):
+        passes.append(naming)
     records = run_passes(model, passes)
     outputs = [value_of(info) for info in model.graph.output]
     try:
         hints = hints_of(model)
-    except (ValueError, IndexError, TypeError):
-        # A malformed constant or node: ONNX Runtime will say what is wrong with it.
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        # A malformed constant: ONNX Runtime will say what is wrong with it.
         hints = {}
     if not captured.external_data:
         externalize(model, Path(), _WEIGHTS)

@@ -15,7 +15,7 @@ from aotc.contract.partitions import DroppedVariant
 from aotc.contract.profile import Tolerance
 from aotc.contract.report import Evidence, WrongForm
 from aotc.errors import AotcError
-from aotc.stages.fallback import drop
+from aotc.stages.fallback import drop, nothing_left
 from aotc.stages.levels import lower_level
 from aotc.stages.prove import arithmetic_of
 from aotc.stages.tune import alternate
@@ -24,6 +24,7 @@ from aotc.stages.types import (
     BuildOptions,
     LoweredModel,
     ProvenModel,
+    ProvenVariants,
     ReferenceRun,
     VariantPlan,
 )
@@ -89,22 +90,21 @@ def first_refusal(
 
 
 def drop_failed(
-    attempts: Mapping[str, Attempt],
-    failed: Sequence[tuple[LoweredModel, AotcError]],
-    options: BuildOptions,
+    attempts: Mapping[str, Attempt], made: ProvenVariants, options: BuildOptions
 ) -> list[DroppedVariant]:
-    """Variants for which nothing is left to try, left out where the fallback policy allows that.
+    """All variants that are left out: those for which nothing is left to try are, where the
+    fallback policy allows that.
 
-    Raises the first refusal of one for which it does not.
+    Raises the first refusal of one for which it does not, and where no variant is proven.
     """
-    return [
-        drop(
-            first_refusal(attempts, error, item),
-            item.partitioned.optimized.specialized.plan,
-            options,
-        )
-        for item, error in failed
+    failed = [
+        (first_refusal(attempts, error, item), item.partitioned.optimized.specialized.plan)
+        for item, error in made.failed
     ]
+    dropped = [*made.left_out, *(drop(error, plan, options) for error, plan in failed)]
+    if not made.proven:
+        raise nothing_left(dropped, [error for error, _ in failed])
+    return dropped
 
 
 def instead_of(

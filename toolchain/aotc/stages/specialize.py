@@ -73,7 +73,7 @@ def _fixed(domain: Domain) -> dict[str, int]:
         if dim.origin == "stated" and dim.min == dim.max
     }
     for relation in domain.relations:
-        if all(term in sizes for term in relation.terms):
+        if relation.enforced and all(term in sizes for term in relation.terms):
             sizes[relation.dim] = relation.value(sizes)
     return sizes
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from aotc.contract.parsing import nearest
 from aotc.contract.shapes import DimRange
-from aotc.contract.symbols import Symbols
+from aotc.contract.symbols import Symbols, equality_of, several_dims
 from aotc.errors import AotcError
 from aotc.stages.types import BuildOptions, SourceModel
 
@@ -43,6 +43,8 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
                     expected="a range, or one size",
                     found=range_text(spec),
                 )
+        elif several := source.symbols.called(name):
+            raise _several(f"dims.{name}", name, several)
         elif name not in fixed:
             raise AotcError(
                 "AOTC-S002",
@@ -61,13 +63,20 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
 def stated_crops(
     source: SourceModel, options: BuildOptions
 ) -> Mapping[str, Mapping[str, str] | None]:
-    """How the profile crops outputs, by the names that dims have after import."""
-    return {
-        name: spec.crop
-        if spec.crop is None
-        else {axis: source.symbols.dim(dim) or dim for axis, dim in spec.crop.items()}
-        for name, spec in options.profile.outputs.items()
-    }
+    """How the profile crops outputs, by the names that dims have after import.
+
+    Raises AOTC-S002 where a name that says nothing stands at several dims.
+    """
+    crops: dict[str, Mapping[str, str] | None] = {}
+    for name, spec in options.profile.outputs.items():
+        for dim in (spec.crop or {}).values():
+            several = source.symbols.called(dim)
+            if source.symbols.dim(dim) is None and several:
+                raise _several(f"outputs.{name}.crop", dim, several)
+        crops[name] = spec.crop and {
+            axis: source.symbols.dim(dim) or dim for axis, dim in spec.crop.items()
+        }
+    return crops
 
 
 def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
@@ -90,7 +99,7 @@ def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
                 expected=value.dtype,
                 found=stated.dtype,
             )
-        if stated.shape is not None and _renamed(stated.shape, source.symbols) != value.shape:
+        if stated.shape is not None and not _is_shape(stated.shape, value.shape, source.symbols):
             raise AotcError(
                 "AOTC-S002",
                 "the input has another shape",
@@ -101,8 +110,30 @@ def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
             )
 
 
-def _renamed(shape: tuple[int | str, ...], symbols: Symbols) -> tuple[int | str, ...]:
-    return tuple(symbols.dim(d) or d if isinstance(d, str) else d for d in shape)
+def _is_shape(
+    stated: tuple[int | str, ...], shape: tuple[int | str, ...] | None, symbols: Symbols
+) -> bool:
+    """Whether `stated` is the `shape` of an input, its dims called by any of their names."""
+    return (
+        shape is not None
+        and len(stated) == len(shape)
+        and all(
+            mine == theirs
+            or (isinstance(mine, str) and theirs in (symbols.dim(mine), *symbols.called(mine)))
+            for mine, theirs in zip(stated, shape, strict=True)
+        )
+    )
+
+
+def _several(where: str, name: str, dims: tuple[str, ...]) -> AotcError:
+    return AotcError(
+        "AOTC-S002",
+        several_dims(name, dims),
+        where=where,
+        expected=", ".join(dims),
+        mend="Name each dim by its position, or state under relations which of them are equal: "
+        f"{equality_of(dims)}.",
+    )
 
 
 def _contradiction(first: str, second: str, one: DimRange, other: DimRange) -> AotcError:

@@ -12,6 +12,11 @@ _ROWS: Final = (
     ("inspect", "inspect", "Show what an artifact or a model says of itself, unverified."),
     ("run", "run", "Load an artifact and run it on files, or on its fixtures."),
     ("bench", "bench", "Time an artifact, against the plain model if one is given."),
+    (
+        "check-models",
+        "check_models",
+        "Build every model of a folder, and tell what became of each.",
+    ),
     ("profile", "profile", "List, show and check build profiles."),
     ("target", "target", "List and show targets; describe this host."),
     ("cache", "cache", "List, prune and clear what earlier builds left for later ones."),

@@ -31,7 +31,7 @@ def arguments(parser: Parser) -> None:
         metavar="NAME=SPEC",
         action="append",
         default=[],
-        help="fix (seq=128) or bound (batch=1..8) a dim; may be repeated",
+        help="fix (seq=128) or bound (batch=1..8, or 32..640:32 in steps) a dim; may be repeated",
     )
     parser.add_argument(
         "--fixtures",
