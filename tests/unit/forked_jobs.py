@@ -139,6 +139,14 @@ def left_below(_: Any) -> str:
     return "left"
 
 
+def left_at_once(_: Any) -> str:
+    """Leave before the server can have come far: it ends in any case."""
+    for _turn in range(100):
+        with Workers(WorkerLimits(), forked=True):
+            pass
+    return "left"
+
+
 def server(_: Any) -> int:
     return os.getppid()
 

@@ -167,6 +167,10 @@ def test_a_job_leaves_while_its_jobs_run(workers: Workers, tmp_path: Path) -> No
     assert run(workers, "left_below", tmp_path) == "left"
 
 
+def test_a_job_leaves_before_its_server_runs(workers: Workers, tmp_path: Path) -> None:
+    assert run(workers, "left_at_once", tmp_path) == "left"
+
+
 def _state(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

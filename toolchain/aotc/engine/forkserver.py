@@ -169,12 +169,15 @@ class _Fork:
     def __init__(self, main: Callable[[], None]) -> None:
         requests, to_server = os.pipe()
         from_server, answers = os.pipe()
+        in_session, has_session = os.pipe()
         self.pid = os.fork()
         if not self.pid:
             status = 1
             # Whatever happens, the copy of the caller does not go on.
             try:
                 os.setsid()
+                os.close(in_session)
+                os.close(has_session)
                 null = os.open(os.devnull, os.O_WRONLY)
                 for source, target in ((requests, 0), (answers, 1), (null, 2)):
                     os.dup2(source, target)
@@ -186,6 +189,10 @@ class _Fork:
                 os._exit(status)
         os.close(requests)
         os.close(answers)
+        os.close(has_session)
+        # Whoever leaves at once ends its group, and there must be one by then.
+        os.read(in_session, 1)
+        os.close(in_session)
         self.stdin: IO[bytes] = os.fdopen(to_server, "wb")
         self.stdout: IO[bytes] = os.fdopen(from_server, "rb")
         self._status: int | None = None
