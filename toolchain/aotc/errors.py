@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -93,11 +92,3 @@ def missing_package(error: ModuleNotFoundError, what: str, extra: str = "cpu") -
     if missing not in _EXTRA_MODULES:
         return error
     return AotcError("AOTC-I019", f"{what} needs the package {missing}", mend=install_extra(extra))
-
-
-def cannot_write(error: OSError, what: str, where: str) -> AotcError:
-    """AOTC-I018 where the disk is full, else AOTC-I026; `what` says what cannot be written."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return AotcError(
-        "AOTC-I018" if full else "AOTC-I026", what, where=where, found=str(error.strerror)
-    )

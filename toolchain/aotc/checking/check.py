@@ -23,7 +23,8 @@ from aotc.contract.parsing import Json, encode
 from aotc.contract.profile import Profile, WorkerLimits
 from aotc.contract.versions import VERSION
 from aotc.engine.session import import_onnxruntime
-from aotc.errors import AotcError, cannot_write, missing_package
+from aotc.errors import AotcError, missing_package
+from aotc.files.failures import cannot_write
 from aotc.inspection.providers import capabilities
 from aotc.signing import keys, provenance
 from aotc.stages.clock import Progress

@@ -6,20 +6,21 @@ The first word names a command, which is imported only then.
 from __future__ import annotations
 
 import _thread
-import errno
+import contextlib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from types import FrameType
 
+from aotc.cli import streams
 from aotc.cli.commands import COMMANDS, HELP
 from aotc.cli.commands.base import Group
 from aotc.contract.parsing import nearest
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_USAGE, EXIT_YES, AotcError
+from aotc.files import failures
 
 _ABOUT = "Build, verify and run signed artifacts of ONNX models."
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return status
     except BrokenPipeError:
         # The reader has gone; what is still buffered must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.silence(sys.stdout)
         return EXIT_NO
     except KeyboardInterrupt:
         return _fail(AotcError("AOTC-I025", "the command was interrupted"), words, debug)
@@ -103,33 +104,43 @@ def _is_named(words: list[str], prog: str, about: str, rows: Mapping[str, str]) 
 
 
 def _fail(error: AotcError, words: list[str], debug: bool) -> int:
+    """Tell an error where it can be told; its exit status."""
     from aotc.cli.failure import error_answer, error_lines, tables
 
     if debug:
         import traceback
 
-        traceback.print_exc()
-    if "--json" in words:
+        streams.write(sys.stderr, traceback.format_exc())
+    lost = streams.failure_of(sys.stdout)
+    if "--json" in words and lost is None and error.where != streams.STDOUT:
         from aotc.cli.document import write_document
 
-        write_document(error_answer(error))
-        sys.stdout.flush()
-    else:
-        sys.stdout.flush()
-        sys.stderr.write("\n".join(error_lines(error)) + "\n")
-        if shown := tables(error):
-            from aotc.cli.render import show
+        try:
+            write_document(error_answer(error))
+        except OSError as failed:
+            lost = failed
+        lost = streams.failure_of(sys.stdout) or lost
+        if lost is None or isinstance(lost, BrokenPipeError):
+            return error.exit_status
+    streams.write(sys.stderr, "\n".join(error_lines(error)) + "\n")
+    if shown := tables(error):
+        from aotc.cli.render import show
 
+        with contextlib.suppress(OSError):
             sys.stderr.write("\n")
             show(shown, file=sys.stderr)
     return error.exit_status
 
 
 def _unforeseen(error: Exception) -> AotcError:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return AotcError(
-            "AOTC-I018", "no space left on the device", where=str(error.filename or "")
-        )
+    if isinstance(error, OSError) and error.filename is None:
+        # What could not be written is still there, and fails again.
+        lost = streams.failure_of(sys.stdout)
+        if lost is not None:
+            return streams.unwritten(lost)
+    refused = failures.unforeseen(error)
+    if refused is not None:
+        return refused
     import traceback
 
     frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -148,7 +159,7 @@ def _survive_any_text() -> None:
             reconfigure(errors="backslashreplace")
 
 
-@contextmanager
+@contextlib.contextmanager
 def _signals_as_interrupt() -> Iterator[None]:
     """A termination signal ends a command as Ctrl-C does, so that it cleans up.
 

@@ -82,6 +82,16 @@ def write_new(path: Path, data: bytes, *, mode: int = 0o666, durable: bool = Fal
     _put(path, data, mode, new=True, durable=durable)
 
 
+def is_written_through(path: Path) -> bool:
+    """Whether `write_whole` writes to what is there and replaces nothing; raises OSError."""
+    if _descriptor(path) is not None:
+        return True
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def sync_folder(folder: Path) -> None:
     """Have the names in a folder written to the disk; raises OSError."""
     if sys.platform == "win32":

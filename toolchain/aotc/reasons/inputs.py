@@ -118,8 +118,8 @@ INPUTS: Final[tuple[Row, ...]] = (
      "of another kind, such as a sparse tensor.",
      "Give the model dense tensors, and make the sparse one of them inside of the graph."),
     ("AOTC-I043", "the operating system refused a step", INPUT,
-     "A sandboxed step was refused by the operating system: too many open files or processes, a failing or "
-     "read-only disk, a file that may not be read. The model is not to blame, and neither is ONNX Runtime.",
+     "The operating system refused a step: too many open files or processes, a failing or read-only disk, a file "
+     "that may not be read, a folder that is gone. Neither the model nor ONNX Runtime is to blame.",
      "Mend what the message says, and run the command again."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,

@@ -13,7 +13,8 @@ from aotc.contract.answers import RunOutput
 from aotc.contract.manifest import Fixture, Value
 from aotc.contract.parsing import nearest
 from aotc.engine import values
-from aotc.errors import AotcError, cannot_write
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_write
 
 _FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
 

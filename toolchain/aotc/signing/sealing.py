@@ -19,7 +19,8 @@ from aotc.contract.parsing import Json, decode, encode, strict_json
 from aotc.contract.report import Evidence
 from aotc.contract.signer import Signer
 from aotc.contract.versions import EVIDENCE_PREDICATE
-from aotc.errors import AotcError, cannot_write
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_write
 from aotc.signing import attest, oms, provenance, sbom
 
 SUFFIX: Final = ".sigstore.json"

@@ -26,7 +26,8 @@ from aotc.contract.trust_policy import (
     Rule,
     TrustPolicy,
 )
-from aotc.errors import AotcError, cannot_write
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_write
 from aotc.verification.policy.document import PolicyFile, parse_policy
 
 _ID_DIGITS: Final = 64
