@@ -14,29 +14,17 @@ import os
 import random
 import shutil
 import stat
-import sys
 import time
 from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError, cannot_write
+from aotc.files.removing import FOLDER, MANIFEST, empty, empty_open, erase
+from aotc.files.renaming import EXISTS, UNKNOWN, exchange, rename_new
 
 OLD: Final = "old"
 """What was moved aside, beside the draft that takes its place."""
-MANIFEST: Final = Path("payload", "aotc.json")
-"""What makes a folder an artifact.  It goes first where a folder is emptied."""
 
-_NOREPLACE: Final = 1
-_EXCHANGE: Final = 2
-_AT_FDCWD: Final = -100
-# Numbers of renameat2, for a C library that has no function for it.
-_SYSCALLS: Final = {"x86_64": 316, "aarch64": 276, "riscv64": 276}
-_EXISTS: Final = frozenset((errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR))
-# What kernels, file systems and sandboxes say that do not know a way to rename, or not for these
-# two; where it is a matter of rights, the plain rename that follows says the same.
-_UNKNOWN: Final = frozenset(
-    (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.ENOTTY)
-)
 # Others replace the same: who was slower tries again.
 _TRIES: Final = 200
 _PAUSE_SECONDS: Final = 0.01
@@ -96,7 +84,7 @@ def put(draft: Path, place: Path, *, force: bool = False, mend: str = "") -> Non
             if _swap(draft, place, folder=folder):
                 return
         except OSError as error:
-            if error.errno not in _EXISTS and not _is_gone(error, draft):
+            if error.errno not in EXISTS and not _is_gone(error, draft):
                 raise
         time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - only to be out of step
     raise AotcError(
@@ -105,88 +93,6 @@ def put(draft: Path, place: Path, *, force: bool = False, mend: str = "") -> Non
         where=str(place),
         mend="Let one of them write it at a time.",
     )
-
-
-def rename_new(source: Path, target: Path) -> None:
-    """Rename a file or folder to a name that nothing has; raises FileExistsError, OSError."""
-    try:
-        _renameat2(source, target, _NOREPLACE)
-        return
-    except OSError as error:
-        if error.errno in _EXISTS:
-            raise _exists(target) from None
-        if error.errno not in _UNKNOWN:
-            raise
-    if os.path.lexists(target):
-        raise _exists(target)
-    if not source.is_dir():
-        try:
-            # Unlike a rename, a link takes no name that another process took meanwhile.
-            os.link(source, target, follow_symlinks=False)
-            source.unlink()
-            return
-        except FileExistsError:
-            raise _exists(target) from None
-        except OSError as error:
-            if error.errno not in (*_UNKNOWN, errno.EMLINK):
-                raise
-    try:
-        source.rename(target)
-    except OSError as error:
-        if error.errno in _EXISTS:
-            raise _exists(target) from None
-        raise
-
-
-def exchange(one: Path, other: Path) -> None:
-    """Let two files or folders have each other's name, in one step; raises OSError.
-
-    EINVAL, ENOSYS or EXDEV where kernel, file system or layer cannot.
-    """
-    _renameat2(one, other, _EXCHANGE)
-
-
-def take_away(path: Path, aside: Path) -> bool:
-    """Take a file or folder out of sight, to `aside` in the same file system; False if it is gone.
-
-    One rename, after which `aside` is the caller's to `erase`.  A folder of a lower layer cannot
-    be renamed: it is erased where it is, the manifest of an artifact first.  Raises OSError.
-    """
-    try:
-        path.rename(aside)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        if error.errno != errno.EXDEV or not path.is_dir() or path.is_symlink():
-            raise
-        empty(path)
-        path.rmdir()
-    return True
-
-
-def erase(path: Path) -> None:
-    """Remove a file or a folder, read-only ones within too, as far as that goes.
-
-    Links are removed and not followed.  An interrupt is raised once it is done.
-    """
-    interrupt: KeyboardInterrupt | None = None
-    while True:
-        try:
-            _erase(path)
-            break
-        except KeyboardInterrupt as error:
-            interrupt = error
-    if interrupt is not None:
-        raise interrupt
-
-
-def empty(folder: Path) -> None:
-    """Remove all that is in a folder, the manifest of an artifact first; raises OSError."""
-    descriptor = os.open(folder, _FOLDER)
-    try:
-        _empty(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def recover(old: Path, place: Path) -> bool:
@@ -251,7 +157,7 @@ def _swap(draft: Path, place: Path, *, folder: bool) -> bool:
     try:
         exchange(draft, place)
     except OSError as error:
-        if error.errno not in _UNKNOWN:
+        if error.errno not in UNKNOWN:
             raise
     else:
         # Between the look and the exchange it may have become another thing.
@@ -282,7 +188,7 @@ def _instead(draft: Path, place: Path, old: Path) -> bool:
             return True
     except BaseException as error:
         recover(old, place)
-        if isinstance(error, OSError) and error.errno in _EXISTS:
+        if isinstance(error, OSError) and error.errno in EXISTS:
             return False
         raise
     recover(old, place)
@@ -291,14 +197,14 @@ def _instead(draft: Path, place: Path, old: Path) -> bool:
 
 def _over_lower(draft: Path, place: Path, old: Path) -> bool:
     """Empty a folder that cannot be moved, `old` being its copy, and take its name."""
-    descriptor = os.open(place, _FOLDER)
+    descriptor = os.open(place, FOLDER)
     try:
         # What another process puts there meanwhile is not emptied.
-        _empty(descriptor)
+        empty_open(descriptor)
         draft.rename(place)
     except BaseException as error:
         recover(old, place)
-        if isinstance(error, OSError) and error.errno in _EXISTS:
+        if isinstance(error, OSError) and error.errno in EXISTS:
             return False
         raise
     finally:
@@ -325,84 +231,6 @@ def _is_rest(place: Path, whole: Path) -> bool:
     )
 
 
-_FOLDER: Final = (
-    os.O_RDONLY
-    | getattr(os, "O_DIRECTORY", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
-
-
-def _empty(descriptor: int) -> None:
-    """Remove all that is in an open folder."""
-    try:
-        os.unlink(MANIFEST, dir_fd=descriptor)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except PermissionError:
-        _make_writable(descriptor)
-        os.unlink(MANIFEST, dir_fd=descriptor)
-    for name in os.listdir(descriptor):
-        if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
-            try:
-                shutil.rmtree(name, dir_fd=descriptor)
-            except PermissionError:
-                _make_writable(descriptor)
-                shutil.rmtree(name, dir_fd=descriptor)
-        else:
-            os.unlink(name, dir_fd=descriptor)
-
-
-def _make_writable(descriptor: int) -> None:
-    """Let this user change all folders below an open one, and that one, following no link."""
-    for _, _, _, each in os.fwalk(dir_fd=descriptor, follow_symlinks=False):
-        os.fchmod(each, 0o700)
-
-
-def _erase(path: Path) -> None:
-    try:
-        if not stat.S_ISDIR(path.lstat().st_mode):
-            path.unlink(missing_ok=True)
-            return
-        shutil.rmtree(path, ignore_errors=True)
-        if path.exists():
-            descriptor = os.open(path, _FOLDER)
-            try:
-                _make_writable(descriptor)
-            finally:
-                os.close(descriptor)
-            shutil.rmtree(path, ignore_errors=True)
-    except OSError:
-        return
-
-
-# -- the system
-def _renameat2(source: Path, target: Path, flags: int) -> None:
-    """renameat2(2); raises OSError, ENOSYS where there is none."""
-    if sys.platform != "linux":
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(source), None, str(target))
-    import ctypes
-
-    # As every other rename is told to who watches this process.
-    sys.audit("os.rename", os.fspath(source), os.fspath(target), -1, -1)
-    library = ctypes.CDLL(None, use_errno=True)
-    words = (_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target))
-    if hasattr(library, "renameat2"):
-        failed = library.renameat2(*words, ctypes.c_uint(flags))
-    else:
-        number = _SYSCALLS.get(os.uname().machine)
-        if number is None:
-            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(source), None, str(target))
-        failed = library.syscall(ctypes.c_long(number), *words, ctypes.c_uint(flags))
-    if failed:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(source), None, str(target))
-
-
 def _is_gone(error: OSError, draft: Path) -> bool:
     """Whether what was to be replaced went meanwhile."""
     return error.errno == errno.ENOENT and os.path.lexists(draft)
-
-
-def _exists(place: Path) -> FileExistsError:
-    return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))

@@ -37,7 +37,8 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import cannot_write
-from aotc.files.replacing import OLD, check_output, erase, recover
+from aotc.files.removing import erase
+from aotc.files.replacing import OLD, check_output, recover
 
 # How long what cannot be looked up must have been left alone.
 MINUTE_SECONDS = 60.0
