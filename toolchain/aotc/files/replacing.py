@@ -136,7 +136,7 @@ def _why_not(place: Path, *, folder: bool, writes_through: bool) -> str | None:
         if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
             return ""
     if stat.S_ISLNK(found.st_mode):
-        return "is a link"
+        return "is no artifact but a link" if folder else "is a link"
     if folder:
         return "" if is_artifact(place) else "is no artifact"
     if not stat.S_ISREG(found.st_mode):

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from aotc.errors import cannot_write
+from aotc.errors import AotcError, cannot_write
 from aotc.files.removing import erase
 from aotc.files.replacing import OLD, check_output, recover
 
@@ -80,7 +80,8 @@ def prepare_output(
 def beside(place: Path) -> Iterator[Path]:
     """A new folder beside an output, for its draft; gone at the end with all that is in it.
 
-    What the dead left there goes first.  Raises I018 and I026 where it cannot be made.
+    What the dead left there goes first.  Raises I018 and I026 where it cannot be made, and I018
+    for a full disk within.
     """
     parent = place.absolute().parent
     remove_dead_in(parent, place.name)
@@ -90,7 +91,25 @@ def beside(place: Path) -> Iterator[Path]:
             work = stack.enter_context(held(parent, f".{stem}.", cut=cut))
         except OSError as error:
             raise cannot_write(error, "cannot write beside the output", str(place)) from None
-        yield work
+        try:
+            yield work
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise AotcError("AOTC-I018", "no space left", where=str(place)) from None
+            raise
+
+
+@contextlib.contextmanager
+def drafted(place: Path) -> Iterator[Path]:
+    """The path of a draft, to be `replacing.put` in its place, in a folder as `beside` makes it.
+
+    An OSError within is one of writing: I018 where the disk is full, else I026.
+    """
+    try:
+        with beside(place) as work:
+            yield work / "new"
+    except OSError as error:
+        raise cannot_write(error, "cannot write the output", str(place)) from None
 
 
 @contextlib.contextmanager
