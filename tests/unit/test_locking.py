@@ -14,6 +14,9 @@ from lock_holding import held_by_another, named
 from aotc.errors import AotcError
 from aotc.files import locking
 
+_TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(_TOOLCHAIN)}
+
 _PROC_LOCKS = pytest.mark.skipif(
     not Path("/proc/locks").is_file(), reason="this system does not list its locks in /proc/locks"
 )
@@ -85,6 +88,7 @@ def test_an_interruption_ends_the_waiting(tmp_path: Path) -> None:
         held_by_another(path),
         subprocess.Popen(
             [sys.executable, "-c", waits, str(path)],
+            env=_ENVIRONMENT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -126,7 +130,9 @@ def test_a_lock_file_that_a_killed_process_left_is_used_and_removed(tmp_path: Pa
         "import os, signal, sys; from pathlib import Path; from aotc.files import locking\n"
         "with locking.editing(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
     )
-    subprocess.run([sys.executable, "-c", left, str(path)], check=False)
+    words = [sys.executable, "-c", left, str(path)]
+    killed = subprocess.run(words, env=_ENVIRONMENT, check=False)
+    assert killed.returncode == -signal.SIGKILL
     assert [each.name for each in tmp_path.iterdir()] == [".policy.yaml.lock"]
     with locking.editing(path, seconds=0):
         pass
@@ -145,7 +151,8 @@ def test_changes_of_many_processes_come_one_after_the_other(tmp_path: Path) -> N
         "    with locking.editing(path):\n"
         "        path.write_text(str(int(path.read_text()) + 1))\n"
     )
-    processes = [subprocess.Popen([sys.executable, "-c", adds, str(path)]) for _ in range(6)]
+    words = [sys.executable, "-c", adds, str(path)]
+    processes = [subprocess.Popen(words, env=_ENVIRONMENT) for _ in range(6)]
     assert [each.wait() for each in processes] == [0] * 6
     assert path.read_text() == "150"
     assert sorted(tmp_path.iterdir()) == [path]
