@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from lock_holding import held_by_another, named
 
+from aotc.caching import folder as cache_folder
 from aotc.errors import AotcError
 from aotc.files import locking
+from aotc.runtime import hold
+from aotc.runtime.pruning import remove_entry
 
 _TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(_TOOLCHAIN)}
@@ -156,3 +159,45 @@ def test_changes_of_many_processes_come_one_after_the_other(tmp_path: Path) -> N
     assert [each.wait() for each in processes] == [0] * 6
     assert path.read_text() == "150"
     assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_prune_of_the_cache_names_the_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_folder, "_LOCK_SECONDS", 0.05)
+    (tmp_path / cache_folder.LOCK).touch(0o600)
+    with (
+        held_by_another(tmp_path / cache_folder.LOCK) as process,
+        pytest.raises(AotcError, match="AOTC-R014 another process holds the lock") as caught,
+        cache_folder.alone(tmp_path),
+    ):
+        pass
+    assert f"process {process.pid} " in caught.value.found
+
+
+def test_a_prune_of_the_store_names_the_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hold, "ALONE_SECONDS", 0.05)
+    (tmp_path / hold.LOCK).touch(0o600)
+    with (
+        held_by_another(tmp_path / hold.LOCK) as process,
+        pytest.raises(AotcError, match="AOTC-R007 another process works on the store") as caught,
+        hold.alone(tmp_path),
+    ):
+        pass
+    assert f"process {process.pid} " in caught.value.found
+
+
+def test_an_entry_that_another_process_reads_is_not_removed_and_who_reads_it_is_named(
+    tmp_path: Path,
+) -> None:
+    entry = tmp_path / f"sha256-{'0' * 64}"
+    entry.mkdir()
+    with (
+        held_by_another(entry, "--shared") as process,
+        pytest.raises(AotcError, match="AOTC-R017") as caught,
+    ):
+        remove_entry(tmp_path, "0" * 64)
+    assert f"process {process.pid} " in caught.value.found
+    assert entry.is_dir()
