@@ -95,7 +95,7 @@ def add_trust(parser: Parser) -> None:
     parser.add_argument(
         "--unsafe-no-trust-state",
         action="store_true",
-        help="remember nothing of what a policy takes, as where no file can be kept: an older policy "
+        help="remember nothing of what a policy takes, as where no file can be kept: an older one "
         "or release may be taken later",
     )
 
