@@ -103,11 +103,11 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left unfinished in a folder, as far as that goes."""
+def remove_leftovers(folder: Path, prefix: str = PREFIX) -> None:
+    """Remove files of this prefix that no process writes any more, as far as that goes."""
     with contextlib.suppress(OSError):
         with os.scandir(folder) as found:
-            names = [each.name for each in found if each.name.startswith(PREFIX)]
+            names = [each.name for each in found if each.name.startswith(prefix)]
         for name in names:
             with contextlib.suppress(OSError):
                 _remove_unlocked(folder / name)

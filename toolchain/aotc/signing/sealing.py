@@ -7,9 +7,8 @@ sees half of it, and nothing else is touched.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,10 +20,14 @@ from aotc.contract.signer import Signer
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
+from aotc.files.renaming import rename_new
+from aotc.files.writing import remove_leftovers, write_new, write_unseen
 from aotc.signing import attest, oms, provenance, sbom
 
 SUFFIX: Final = ".sigstore.json"
 FOLDER: Final = "attestations"
+# Of an attestation that is about to replace another.
+_SECOND: Final = "aotc-replacing-"
 
 
 def seal(
@@ -93,42 +96,50 @@ def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
 def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path, bool]:
     """Write one attestation: its path, and whether it replaced one.
 
-    It is written beside the artifact and renamed in, so that a reader finds all of it or nothing.
+    A reader finds all of it or nothing, and never another file beside the attestations: it has no
+    name until it is whole, or is renamed in from beside the artifact where the system has no such
+    files.  There an artifact that is a mount point takes none: I026.
     Raises I017 (it is there, and not `force`), I018, I026 and I036.
     """
     path = refuse_existing(artifact, name, force=force)
-    draft = artifact.absolute().parent / f".{artifact.name}.{secrets.token_hex(8)}"
+    # What replaces one is seen under this name for a moment: as an attestation like any other.
+    second = path.with_name(f"{_SECOND}{secrets.token_hex(8)}{SUFFIX}")
     try:
-        _write(draft, bundle)
-        with _alone(path.parent):
-            replaced = refuse_existing(artifact, name, force=force).exists()
-            draft.replace(path)
+        remove_leftovers(path.parent, _SECOND)
+        replaced = path.exists()
+        if not write_unseen(path, bundle, beside=second, new=not force):
+            replaced = _rename_in(artifact, path, bundle, force=force)
+    except FileExistsError:
+        # Another process added one of this name just now: says so.
+        refuse_existing(artifact, name, force=force)
+        raise
     except OSError as error:
-        raise cannot_write(error, "cannot write the attestation", str(path)) from None
-    finally:
-        draft.unlink(missing_ok=True)
+        raise cannot_write(
+            error,
+            "cannot write the attestation",
+            str(path),
+            instead="Attest a copy of the artifact, in a folder that may be written.",
+        ) from None
     return path, replaced
 
 
-def _write(path: Path, data: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def _rename_in(artifact: Path, path: Path, bundle: bytes, *, force: bool) -> bool:
+    """Write an attestation beside the artifact and rename it in; whether it replaced one.
 
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """While nobody else adds to `folder`, where the system can lock one."""
+    Without a lock, which whoever may read the artifact could hold: of two processes that add one of
+    a name, the file system lets the first.  Raises FileExistsError and OSError.
+    """
+    draft = artifact.absolute().parent / f".{artifact.name}.{secrets.token_hex(8)}"
     try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        write_new(draft, bundle, durable=True)
+        try:
+            rename_new(draft, path)
+        except FileExistsError:
+            if not force:
+                raise
+            draft.replace(path)
+            return True
+        return False
     finally:
-        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
