@@ -188,7 +188,12 @@ def test_a_bug_shows_no_traceback_unless_asked(
     [
         (OSError(errno.ENOSPC, "No space left on device"), 3, "AOTC-I018"),
         (KeyboardInterrupt(), 130, "AOTC-I025"),
-        (OSError(errno.EIO, "Input/output error"), 70, "AOTC-R999"),
+        (OSError(errno.EIO, "Input/output error"), 3, "AOTC-I043"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x"), 3, "AOTC-I043"),
+        (OSError("a library's own words"), 3, "AOTC-I043"),
+        (ValueError("embedded null byte"), 2, "AOTC-I027"),
+        (ValueError("of ours"), 70, "AOTC-R999"),
+        (io.UnsupportedOperation("of ours"), 70, "AOTC-R999"),
     ],
 )
 def test_failures_of_the_machine(

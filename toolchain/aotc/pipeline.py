@@ -23,6 +23,7 @@ from aotc.contract.signer import Signer
 from aotc.contract.tuning import Tried
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
+from aotc.files.failures import told
 from aotc.files.replacing import put
 from aotc.files.work_folders import beside, prepare_output
 from aotc.runtime.rehearsal import Staged, rehearse
@@ -130,6 +131,7 @@ def build(
     store = BuildCache() if cache and os.environ.get("AOTC_CACHE") != "off" else None
     given = nullcontext(workers) if workers is not None else None
     with (
+        told(str(place)),
         beside(place) as work,
         given or Workers(resolved_profile.limits, LATER) as workers,
     ):

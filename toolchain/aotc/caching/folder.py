@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_use
 from aotc.files.locking import locked, try_lock
 
 DEFAULT_LIMIT: Final = 10 << 30
@@ -59,9 +60,14 @@ def default_limit() -> int:
 
 def unusable(error: OSError, place: Path) -> AotcError:
     """R014 for a failed call of the operating system, on `place` where it names no file."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    what = "the disk is full" if full else f"the cache: {error.strerror}"
-    return AotcError("AOTC-R014", what, where=str(error.filename or place))
+    return cannot_use(
+        error,
+        "the cache",
+        str(error.filename or place),
+        "AOTC-R014",
+        full="the disk is full",
+        instead="Or point AOTC_CACHE at a folder of yours, or build with --no-cache.",
+    )
 
 
 def is_usable(folder: Path) -> bool:

@@ -24,6 +24,7 @@ from aotc.contract.profile import Profile, WorkerLimits
 from aotc.contract.versions import VERSION
 from aotc.engine.session import import_onnxruntime
 from aotc.errors import AotcError, missing_package
+from aotc.files import failures
 from aotc.files.failures import cannot_write
 from aotc.inspection.providers import capabilities
 from aotc.signing import keys, provenance
@@ -136,9 +137,12 @@ class _Checker:
         try:
             check = self._outcome(model, folder, sandbox)
         except OSError as error:
-            said = {"what": str(error.strerror), "where": str(error.filename or "")}
+            refused = failures.refusal_of(error)
             check = ModelCheck(
-                model=model.name, outcome="refused", code="AOTC-I043", **_said(said, folder)
+                model=model.name,
+                outcome="refused",
+                code=refused.code,
+                **_said(refused.to_dict(), folder),
             )
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -6,9 +6,11 @@ helps against it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -105,7 +107,7 @@ def unforeseen(error: BaseException, where: str = "") -> AotcError | None:
     AOTC-I018 where the disk is full, I027 for a path that no file can have, else I043.
     """
     if isinstance(error, OSError) and not isinstance(error, io.UnsupportedOperation):
-        return _of_system(error, where)
+        return refusal_of(error, where)
     if is_no_path(error):
         return AotcError(
             "AOTC-I027",
@@ -116,14 +118,8 @@ def unforeseen(error: BaseException, where: str = "") -> AotcError | None:
     return None
 
 
-def is_no_path(error: BaseException) -> bool:
-    """Whether Python refused a path before the operating system saw it."""
-    if isinstance(error, UnicodeEncodeError):
-        return error.reason == "surrogates not allowed"
-    return isinstance(error, ValueError) and str(error).startswith("embedded null")
-
-
-def _of_system(error: OSError, where: str) -> AotcError:
+def refusal_of(error: OSError, where: str = "") -> AotcError:
+    """AOTC-I018 or I043 for a failed call; `where` is for one that names no file."""
     where = _name(error.filename) or where
     if is_full(error):
         return AotcError("AOTC-I018", "no space left", where=where, found=said(error))
@@ -139,6 +135,25 @@ def _of_system(error: OSError, where: str) -> AotcError:
     if error.filename2 is not None:
         what += f" (to {_name(error.filename2)})"
     return AotcError("AOTC-I043", what, where=where, mend=mend(error))
+
+
+@contextlib.contextmanager
+def told(where: str = "") -> Iterator[None]:
+    """Have what the operating system refuses within raised as what `unforeseen` makes of it."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        refused = unforeseen(error, where)
+        if refused is None:
+            raise
+        raise refused from error
+
+
+def is_no_path(error: BaseException) -> bool:
+    """Whether Python refused a path before the operating system saw it."""
+    if isinstance(error, UnicodeEncodeError):
+        return error.reason == "surrogates not allowed"
+    return isinstance(error, ValueError) and str(error).startswith("embedded null")
 
 
 def _both(*texts: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import shutil
@@ -11,6 +10,7 @@ import threading
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_use
 from aotc.files.locking import try_lock
 from aotc.runtime.hold import Hold, share
 from aotc.verification.container import Container
@@ -167,6 +167,11 @@ def remove(folder: Path) -> None:
 
 def unwritable(error: OSError, place: Path) -> AotcError:
     """R007 for a failed write."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    what = "the disk of the store is full" if full else f"the store: {error.strerror}"
-    return AotcError("AOTC-R007", what, where=str(place))
+    return cannot_use(
+        error,
+        "the store",
+        str(place),
+        "AOTC-R007",
+        full="the disk of the store is full",
+        instead="Or point AOTC_STORE at a folder of yours.",
+    )

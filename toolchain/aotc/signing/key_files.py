@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from aotc.contract.manifest import Finding
 from aotc.errors import AotcError
 from aotc.files import writing
+from aotc.files.failures import cannot_read, cannot_write
 from aotc.files.renaming import rename_new
 from aotc.files.replacing import OLD
 from aotc.files.work_folders import beside
@@ -111,9 +111,7 @@ def read(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_KEY_FILE_BYTES)
     except OSError as error:
-        raise AotcError(
-            "AOTC-I001", f"cannot read the key file: {error.strerror}", where=str(path)
-        ) from None
+        raise cannot_read(error, "cannot read the key file", str(path)) from None
 
 
 def exposure(path: Path) -> tuple[Finding, ...]:
@@ -140,12 +138,7 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 def unwritable(path: Path, error: OSError) -> AotcError:
     """I018 where the disk is full, else I026."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return AotcError(
-        "AOTC-I018" if full else "AOTC-I026",
-        f"cannot write the key: {error.strerror}",
-        where=str(path),
-    )
+    return cannot_write(error, "cannot write the key", str(path))
 
 
 def _exists(path: Path, mend: str = "Choose another name with -o.") -> AotcError:

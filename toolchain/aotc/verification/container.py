@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read, said
 
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
@@ -277,14 +278,14 @@ def open_container(path: Path) -> Container:
 
 
 def _unreachable(error: OSError, root: Path) -> AotcError:
-    what = f"cannot read the artifact: {error.strerror}"
+    what = "cannot read the artifact"
     name = _STORED.fullmatch(str(root))
     if name is None or error.errno != errno.ENOENT:
-        return AotcError("AOTC-I001", what, where=str(root))
+        return cannot_read(error, what, str(root))
     whole = len(name[1]) == _ID_DIGITS
     return AotcError(
         "AOTC-I001",
-        what,
+        f"{what}: {said(error)}",
         where=str(root),
         expected=f"sha256- and all {_ID_DIGITS} digits of an id, to load an entry of a store",
         found="an id that is not there" if whole else f"{len(name[1])} digits",
@@ -331,9 +332,7 @@ def _unreadable(error: OSError, path: str) -> AotcError:
             expected="a plain file with one link",
             found="a link or special file",
         )
-    return AotcError(
-        "AOTC-I001", f"a file of the artifact cannot be read: {error.strerror}", where=path
-    )
+    return cannot_read(error, "a file of the artifact cannot be read", path)
 
 
 def _unlistable(path: str) -> AotcError:

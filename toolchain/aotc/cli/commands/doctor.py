@@ -15,6 +15,7 @@ from aotc.contract.lesser_host import ISA_VARIABLE, WITHOUT_VARIABLE
 from aotc.contract.target import Target
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
+from aotc.files.failures import said
 
 _BASE = ("rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
@@ -275,7 +276,12 @@ def _cache() -> DoctorCheck:
 def _temporary() -> DoctorCheck:
     import tempfile
 
-    return _writable("temporary files", Path(tempfile.gettempdir()), "Point TMPDIR elsewhere.")
+    name, mend = "temporary files", "Point TMPDIR at a folder of yours."
+    try:
+        folder = Path(tempfile.gettempdir())
+    except OSError as error:
+        return DoctorCheck(name=name, status="bad", found=said(error), mend=mend)
+    return _writable(name, folder, mend)
 
 
 def _writable(name: str, folder: Path, mend: str) -> DoctorCheck:
@@ -283,12 +289,13 @@ def _writable(name: str, folder: Path, mend: str) -> DoctorCheck:
     import shutil
     import tempfile
 
-    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
     try:
+        there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
         # Rights alone say little: some folders take no file whoever asks.
         tempfile.TemporaryFile(dir=there).close()
-    except OSError:
-        return DoctorCheck(name=name, status="bad", found=f"{folder} may not be written", mend=mend)
+    except OSError as error:
+        found = f"{folder} cannot be written: {said(error)}"
+        return DoctorCheck(name=name, status="bad", found=found, mend=mend)
     free = shutil.disk_usage(there).free
     return DoctorCheck(name=name, status="ok", found=f"{folder}, {free / 1e9:.1f} GB free")
 
