@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError, cannot_write
+from aotc.files.locking import try_lock
 from aotc.files.removing import erase
 from aotc.files.replacing import OLD, check_output, recover
 
@@ -166,6 +167,11 @@ def new_name(prefix: str = "", *, purpose: str = "", cut: bool = False) -> str:
     return f"{prefix}aotc{'x' if cut else ''}-{word}{'-'.join(marks)}"
 
 
+def states_owner(name: str) -> bool:
+    """Whether a name says whose it is."""
+    return _OWNER.fullmatch(name) is not None
+
+
 def lock(path: Path) -> int | None:
     """A descriptor that holds the lock of a file or folder; None where the system has none.
 
@@ -173,21 +179,18 @@ def lock(path: Path) -> int | None:
     """
     if sys.platform == "win32":
         return None
-    import fcntl
-
     descriptor = os.open(path, _OPEN)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise
+        if try_lock(descriptor):
+            return descriptor
     except OSError:
         os.close(descriptor)
         return None
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor
+    os.close(descriptor)
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
 
 
 def _lock_own(path: Path) -> int | None:
