@@ -234,7 +234,10 @@ def remove_dead(path: Path, place: str = "") -> bool:
         descriptor = lock(path)
         if not _is_dead(found, path, locked=descriptor is not None):
             return False
-        if (old := path / OLD).is_dir() and (name := _output(found, place)):
+        old, name = path / OLD, _output(found, place)
+        if os.path.lexists(old) and name is None:
+            return False
+        if name:
             recover(old, path.with_name(name))
         erase(path)
     except OSError:
@@ -326,11 +329,14 @@ def _stem(name: str) -> tuple[str, bool]:
     return name + digest, True
 
 
-def _output(found: re.Match[str], place: str) -> str:
-    """The name of the output that a work folder is beside; empty where it is not known."""
+def _output(found: re.Match[str], place: str) -> str | None:
+    """The name of the output that a work folder is beside; empty where there is none.
+
+    None where it was cut and is not `place`, the one that is asked for.
+    """
     stem = found["place"]
     if len(stem) < 3 or stem[0] != "." or stem[-1] != ".":
         return ""
     if not found["cut"]:
         return stem[1:-1]
-    return place if _stem(place)[0] == stem[1:-1] else ""
+    return place if _stem(place)[0] == stem[1:-1] else None
