@@ -6,7 +6,6 @@ sees half of it, and nothing else is touched.
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,8 @@ from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
 from aotc.files.renaming import rename_new
+from aotc.files.replacing import why_kept
+from aotc.files.work_folders import beside
 from aotc.files.writing import remove_leftovers, write_new, write_unseen
 from aotc.signing import attest, oms, provenance, sbom
 
@@ -83,7 +84,8 @@ def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
             "AOTC-I036", "the artifact has no folder of attestations", where=str(artifact)
         )
     path = folder / f"{name}{SUFFIX}"
-    if path.is_symlink() or path.is_dir() or (path.exists() and not force):
+    kept = why_kept(path)
+    if kept or (kept is not None and not force):
         raise AotcError(
             "AOTC-I017",
             "this attestation is there already",
@@ -129,8 +131,8 @@ def _rename_in(artifact: Path, path: Path, bundle: bytes, *, force: bool) -> boo
     Without a lock, which whoever may read the artifact could hold: of two processes that add one of
     a name, the file system lets the first.  Raises FileExistsError and OSError.
     """
-    draft = artifact.absolute().parent / f".{artifact.name}.{secrets.token_hex(8)}"
-    try:
+    with beside(artifact) as work:
+        draft = work / "new"
         write_new(draft, bundle, durable=True)
         try:
             rename_new(draft, path)
@@ -140,6 +142,3 @@ def _rename_in(artifact: Path, path: Path, bundle: bytes, *, force: bool) -> boo
             draft.replace(path)
             return True
         return False
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)

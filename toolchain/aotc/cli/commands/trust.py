@@ -18,7 +18,7 @@ from aotc.cli.commands.base import (
 from aotc.cli.policy_change import add_change, change_of, one_key
 from aotc.contract.manifest import Finding
 from aotc.contract.trust_answers import RootAnswer, TrustAnswer
-from aotc.errors import EXIT_NO, EXIT_YES
+from aotc.errors import EXIT_NO, EXIT_YES, AotcError
 
 if TYPE_CHECKING:
     from aotc.verification.policy.document import PolicyFile
@@ -199,6 +199,7 @@ def sign(*, policy: Path, key: Path, json: bool) -> int:
     from aotc.verification.policy.roots import (
         bundle_path,
         host_roots,
+        require_name,
         sign_policy,
         signers_so_far,
     )
@@ -211,8 +212,15 @@ def sign(*, policy: Path, key: Path, json: bool) -> int:
     if roots is None:
         return _answer(file, json, signed_by=(signer.key_id,), bundle=str(place))
     counting = signers_so_far(file, roots.record)
-    what = f"the key is no root key of this host ({roots.path}), so it does not count here"
-    stray = Finding(code="AOTC-G021", what=what, where=str(place))
+    findings = []
+    if signer.key_id not in counting:
+        what = f"the key is no root key of this host ({roots.path}), so it does not count here"
+        findings.append(Finding(code="AOTC-G021", what=what, where=str(place)))
+    try:
+        findings += require_name(file, roots)
+    except AotcError as error:
+        what = f"this host does not take it: {error.what}; {roots.path} names {roots.record.policy}"
+        findings.append(Finding(code=error.code, what=what, where=str(policy)))
     return _answer(
         file,
         json,
@@ -220,7 +228,7 @@ def sign(*, policy: Path, key: Path, json: bool) -> int:
         bundle=str(place),
         counting=counting,
         threshold=roots.record.threshold,
-        findings=() if signer.key_id in counting else (stray,),
+        findings=tuple(findings),
     )
 
 

@@ -199,6 +199,11 @@ class StateFile:
         what = "another process holds the lock of the trust state"
         with contextlib.ExitStack() as held:
             try:
+                # Before a folder is made where a link leads nowhere.
+                _refuse_lost(self.path)
+            except OSError as error:
+                raise self._unusable("cannot be read", str(error.strerror)) from None
+            try:
                 make_folder(place.parent, PRIVATE)
                 held.enter_context(locked(place.with_name(f"{place.name}.lock"), what=what))
             except OSError as error:
@@ -318,9 +323,8 @@ def _bytes_of(path: Path) -> bytes | None:
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
-    except FileNotFoundError as error:
-        if any(_leads_nowhere(each) for each in (path, *path.parents)):
-            raise OSError(errno.ENOENT, "a link that leads nowhere") from error
+    except FileNotFoundError:
+        _refuse_lost(path)
         return None
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -328,8 +332,11 @@ def _bytes_of(path: Path) -> bytes | None:
         return file.read(MAX_STATE_BYTES + 1)
 
 
-def _leads_nowhere(path: Path) -> bool:
-    return path.is_symlink() and not path.exists()
+def _refuse_lost(path: Path) -> None:
+    """Raise OSError where a link on the way leads nowhere: what it led to is lost, not unseen."""
+    for each in (path, *path.parents):
+        if each.is_symlink() and not each.exists():
+            raise OSError(errno.ENOENT, "a link that leads nowhere", str(each))
 
 
 def _sync_folder(folder: Path) -> None:
