@@ -82,13 +82,29 @@ def install_extra(extra: str) -> str:
     return f"pip install '.[{extra}]' in a clone of aotc, or 'FILE.whl[{extra}]' of its wheel"
 
 
+INSTALL_RUNTIME: Final = (
+    "pip install onnxruntime, which brings numpy, is enough to load and run. To build as well: "
+    + install_extra("cpu")
+)
+# What loading and running needs.
+_RUNTIME_MODULES: Final = ("onnxruntime", "numpy")
 # Packages that the extra `cpu` brings, and what protobuf's is called.
 _EXTRA_MODULES: Final = ("onnx", "onnxruntime", "numpy", "google")
 
 
-def missing_package(error: ModuleNotFoundError, what: str, extra: str = "cpu") -> Exception:
-    """AOTC-I019 where the module is of an extra; else `error` itself, a bug of ours."""
+def missing_package(
+    error: ModuleNotFoundError, what: str, extra: str = "cpu", *, loads: bool = False
+) -> Exception:
+    """AOTC-I019 where the module is of an extra; else `error` itself, a bug of ours.
+
+    What only `loads` and runs needs no extra: ONNX Runtime's package is enough.
+    """
     missing = (error.name or "").partition(".")[0]
     if missing not in _EXTRA_MODULES:
         return error
-    return AotcError("AOTC-I019", f"{what} needs the package {missing}", mend=install_extra(extra))
+    enough = loads and missing in _RUNTIME_MODULES
+    return AotcError(
+        "AOTC-I019",
+        f"{what} needs the package {missing}",
+        mend=INSTALL_RUNTIME if enough else install_extra(extra),
+    )

@@ -162,7 +162,7 @@ def main(arguments: Sequence[str]) -> int:
     except AotcError as error:
         document = {"errors": [each.to_dict() for each in (error, *error.also)]}
     except ModuleNotFoundError as error:
-        missing = missing_package(error, "'aotc attest --qualify'")
+        missing = missing_package(error, "'aotc attest --qualify'", loads=True)
         if not isinstance(missing, AotcError):
             raise
         document = {"errors": [missing.to_dict()]}

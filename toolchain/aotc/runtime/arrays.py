@@ -31,7 +31,8 @@ def read_inputs(words: Sequence[str], inputs: Sequence[Value]) -> dict[str, valu
         # Names may hold '=' themselves: the longest that fits is meant.
         name = max((n for n in names if word.startswith(f"{n}=")), key=len, default=None)
         if name is not None:
-            given = {name: _read_value(Path(word[len(name) + 1 :]))}
+            path = Path(word[len(name) + 1 :])
+            given = {name: _read_member(path, name) if _is_archive(path) else _read_value(path)}
         elif word.endswith(".npz"):
             given = _read_archive(Path(word), names)
         else:
@@ -62,18 +63,47 @@ def _read_value(path: Path) -> values.Data:
     return values.load(path, refusal="AOTC-I027")
 
 
-def _read_archive(path: Path, names: Sequence[str]) -> dict[str, values.Data]:
+def _is_archive(path: Path) -> bool:
+    return path.suffix.lower() == ".npz"
+
+
+def _read_member(path: Path, name: str) -> values.Data:
+    """The one array of an archive, or of several the one that is called as the input."""
+    given, held = _members(path, (name,), one=True)
+    if not given:
+        raise AotcError(
+            "AOTC-I027",
+            f"the archive holds several arrays, and none of them is called {name!r}"
+            if held
+            else "the archive holds no array",
+            where=str(path),
+            expected=f"one array, or one called {name}",
+            found=", ".join(held),
+            mend=f"Save it alone, as .npy or with numpy.savez(file, {name}=array).",
+        )
+    return next(iter(given.values()))
+
+
+def _members(
+    path: Path, names: Sequence[str], *, one: bool = False
+) -> tuple[dict[str, values.Data], tuple[str, ...]]:
+    """Arrays of an archive that are among `names`, or its only `one`; and what it holds."""
     if not path.is_file():
         raise AotcError("AOTC-I001", "no such input file", where=str(path))
     try:
         # Given a path, numpy leaves the file open where it is no archive.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             held = tuple(archive.files)
-            given = {name: archive[name] for name in names if name in held}
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+            wanted = held if one and len(held) == 1 else names
+            return {name: archive[name] for name in wanted if name in held}, held
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise AotcError(
             "AOTC-I027", "the file is no .npz archive", where=str(path), found=str(error)
         ) from None
+
+
+def _read_archive(path: Path, names: Sequence[str]) -> dict[str, values.Data]:
+    given, held = _members(path, names)
     if not given:
         raise AotcError(
             "AOTC-I027",

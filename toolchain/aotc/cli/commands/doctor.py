@@ -19,7 +19,8 @@ from aotc.files.failures import said
 
 _BASE = ("rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
-_TO_BUILD = f"To build and run: {install_extra('cpu')}"
+_TO_BUILD = f"To build: {install_extra('cpu')}"
+_TO_RUN = f"To load and run: pip install onnxruntime. {_TO_BUILD}"
 _RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 
 
@@ -95,9 +96,7 @@ def _runtime() -> DoctorCheck:
             name="ONNX Runtime", status="bad", found=f"{error.code} {text}", mend=error.mend
         )
     if not found:
-        return DoctorCheck(
-            name="ONNX Runtime", status="note", found="not installed", mend=_TO_BUILD
-        )
+        return DoctorCheck(name="ONNX Runtime", status="note", found="not installed", mend=_TO_RUN)
     return DoctorCheck(name="ONNX Runtime", status="ok", found=text)
 
 

@@ -36,8 +36,8 @@ def arguments(parser: Parser) -> None:
         metavar="NAME=FILE|FILE.npz",
         action="append",
         default=[],
-        help="one input (.npy, or .json for what that cannot hold), or an archive of inputs by "
-        "name; may be repeated",
+        help="one input (.npy, .npz of one array or with one of this name, or .json for what those "
+        "cannot hold), or an archive of inputs by name; may be repeated",
     )
     parser.add_argument(
         "--output-dir", metavar="DIR", type=Path, help="folder to write each output to"
@@ -81,7 +81,7 @@ def run(
     """
     from aotc.cli.extras import needs
 
-    with needs("run", "cpu"):
+    with needs("run", loads=True):
         from aotc.runtime import arrays
         from aotc.runtime.bench import payload_of
         from aotc.runtime.loading import load
