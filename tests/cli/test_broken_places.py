@@ -40,6 +40,8 @@ from broken_places import (
 from made_models import linear, save
 
 import aotc
+from aotc.runtime.attesting import approve
+from aotc.signing.keys import load_signer
 
 TOO_LONG = "n" * 256
 
@@ -285,6 +287,22 @@ def full_stdout_in_words(scene: Scene) -> None:
     full_stdout(scene)
 
 
+def nobody_listens(scene: Scene) -> None:
+    """Standard output is a pipe whose reader has gone, as after `| head`."""
+
+    def close() -> None:
+        reader, writer = os.pipe()
+        os.dup2(writer, 1)
+        os.close(reader)
+
+    scene.before.append(close)
+
+
+def all_streams_full(scene: Scene) -> None:
+    full_stdout_in_words(scene)
+    scene.before.append(lambda: os.dup2(1, 2))
+
+
 def mounted_outputs(scene: Scene) -> None:
     """Every file and folder that is changed or written over is a mount point."""
     own_mounts()
@@ -324,6 +342,8 @@ class Place:
     work: tuple[str, ...] = ()
     slow: tuple[str, ...] = SLOW
     """Left to the slow test."""
+    silent: bool = False
+    """Whether nothing that is said there arrives."""
     of_paths: bool = False
     """Whether nothing is wrong there for commands that are given no path."""
 
@@ -367,6 +387,8 @@ PLACES = (
     Place(home_is_too_long, slow=BUILT),
     Place(home_is_a_circle, slow=BUILT),
     Place(full_stdout, ALL),
+    Place(nobody_listens, ALL, silent=True, slow=BUILT),
+    Place(all_streams_full, ALL, silent=True, slow=BUILT),
     Place(full_stdout_in_words, ALL, slow=BUILT),
     Place(mounted_outputs, work=("sign", "attest"), slow=BUILT, of_paths=True),
 )
@@ -386,7 +408,7 @@ def wrong(each: Result, place: Place) -> str:
         return f"exit status {each.status}"
     if each.name in place.work:
         return "it should have worked"
-    return "" if each.tells_a_code() else "no code"
+    return "" if place.silent or each.tells_a_code() else "no code"
 
 
 def check(place: Place, given: tuple[Path, str], names: tuple[str, ...], folder: str) -> None:
@@ -409,3 +431,42 @@ def test_commands_end_well_in(place: Place, given: tuple[Path, str]) -> None:
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.make.__name__)
 def test_slow_commands_end_well_in(place: Place, given: tuple[Path, str]) -> None:
     check(place, given, tuple(set(place.slow) & set(place.names())), f"{place.make.__name__}-slow")
+
+
+def test_who_reads_a_mounted_artifact_meets_no_draft(given: tuple[Path, str]) -> None:
+    """An attestation cannot be renamed into a mount point, and is never half there."""
+    made, artifact_id = given
+
+    def make(scene: Scene) -> None:
+        own_mounts()
+        artifact, key = scene.written / "made.aotc", scene.given / "key.pem"
+        bind(artifact)
+        draft = scene.written / "draft"
+        draft.touch()
+        with pytest.raises(OSError, match="cross-device"):
+            draft.rename(artifact / "attestations" / "draft")
+        writer = os.fork()
+        if writer == 0:
+            signer = load_signer(key)
+            for number in range(300):
+                words = {"channel": f"channel-{number % 3}", "expires": "2090-01-01"}
+                approve(artifact, signer, trust=key.with_suffix(".pub"), force=True, **words)
+            os._exit(0)
+        seen = set()
+        while (ended := os.waitpid(writer, os.WNOHANG)) == (0, 0):
+            report = aotc.verify(artifact, key=key.with_suffix(".pub"))
+            assert report.authentic, report
+            names = {each.name for each in (artifact / "attestations").iterdir()}
+            assert all(name.endswith(".sigstore.json") for name in names)
+            seen |= names
+        assert ended == (writer, 0)
+        assert {f"approval-channel-{number}-" for number in range(3)} <= {
+            name.partition(".")[0][: len("approval-channel-0-")] for name in seen
+        }
+        left = {each.name for each in (artifact / "attestations").iterdir()}
+        assert len(left) == 4 + 3, left
+
+    try:
+        walk(made, made.parent / "readers", artifact_id, make, ())
+    except CannotMakeError as error:
+        pytest.skip(f"nothing can be mounted here: {error}")

@@ -15,6 +15,7 @@ from aotc.contract.parsing import nearest
 from aotc.engine import values
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
+from aotc.files.work_folders import beside
 
 _FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
 
@@ -124,7 +125,7 @@ def read_fixture(payload: Path, fixture: Fixture) -> dict[str, values.Data]:
 
 
 def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str, Path]:
-    """Write each output to a file named after it in `folder`, which is made.
+    """Write each output to a file named after it in `folder`, which is made; each whole or not.
 
     Raises AOTC-I018 (full disk) and I026.
     """
@@ -132,11 +133,13 @@ def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str,
     taken: set[str] = set()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for index, (name, value) in enumerate(outputs.items()):
-            stem = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100] or "output"
-            stem = f"{stem}_{index}" if stem.lower() in taken else stem
-            taken.add(stem.lower())
-            written[name] = values.save(value, folder / stem)
+        with beside(folder / "outputs") as work:
+            for index, (name, value) in enumerate(outputs.items()):
+                stem = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100] or "output"
+                stem = f"{stem}_{index}" if stem.lower() in taken else stem
+                taken.add(stem.lower())
+                draft = values.save(value, work / stem)
+                written[name] = draft.replace(folder / draft.name)
     except OSError as error:
         raise cannot_write(error, "cannot write the outputs", str(folder)) from None
     return written
@@ -176,6 +179,8 @@ def resize(
             if not isinstance(dim, str) or dim not in sizes:
                 continue
             array = result.get(value.name)
+            if isinstance(array, np.ndarray) and array.shape[axis] == sizes[dim]:
+                continue
             if not isinstance(array, np.ndarray) or array.shape[axis] == 0:
                 raise AotcError(
                     "AOTC-I027", f"input {value.name!r} cannot be resized", where=f"dim {dim}"
