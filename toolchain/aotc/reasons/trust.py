@@ -1,4 +1,4 @@
-"""Codes of policies and of what they demand: G019 to G036."""
+"""Codes of policies and of what they demand: G019 to G041."""
 
 from __future__ import annotations
 
@@ -96,6 +96,11 @@ TRUST: Final[tuple[Row, ...]] = (
      "encrypted, listed twice, overlapping, hidden between or behind the files, or described in two ways.",
      "Get the artifact from its builder again; a zip by another program is to be unpacked by that, and its "
      "folder packed with 'aotc pack'."),
+    # locks
+    ("AOTC-G041", "another process holds a lock", INPUT,
+     "A file that only one process at a time may change is being changed by another one, which did not end in "
+     "time; it is named where the system tells. Or the file system has no locks. Nothing was changed.",
+     "Try again when that process has ended, or end it."),
     # what a build does before it publishes
     ("AOTC-G040", "artifact fails its own gate", NO,
      "Before an artifact appears at the output, the gate judges it, and fresh processes load every variant that "
