@@ -152,9 +152,7 @@ def _make_below(at: int, part: str, shown: Path, mode: int) -> None:
             raise OSError(error.errno, error.strerror, str(shown)) from None
 
 
-def _link(
-    at: int, part: str, shown: Path, allowed: Collection[int], *, sticky: bool
-) -> str | None:
+def _link(at: int, part: str, shown: Path, allowed: Collection[int], *, sticky: bool) -> str | None:
     """Where a link leads that is safe to follow; None for what is no link, or not there."""
     try:
         found = os.stat(part, dir_fd=at, follow_symlinks=False)
@@ -290,7 +288,7 @@ def _is_private(found: os.stat_result, folder: int) -> bool:
 
 
 def _has_list(folder: int) -> bool:
-    """Whether an access list says who may write: what a mode shows as the group's is then theirs."""
+    """Whether an access list says who may write; what a mode says of the group is then theirs."""
     if not hasattr(os, "listxattr"):
         return True
     try:

@@ -107,9 +107,9 @@ def entry_of(artifact_id: str, roots: Iterable[Path] | None = None) -> Path:
         "AOTC-I001",
         "no store has an artifact of this id",
         where=name,
-        expected=f"an entry in {' or '.join(str(each) for each in looked)}",
-        mend="'aotc store list --json' tells the ids of a store's entries. A folder of this name is "
-        f"./{name}",
+        expected="sha256- and all 64 digits of an id, to take an entry of a store",
+        found=f"an id that is not in {' or '.join(str(each) for each in looked)}",
+        mend=f"'aotc store list --json' tells a store's ids. A folder of this name is ./{name}",
     )
 
 
