@@ -86,7 +86,7 @@ def open_folder(path: Path, owners: Collection[int], *, make: int | None = None)
     Folders that are missing are made with the mode `make`, if one is given.
     Raises Unsafe where somebody else may change it, and OSError where it cannot be opened or made.
     """
-    allowed = frozenset((ROOT_USER, *owners))
+    allowed = _allowed(owners)
     place = path.absolute()
     shown = Path(place.anchor)
     pending = list(reversed(place.parts[1:]))
@@ -136,10 +136,15 @@ def sizes_below(folder: int, shown: Path, owners: Collection[int]) -> dict[str, 
     where something is a link; and OSError.
     """
     sizes: dict[str, int] = {}
-    allowed = frozenset((ROOT_USER, *owners))
+    allowed = _allowed(owners)
     _require(os.fstat(folder), shown, allowed)
     _walk(folder, shown, "", allowed, sizes)
     return sizes
+
+
+def _allowed(owners: Collection[int]) -> frozenset[int]:
+    """Root and the owners, without a number that stands for all that have none here."""
+    return frozenset((ROOT_USER, *(each for each in owners if not _is_outside(each))))
 
 
 def _make_below(at: int, part: str, shown: Path, mode: int) -> None:
@@ -219,7 +224,7 @@ def _require_folder(
 ) -> bool:
     """Raises Unsafe for a folder that others may change; else whether all may write it."""
     if found.st_uid not in allowed and not (leads and not in_sticky and _is_outside(found.st_uid)):
-        what = "{name} lies in another user's folder" if leads else "{name} is another user's"
+        what = "{name} lies in another user's folder" if leads else "{name} belongs to another user"
         raise _owned(found, shown, allowed, leads=leads, what=what)
     if not found.st_mode & _OTHERS_WRITE:
         return False
@@ -292,7 +297,11 @@ def _has_list(folder: int) -> bool:
     if not hasattr(os, "listxattr"):
         return True
     try:
-        return "system.posix_acl_access" in os.listxattr(f"/proc/self/fd/{folder}")
+        readable = os.open(".", _FOLDER, dir_fd=folder)
+        try:
+            return "system.posix_acl_access" in os.listxattr(readable)
+        finally:
+            os.close(readable)
     except OSError as error:
         return error.errno not in (errno.ENOTSUP, errno.EOPNOTSUPP)
 
