@@ -124,6 +124,9 @@ class Store:
             try:
                 authentic, held = self._install(source, trust, durable)
             except AotcError as error:
+                if damage is not None and (damage.code, error.code) == ("AOTC-R016", "AOTC-R007"):
+                    # Who cannot write the store cannot replace it, and hears what is wrong there.
+                    raise damage from None
                 if damage is None or error.code == "AOTC-R007":
                     raise
                 raise AotcError(
