@@ -127,7 +127,7 @@ class Store:
                 if damage is not None and (damage.code, error.code) == ("AOTC-R016", "AOTC-R007"):
                     # Who cannot write the store cannot replace it, and hears what is wrong there.
                     raise damage from None
-                if damage is None or error.code == "AOTC-R007":
+                if damage is None or error.code in ("AOTC-R007", "AOTC-R017"):
                     raise
                 raise AotcError(
                     "AOTC-R006",
