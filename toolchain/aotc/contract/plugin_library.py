@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.files.writing import write_whole
 
 # `NAME=PATH` pairs, separated as in PATH: provider, as ORT names it, and its library.
 PLUGINS_VARIABLE = "AOTC_PLUGINS"
@@ -112,9 +112,6 @@ def _write(place: Path | None, known: dict[str, list[int | str]]) -> None:
         return
     try:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=f".{_KNOWN}.")
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(known, file)
-        Path(name).replace(place)
+        write_whole(place, json.dumps(known).encode(), mode=0o600)
     except OSError:
         return

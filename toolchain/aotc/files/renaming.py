@@ -1,4 +1,4 @@
-"""Renaming that replaces nothing, and exchanging two names, by renameat2 of Linux or what is near."""
+"""Renaming that replaces nothing, and exchanging two names: renameat2 of Linux, or the nearest."""
 
 from __future__ import annotations
 

@@ -46,8 +46,6 @@ def check_output(
     caller follows links and writes to devices instead of replacing them.
     """
     try:
-        if not place.name.strip("."):
-            raise _refused(place, "this names no output of its own", mend)
         why = _why_not(place, folder=folder, writes_through=writes_through)
         if why is not None and not force:
             raise _refused(place, "the output exists", mend)
@@ -136,9 +134,10 @@ def _why_not(place: Path, *, folder: bool, writes_through: bool) -> str | None:
         if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
             return ""
     if stat.S_ISLNK(found.st_mode):
-        return "is a link"
+        return "is no artifact but a link" if folder else "is a link"
     if folder:
-        return "" if is_artifact(place) else "is no artifact"
+        # No folder is taken away from under who stands in it.
+        return "" if place.name.strip(".") and is_artifact(place) else "is no artifact"
     if not stat.S_ISREG(found.st_mode):
         return "is a folder" if stat.S_ISDIR(found.st_mode) else "is no plain file"
     owner = getattr(os, "geteuid", lambda: found.st_uid)()

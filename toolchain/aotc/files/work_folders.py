@@ -36,7 +36,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from aotc.errors import cannot_write
+from aotc.errors import AotcError, cannot_write
+from aotc.files.locking import try_lock
 from aotc.files.removing import erase
 from aotc.files.replacing import OLD, check_output, recover
 
@@ -80,7 +81,8 @@ def prepare_output(
 def beside(place: Path) -> Iterator[Path]:
     """A new folder beside an output, for its draft; gone at the end with all that is in it.
 
-    What the dead left there goes first.  Raises I018 and I026 where it cannot be made.
+    What the dead left there goes first.  Raises I018 and I026 where it cannot be made, and I018
+    for a full disk within.
     """
     parent = place.absolute().parent
     remove_dead_in(parent, place.name)
@@ -90,7 +92,25 @@ def beside(place: Path) -> Iterator[Path]:
             work = stack.enter_context(held(parent, f".{stem}.", cut=cut))
         except OSError as error:
             raise cannot_write(error, "cannot write beside the output", str(place)) from None
-        yield work
+        try:
+            yield work
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise AotcError("AOTC-I018", "no space left", where=str(place)) from None
+            raise
+
+
+@contextlib.contextmanager
+def drafted(place: Path) -> Iterator[Path]:
+    """The path of a draft, to be `replacing.put` in its place, in a folder as `beside` makes it.
+
+    An OSError within is one of writing: I018 where the disk is full, else I026.
+    """
+    try:
+        with beside(place) as work:
+            yield work / "new"
+    except OSError as error:
+        raise cannot_write(error, "cannot write the output", str(place)) from None
 
 
 @contextlib.contextmanager
@@ -147,6 +167,11 @@ def new_name(prefix: str = "", *, purpose: str = "", cut: bool = False) -> str:
     return f"{prefix}aotc{'x' if cut else ''}-{word}{'-'.join(marks)}"
 
 
+def states_owner(name: str) -> bool:
+    """Whether a name says whose it is."""
+    return _OWNER.fullmatch(name) is not None
+
+
 def lock(path: Path) -> int | None:
     """A descriptor that holds the lock of a file or folder; None where the system has none.
 
@@ -154,21 +179,18 @@ def lock(path: Path) -> int | None:
     """
     if sys.platform == "win32":
         return None
-    import fcntl
-
     descriptor = os.open(path, _OPEN)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise
+        if try_lock(descriptor):
+            return descriptor
     except OSError:
         os.close(descriptor)
         return None
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor
+    os.close(descriptor)
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
 
 
 def _lock_own(path: Path) -> int | None:
@@ -212,7 +234,10 @@ def remove_dead(path: Path, place: str = "") -> bool:
         descriptor = lock(path)
         if not _is_dead(found, path, locked=descriptor is not None):
             return False
-        if (old := path / OLD).is_dir() and (name := _output(found, place)):
+        old, name = path / OLD, _output(found, place)
+        if os.path.lexists(old) and name is None:
+            return False
+        if name:
             recover(old, path.with_name(name))
         erase(path)
     except OSError:
@@ -304,11 +329,14 @@ def _stem(name: str) -> tuple[str, bool]:
     return name + digest, True
 
 
-def _output(found: re.Match[str], place: str) -> str:
-    """The name of the output that a work folder is beside; empty where it is not known."""
+def _output(found: re.Match[str], place: str) -> str | None:
+    """The name of the output that a work folder is beside; empty where there is none.
+
+    None where it was cut and is not `place`, the one that is asked for.
+    """
     stem = found["place"]
     if len(stem) < 3 or stem[0] != "." or stem[-1] != ".":
         return ""
     if not found["cut"]:
         return stem[1:-1]
-    return place if _stem(place)[0] == stem[1:-1] else ""
+    return place if _stem(place)[0] == stem[1:-1] else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import threading
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from aotc.engine.values import Data
 from aotc.errors import AotcError
+from aotc.files.writing import write_whole
 
 # Lines wait in memory up to this many, or this long: a line a write would cost more than a call.
 _WAITING = 256
@@ -117,11 +117,5 @@ class ShapeRecorder:
         while lines and sum(map(len, lines)) > self._limit // 2:
             lines = lines[1::2]
             every *= 2
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        try:
-            partial.write_bytes(b"".join(lines))
-            partial.replace(self.path)
-            self._every = every
-        finally:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
+        write_whole(self.path, b"".join(lines))
+        self._every = every

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -20,6 +19,7 @@ from aotc.contract.report import Evidence
 from aotc.contract.signer import Signer
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError, cannot_write
+from aotc.files.work_folders import beside
 from aotc.signing import attest, oms, provenance, sbom
 
 SUFFIX: Final = ".sigstore.json"
@@ -96,16 +96,15 @@ def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path,
     Raises I017 (it is there, and not `force`), I018, I026 and I036.
     """
     path = refuse_existing(artifact, name, force=force)
-    draft = artifact.absolute().parent / f".{artifact.name}.{secrets.token_hex(8)}"
     try:
-        _write(draft, bundle)
-        with _alone(path.parent):
-            replaced = refuse_existing(artifact, name, force=force).exists()
-            draft.replace(path)
+        with beside(artifact) as work:
+            draft = work / "new"
+            _write(draft, bundle)
+            with _alone(path.parent):
+                replaced = refuse_existing(artifact, name, force=force).exists()
+                draft.replace(path)
     except OSError as error:
         raise cannot_write(error, "cannot write the attestation", str(path)) from None
-    finally:
-        draft.unlink(missing_ok=True)
     return path, replaced
 
 
