@@ -23,7 +23,6 @@ NEW: Final = ".new-"
 OLD: Final = ".old-"
 # A half-written folder this old whose lock is free was left by a process that died.
 STALE_SECONDS = 60.0
-_ELSEWHERE: Final = "Or point AOTC_CACHE at a folder that is yours alone, below folders of yours."
 # How long a prune waits for another one.
 _LOCK_SECONDS = 5.0
 
@@ -85,7 +84,7 @@ def is_usable(folder: Path, *, make: bool = False) -> bool:
     except OSError as error:
         raise unusable(error, folder) from None
     except Unsafe as error:
-        raise error.refusal("AOTC-R014", "the cache", _ELSEWHERE) from None
+        raise error.refusal("AOTC-R014", "the cache", "AOTC_CACHE") from None
     return True
 
 

@@ -49,7 +49,8 @@ _FOLDER: Final = (
 class Unsafe(Exception):
     """Somebody else may change what is at a path.
 
-    `place` is the folder or file that lets them; `leads` where it merely leads to the path.
+    `place` is the folder or file that lets them; `leads` where it merely leads to the path.  `mend`
+    follows "Look at what is in this one, then".
     """
 
     def __init__(
@@ -64,14 +65,15 @@ class Unsafe(Exception):
         super().__init__(f"{what}: {place}")
 
     def refusal(self, code: str, name: str, elsewhere: str = "") -> AotcError:
-        """The refusal of `name`, such as "the store"; `elsewhere` says how to take another."""
+        """The refusal of `name`, such as "the store"; `elsewhere` says how another is named."""
+        other = f"Take a folder of your own ({elsewhere}), or l" if elsewhere else "L"
         return AotcError(
             code,
             self.what.format(name=name),
             where=str(self.place),
             expected=self.expected,
             found=self.found,
-            mend=" ".join(each for each in (self.mend, elsewhere) if each),
+            mend=f"{other}ook at what is in this one, then{self.mend}",
         )
 
 
@@ -172,7 +174,7 @@ def _link(at: int, part: str, shown: Path, allowed: Collection[int], *, sticky: 
             leads=True,
             expected=_named(allowed),
             found=f"user {found.st_uid}",
-            mend="Name the folder itself.",
+            mend=" name the folder itself",
         )
     return os.readlink(part, dir_fd=at)
 
@@ -205,7 +207,7 @@ def _require(found: os.stat_result, shown: Path, allowed: Collection[int]) -> No
             leads=False,
             expected="a file or folder",
             found="a link",
-            mend="Remove it, and install anew.",
+            mend=" remove it, and install anew",
         )
     if found.st_uid not in allowed:
         raise _owned(found, shown, allowed, leads=False, what="{name} holds what is another user's")
@@ -239,32 +241,29 @@ def _require_folder(
 def _owned(
     found: os.stat_result, shown: Path, allowed: Collection[int], *, leads: bool, what: str
 ) -> Unsafe:
-    mend = "Look at what is in it; take it over with chown if it is to be yours."
     return Unsafe(
         what,
         shown,
         leads=leads,
         expected=_named(allowed),
         found=f"user {found.st_uid}",
-        mend="" if leads else mend,
+        mend=f", as root: chown {os.geteuid()} {shown}",
     )
 
 
 def _written(found: os.stat_result, shown: Path, *, leads: bool, what: str) -> Unsafe:
     writers = "g" if found.st_mode & stat.S_IWGRP else ""
     writers += "o" if found.st_mode & stat.S_IWOTH else ""
-    change = f"chmod {writers}-w {shown}"
-    if leads and "o" in writers:
-        # What all share, as /tmp: each keeps their own there.
-        change += " (or chmod +t, where all are to write)"
     who = "" if os.geteuid() in (ROOT_USER, found.st_uid) else f", as user {found.st_uid} or root"
+    # What all share, as /tmp: each keeps their own there.
+    instead = " (or with +t, where all are to write)" if leads and "o" in writers else ""
     return Unsafe(
         what,
         shown,
         leads=leads,
         expected="nothing that group or others may write",
         found=f"mode {stat.S_IMODE(found.st_mode):04o}",
-        mend=f"Look at what is in it, then{who}: {change}.",
+        mend=f"{who}{instead}: chmod {writers}-w {shown}",
     )
 
 

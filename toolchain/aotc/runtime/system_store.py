@@ -243,11 +243,7 @@ def _damaged(entry: Path, damage: AotcError) -> AotcError:
 
 
 def _unsafe(error: Unsafe) -> AotcError:
-    return error.refusal(
-        "AOTC-R016",
-        "the system-wide store",
-        "If its owner is somebody whom you trust with it, name them in AOTC_SYSTEM_STORE_OWNER.",
-    )
+    return error.refusal("AOTC-R016", "the system-wide store", "AOTC_SYSTEM_STORE")
 
 
 def _unreadable(error: OSError, path: Path) -> AotcError:

@@ -8,7 +8,7 @@ Else its owner could swap what is in it between check and use.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -18,10 +18,7 @@ from aotc.errors import AotcError
 from aotc.files.ownership import ROOT_USER, Unsafe, known_here, open_folder
 
 DEFAULT_ROOT: Final = Path("/var/lib/aotc/store")
-ELSEWHERE: Final = (
-    "Or take a folder that is yours alone, below folders of yours or root's, with --store or "
-    "AOTC_STORE."
-)
+_ELSEWHERE: Final = "--store, AOTC_STORE"
 
 
 def default_root() -> Path:
@@ -88,7 +85,7 @@ def require_safe(root: Path, *, make: int | None = None) -> bool:
     except FileNotFoundError:
         return False
     except Unsafe as error:
-        raise error.refusal("AOTC-R016", "the store", ELSEWHERE) from None
+        raise error.refusal("AOTC-R016", "the store", _ELSEWHERE) from None
     return True
 
 
@@ -96,32 +93,35 @@ def entry_of(artifact_id: str, roots: Iterable[Path] | None = None) -> Path:
     """The entry of an id in the first of these stores that has it.
 
     Without `roots` they are the system-wide one and this user's.  Raises I001 where none has it,
-    R016 where this user's is not safe.
+    R016 where one that is looked into is not safe.
     """
     name = f"{ENTRY}{artifact_id}"
-    looked = [each.absolute() for each in (_roots() if roots is None else roots)]
-    for root in looked:
-        if (root / name).is_dir():
-            return root / name
+    looked = []
+    for root in _safe_roots() if roots is None else roots:
+        looked.append(str(root.absolute()))
+        if (root.absolute() / name).is_dir():
+            return root.absolute() / name
     raise AotcError(
         "AOTC-I001",
         "no store has an artifact of this id",
         where=name,
         expected="sha256- and all 64 digits of an id, to take an entry of a store",
-        found=f"an id that is not in {' or '.join(str(each) for each in looked)}",
+        found=f"an id that is not in {' or '.join(looked)}",
         mend=f"'aotc store list --json' tells a store's ids. A folder of this name is ./{name}",
     )
 
 
-def _roots() -> list[Path]:
-    found = []
+def _safe_roots() -> Iterator[Path]:
     system = system_root()
     if system is not None:
-        # What others may change is no store of the system's; this user's may still have it.
-        with suppress(AotcError, OSError):
+        try:
             if require_safe(system):
-                found.append(system)
+                yield system
+        except (AotcError, OSError):
+            # One that nobody named is passed over; this user's may still have it.
+            if "AOTC_SYSTEM_STORE" in os.environ:
+                raise
     own = default_root()
     with suppress(OSError):
         require_safe(own)
-    return [*found, own]
+    yield own
