@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import sys
 import time
@@ -22,6 +23,7 @@ LOCK_CODE: Final = "AOTC-G041"
 WAIT_SECONDS = 10.0
 _FIRST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.05
+_LONGEST_NAME: Final = 255
 _PROC: Final = Path("/proc")
 # Readers may be many; naming some is enough to find the others.
 _NAMED_HOLDERS: Final = 3
@@ -53,6 +55,21 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     return True
 
 
+def wait(descriptor: int, *, shared: bool = False, seconds: float | None = None) -> bool:
+    """Lock an open file or folder, waiting `seconds` (WAIT_SECONDS); whether it was to be had.
+
+    Raises OSError where the file system has no locks.
+    """
+    deadline = time.monotonic() + (WAIT_SECONDS if seconds is None else seconds)
+    pause = _FIRST_PAUSE
+    while not try_lock(descriptor, shared=shared):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+    return True
+
+
 def lock(
     descriptor: int,
     path: Path,
@@ -67,14 +84,8 @@ def lock(
     Raises `code`: with `what` and the holder, where one can be named, once the time is over, and at
     once where the file system has no locks.
     """
-    deadline = time.monotonic() + (WAIT_SECONDS if seconds is None else seconds)
-    pause = _FIRST_PAUSE
     try:
-        while not try_lock(descriptor, shared=shared):
-            if time.monotonic() >= deadline:
-                raise held(descriptor, path, code=code, what=what)
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        taken = wait(descriptor, shared=shared, seconds=seconds)
     except OSError as error:
         raise AotcError(
             code,
@@ -83,6 +94,8 @@ def lock(
             found=str(error.strerror),
             mend="Use a file system that has locks.",
         ) from None
+    if not taken:
+        raise held(descriptor, path, code=code, what=what)
 
 
 def held(
@@ -133,6 +146,8 @@ def editing(path: Path, *, seconds: float | None = None) -> Iterator[None]:
     Raises G041 where another process does not end, I018 and I026 where the folder takes no file.
     """
     place = path.with_name(f".{path.name}.lock")
+    if len(os.fsencode(place.name)) > _LONGEST_NAME:
+        place = path.with_name(f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.lock")
     try:
         descriptor = _taken(place, path, seconds)
     except OSError as error:

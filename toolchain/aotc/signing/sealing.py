@@ -6,9 +6,8 @@ sees half of it, and nothing else is touched.
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +18,8 @@ from aotc.contract.report import Evidence
 from aotc.contract.signer import Signer
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError, cannot_write
+from aotc.files.renaming import rename_new
+from aotc.files.replacing import why_kept
 from aotc.files.work_folders import beside
 from aotc.signing import attest, oms, provenance, sbom
 
@@ -79,7 +80,8 @@ def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
             "AOTC-I036", "the artifact has no folder of attestations", where=str(artifact)
         )
     path = folder / f"{name}{SUFFIX}"
-    if path.is_symlink() or path.is_dir() or (path.exists() and not force):
+    kept = why_kept(path)
+    if kept or (kept is not None and not force):
         raise AotcError(
             "AOTC-I017",
             "this attestation is there already",
@@ -98,11 +100,12 @@ def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path,
     path = refuse_existing(artifact, name, force=force)
     try:
         with beside(artifact) as work:
-            draft = work / "new"
-            _write(draft, bundle)
-            with _alone(path.parent):
-                replaced = refuse_existing(artifact, name, force=force).exists()
-                draft.replace(path)
+            _write(work / "new", bundle)
+            replaced = _named(work / "new", path, force=force)
+    except FileExistsError:
+        # Another process added one of this name just now: says so.
+        refuse_existing(artifact, name, force=force)
+        raise
     except OSError as error:
         raise cannot_write(error, "cannot write the attestation", str(path)) from None
     return path, replaced
@@ -116,17 +119,17 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """While nobody else adds to `folder`, where the system can lock one."""
+def _named(draft: Path, path: Path, *, force: bool) -> bool:
+    """Give a whole file its name; whether it replaced one, as only `force` lets it.
+
+    Without a lock, which whoever may read the artifact could hold: of two processes that add one of
+    a name, the file system lets the first.  Raises FileExistsError and OSError.
+    """
     try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        rename_new(draft, path)
+    except FileExistsError:
+        if not force:
+            raise
+        draft.replace(path)
+        return True
+    return False
