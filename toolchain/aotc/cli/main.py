@@ -104,11 +104,14 @@ def _is_named(words: list[str], prog: str, about: str, rows: Mapping[str, str]) 
 
 def _fail(error: AotcError, words: list[str], debug: bool) -> int:
     from aotc.cli.failure import error_answer, error_lines, tables
+    from aotc.cli.render import show, terminal_width, write_lines
 
     if debug:
         import traceback
 
-        traceback.print_exc()
+        # Indented, as a message may be of several lines.
+        trace = traceback.format_exc().splitlines()
+        write_lines([f"  {line}" for line in trace], file=sys.stderr)
     if "--json" in words:
         from aotc.cli.document import write_document
 
@@ -116,11 +119,9 @@ def _fail(error: AotcError, words: list[str], debug: bool) -> int:
         sys.stdout.flush()
     else:
         sys.stdout.flush()
-        sys.stderr.write("\n".join(error_lines(error)) + "\n")
+        write_lines(error_lines(error, terminal_width(sys.stderr)), file=sys.stderr)
         if shown := tables(error):
-            from aotc.cli.render import show
-
-            sys.stderr.write("\n")
+            write_lines([""], file=sys.stderr)
             show(shown, file=sys.stderr)
     return error.exit_status
 
