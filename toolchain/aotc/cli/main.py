@@ -11,9 +11,11 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import TextIO
 
 from aotc.cli.commands import COMMANDS, HELP
 from aotc.cli.commands.base import Group
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     _survive_any_text()
     try:
-        with _signals_as_interrupt():
+        with _signals_as_interrupt(), _escaped_warnings():
             status = _dispatch(words)
             sys.stdout.flush()
             return status
@@ -147,6 +149,27 @@ def _survive_any_text() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def _escaped_warnings() -> Iterator[None]:
+    """What a package warns of may be a model's text."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        from aotc.cli.render import write_lines
+
+        write_lines([f"{category.__name__}: {message}"], file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 @contextmanager
