@@ -320,6 +320,22 @@ def test_outputs_stay_in_their_folder(world: World, capfd: pytest.CaptureFixture
         assert each.name.isascii()
 
 
+@pytest.mark.parametrize("name", ["../../../escaped", "/tmp/escaped", "..", "a/b", ".ssh", "a\nb"])
+def test_a_fixture_whose_name_is_a_path_is_refused(
+    world: World, tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "named.aotc"
+    shutil.copytree(world.folder / "good.aotc", target)
+    spoilt = Attacked(target, load_private(world.key), world.public, target)
+    manifest = spoilt.manifest
+    manifest["fixtures"][0]["name"] = name
+    spoilt.sign_manifest(canonical_json(manifest))
+    words = ["run", str(target), "--key", "release.pub", "--output-dir", str(tmp_path / "a/b/out")]
+    status, text = said(words, capfd)
+    assert (status, text.split()[1]) == (1, "AOTC-G009")
+    assert {each.name for each in tmp_path.iterdir()} == {"named.aotc"}
+
+
 def test_what_is_learned_is_shown_and_drawn_safely(
     world: World, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ PLAIN_WIDTH = 120
 # Of a table, or of a cell that holds lines.
 _MOST_ROWS = 200
 _BAR = 40
+_WIDEST_NAME = 80
 # Of a line that several texts make up, each of which is cut by itself.
 _LONGEST_LINE = 4 * MOST_CHARACTERS
 
@@ -95,7 +96,8 @@ def section(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) 
     for index, column in enumerate((title, *columns)):
         table.add_column(_cell(column), overflow="fold", no_wrap=index == 0)
     for first, *others in _most(rows):
-        table.add_row(_cell(first, "  "), *(_cell(cell) for cell in others))
+        # It is not broken, and would take the room of the others.
+        table.add_row(_cell(first, "  ", most=_WIDEST_NAME), *(_cell(cell) for cell in others))
     return table
 
 
@@ -121,12 +123,12 @@ def listing(lines: Sequence[str]) -> RenderableType:
     return _cell(lines)
 
 
-def _cell(text: Cell, indent: str = "", style: str = "") -> Text:
+def _cell(text: Cell, indent: str = "", style: str = "", most: int = MOST_CHARACTERS) -> Text:
     """Lines of text for a table, each of which stays one line whatever is in it."""
     from rich.text import Text
 
     lines = (text,) if isinstance(text, str) else text
-    shown = [f"{indent}{printable(line)}" for line in lines[:_MOST_ROWS]]
+    shown = [f"{indent}{printable(line, most)}" for line in lines[:_MOST_ROWS]]
     if len(lines) > _MOST_ROWS:
         shown.append(f"{indent}and {len(lines) - _MOST_ROWS} more")
     return Text("\n".join(shown), style=style)
