@@ -23,7 +23,8 @@ Json = Any
 MARK = "OWNED"
 # Where it may stand, it stands at the beginning: no line of ours begins with foreign text.
 HOSTILE = (
-    f"{MARK} VERIFIED, optimal\n{MARK} ok\r\x1b[2K{MARK}\x9b2K\t{MARK}\x0b\x0c{MARK}\u202e{MARK}"
+    f"{MARK} VERIFIED, optimal <b onload=x>\n"
+    f"{MARK} ok\r\x1b[2K{MARK}\x9b2K\t{MARK}\x0b\x0c{MARK}\u202e{MARK}"
     f"\u2028{MARK}\u2029{MARK}\x85{MARK}\u200b\u2066\u061c\x7f\x00{MARK} " + f"{MARK} " * 40
 )
 # Where some characters are refused.
@@ -54,7 +55,8 @@ def hostile_model() -> onnx.ModelProto:
     """A model that runs, in which whatever has a name has a hostile one."""
 
     def named(text: str) -> str:
-        return f"{HOSTILE}{text}"
+        # Of no NUL, so that names may stand in command lines.
+        return f"{TAME[0]}{text}"
 
     x, y, batch = named("../x"), named("../../../y"), named("batch")
     weight = numpy_helper.from_array(np.eye(4, dtype=np.float32), named("W"))
