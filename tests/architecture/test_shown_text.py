@@ -55,6 +55,7 @@ STREAMS = {
     ("cli/render.py", "write_lines", 1): "each line through `printable`",
     ("contract/schema.py", "main", 1): "a tool of this repository, on its own files",
     ("engine/worker.py", "work", 2): "flushes",
+    ("files/writing.py", "write_whole", 2): "flushes, before a file that is standard output",
     ("signing/passwords.py", "_ask", 1): "asks whether it is a terminal",
 }
 # Descriptors 1 and 2, past the streams.
