@@ -118,7 +118,10 @@ class Case:
     samples: int = 8
 
 
-TRUST_ADD = ("trust", "add", "trust.yaml", "--id", "other", "--key", "other.pub")
+TRUST_ADD = (
+    *("trust", "add", "trust.yaml"),
+    *("--id", "other", "--key", "other.pub", "--usage", "approval"),
+)
 CASES = {
     "build": Case(BUILD, whole_or_absent("out.aotc"), (*BUILD, "--force")),
     "build --force": Case(
@@ -152,14 +155,24 @@ CASES = {
     ),
     "keygen": Case(("keygen", "-o", "new.pem"), keys_are_whole, ("keygen", "-o", "newer.pem")),
     "sign": Case(
-        ("sign", "old.aotc", "--key", "other.pem"),
+        ("sign", "old.aotc", "--trust", "release.pub", "--key", "other.pem"),
         whole("old.aotc"),
-        ("sign", "old.aotc", "--key", "other.pem", "--force"),
+        ("sign", "old.aotc", "--trust", "release.pub", "--key", "other.pem", "--force"),
     ),
     "attest": Case(
-        ("attest", "old.aotc", "--approve", "--channel", "prod", *KEY),
+        ("attest", "old.aotc", "--approve", "--channel", "prod", "--expires", "2999-01-01", *KEY),
         whole("old.aotc"),
-        ("attest", "old.aotc", "--approve", "--channel", "prod", *KEY, "--force"),
+        (
+            "attest",
+            "old.aotc",
+            "--approve",
+            "--channel",
+            "prod",
+            "--expires",
+            "2999-01-01",
+            *KEY,
+            "--force",
+        ),
     ),
     "trust init --force": Case(
         ("trust", "init", "--name", "shop", "--signer", "release=release.pub", "--force"),
@@ -214,6 +227,9 @@ def check(
     for number, home in killed:
         kills += 1
         try:
+            if first is not None:
+                # What was moved aside is put back by any command that writes in that folder.
+                assert home.run("pack", "old.aotc", "-o", "tidy.zip").status == 0
             case.holds(home)
             again = home.run(*case.again, first=first)
             assert again.status == 0, again

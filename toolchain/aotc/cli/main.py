@@ -11,8 +11,10 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
+from typing import TextIO
 
 from aotc.cli import streams
 from aotc.cli.commands import COMMANDS, HELP
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     _survive_any_text()
     try:
-        with _signals_as_interrupt():
+        with _signals_as_interrupt(), _escaped_warnings():
             status = _dispatch(words)
             sys.stdout.flush()
             return status
@@ -106,11 +108,15 @@ def _is_named(words: list[str], prog: str, about: str, rows: Mapping[str, str]) 
 def _fail(error: AotcError, words: list[str], debug: bool) -> int:
     """Tell an error where it can be told; its exit status."""
     from aotc.cli.failure import error_answer, error_lines, tables
+    from aotc.cli.render import show, terminal_width, write_lines
 
     if debug:
         import traceback
 
-        streams.write(sys.stderr, traceback.format_exc())
+        # Indented, as a message may be of several lines.
+        trace = traceback.format_exc().splitlines()
+        with streams.may_be_lost(sys.stderr):
+            write_lines([f"  {line}" for line in trace], file=sys.stderr)
     lost = streams.failure_of(sys.stdout)
     if "--json" in words and lost is None and error.where != streams.STDOUT:
         from aotc.cli.document import write_document
@@ -122,12 +128,10 @@ def _fail(error: AotcError, words: list[str], debug: bool) -> int:
         lost = streams.failure_of(sys.stdout) or lost
         if lost is None or isinstance(lost, BrokenPipeError):
             return error.exit_status
-    streams.write(sys.stderr, "\n".join(error_lines(error)) + "\n")
-    if shown := tables(error):
-        from aotc.cli.render import show
-
-        with contextlib.suppress(OSError):
-            sys.stderr.write("\n")
+    with streams.may_be_lost(sys.stderr):
+        write_lines(error_lines(error, terminal_width(sys.stderr)), file=sys.stderr)
+        if shown := tables(error):
+            write_lines([""], file=sys.stderr)
             show(shown, file=sys.stderr)
     return error.exit_status
 
@@ -157,6 +161,27 @@ def _survive_any_text() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+
+
+@contextlib.contextmanager
+def _escaped_warnings() -> Iterator[None]:
+    """What a package warns of may be a model's text."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        from aotc.cli.render import write_lines
+
+        write_lines([f"{category.__name__}: {message}"], file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 @contextlib.contextmanager

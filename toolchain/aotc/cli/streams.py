@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import TextIO
 
 from aotc.errors import AotcError
@@ -39,10 +40,11 @@ def unwritten(error: OSError) -> AotcError:
     return refusal
 
 
-def write(stream: TextIO, text: str) -> None:
-    """Write what may be lost, such as words on standard error."""
+@contextlib.contextmanager
+def may_be_lost(stream: TextIO) -> Iterator[None]:
+    """Around what is written to a stream and may be lost, such as words on standard error."""
     try:
-        stream.write(text)
+        yield
         stream.flush()
     except OSError:
         silence(stream)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from aotc.contract.parsing import nearest
 from aotc.engine import values
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
+from aotc.files.names import file_names
 from aotc.files.work_folders import beside
 
 _FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
@@ -127,18 +127,16 @@ def read_fixture(payload: Path, fixture: Fixture) -> dict[str, values.Data]:
 def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str, Path]:
     """Write each output to a file named after it in `folder`, which is made; each whole or not.
 
+    See `aotc.files.names` for names that are not plain.
+
     Raises AOTC-I018 (full disk) and I026.
     """
     written: dict[str, Path] = {}
-    taken: set[str] = set()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with beside(folder / "outputs") as work:
-            for index, (name, value) in enumerate(outputs.items()):
-                stem = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100] or "output"
-                stem = f"{stem}_{index}" if stem.lower() in taken else stem
-                taken.add(stem.lower())
-                draft = values.save(value, work / stem)
+            for name, file in file_names(outputs, ".npy").items():
+                draft = values.save(outputs[name], work / file)
                 written[name] = draft.replace(folder / draft.name)
     except OSError as error:
         raise cannot_write(error, "cannot write the outputs", str(folder)) from None
