@@ -45,7 +45,7 @@ STREAMS = {
     ("cli/main.py", "main", 6): "opens them where they are closed, flushes",
     ("cli/main.py", "_dispatch", 2): "our version, help texts",
     ("cli/main.py", "_is_named", 1): "help texts",
-    ("cli/main.py", "_fail", 8): "given to `write_lines`, `show` and `streams`",
+    ("cli/main.py", "_fail", 9): "given to `write_lines`, `show` and `streams`",
     ("cli/main.py", "_unforeseen", 1): "given to `streams`",
     ("cli/main.py", "_escaped_warnings", 1): "given to `write_lines`",
     ("cli/main.py", "_survive_any_text", 2): "sets their encoding up",
