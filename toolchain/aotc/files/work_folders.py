@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
-from aotc.files.failures import cannot_write
+from aotc.files.failures import cannot_write, is_full
 from aotc.files.locking import try_lock
 from aotc.files.removing import erase
 from aotc.files.replacing import OLD, check_output, recover
@@ -96,7 +96,7 @@ def beside(place: Path) -> Iterator[Path]:
         try:
             yield work
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if is_full(error):
                 raise AotcError("AOTC-I018", "no space left", where=str(place)) from None
             raise
 
