@@ -294,3 +294,19 @@ def test_the_default_trust_needs_no_cryptography(config: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(Path(keys.__file__).parents[2])},
     )
     assert done.stdout == "1 False\n"
+
+
+def test_a_development_key_in_a_folder_that_may_only_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The public half beside it is made where it can be, and signing needs none."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    made = keys.development_key()
+    secret, public = tmp_path / "aotc" / "development.pem", tmp_path / "aotc" / "development.pub"
+    public.unlink()
+    public.mkdir()  # Nothing can be written there, by root either.
+    assert keys.development_key().key_id == made.key_id
+    public.rmdir()
+    assert keys.development_key().key_id == made.key_id
+    assert public.read_text() == made.public_pem
+    assert secret.exists()
