@@ -449,7 +449,7 @@ def test_who_reads_a_mounted_artifact_meets_no_draft(given: tuple[Path, str]) ->
         writer = os.fork()
         if writer == 0:
             signer = load_signer(key)
-            for number in range(300):
+            for number in range(200):
                 words = {"channel": f"channel-{number % 3}", "expires": "2090-01-01"}
                 approve(artifact, signer, trust=key.with_suffix(".pub"), force=True, **words)
             os._exit(0)

@@ -99,17 +99,15 @@ def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path,
     """Write one attestation: its path, and whether it replaced one.
 
     A reader finds all of it or nothing, and never another file beside the attestations: it has no
-    name until it is whole, or is renamed in from beside the artifact where the system has no such
-    files.  There an artifact that is a mount point takes none: I026.
+    name until it is whole, or is renamed in from beside the artifact.
     Raises I017 (it is there, and not `force`), I018, I026 and I036.
     """
     path = refuse_existing(artifact, name, force=force)
-    # What replaces one is seen under this name for a moment: as an attestation like any other.
-    second = path.with_name(f"{_SECOND}{secrets.token_hex(8)}{SUFFIX}")
+    replaced = path.exists()
     try:
-        remove_leftovers(path.parent, _SECOND)
-        replaced = path.exists()
-        if not write_unseen(path, bundle, beside=second, new=not force):
+        if replaced:
+            _replace(artifact, path, bundle)
+        elif not _add_unseen(path, bundle, new=not force):
             replaced = _rename_in(artifact, path, bundle, force=force)
     except FileExistsError:
         # Another process added one of this name just now: says so.
@@ -123,6 +121,30 @@ def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path,
             instead="Attest a copy of the artifact, in a folder that may be written.",
         ) from None
     return path, replaced
+
+
+def _add_unseen(path: Path, bundle: bytes, *, new: bool) -> bool:
+    """Write an attestation that has no name until it is whole; False where no file can be so.
+
+    What replaces one is seen under a second name for a moment, as an attestation like any other.
+    """
+    remove_leftovers(path.parent, _SECOND)
+    second = path.with_name(f"{_SECOND}{secrets.token_hex(8)}{SUFFIX}")
+    return write_unseen(path, bundle, beside=second, new=new)
+
+
+def _replace(artifact: Path, path: Path, bundle: bytes) -> None:
+    """Write an attestation over one: by a rename, or where none goes there, as unseen as can be.
+
+    So it is where the artifact is a mount point, or the folder that it lies in takes no other file.
+    """
+    try:
+        _rename_in(artifact, path, bundle, force=True)
+    except (OSError, AotcError) as error:
+        if isinstance(error, AotcError) and error.code != "AOTC-I026":
+            raise
+        if not _add_unseen(path, bundle, new=False):
+            raise
 
 
 def _rename_in(artifact: Path, path: Path, bundle: bytes, *, force: bool) -> bool:

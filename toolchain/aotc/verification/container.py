@@ -228,8 +228,13 @@ class Container:
         try:
             with os.scandir(source) as entries:
                 for entry in entries:
-                    usable = _usable(entry.name)
-                    yield entry.name, entry.stat(follow_symlinks=False) if usable else None
+                    status = None
+                    if _usable(entry.name):
+                        try:
+                            status = entry.stat(follow_symlinks=False)
+                        except FileNotFoundError:
+                            continue  # Gone since it was listed: it might have been before.
+                    yield entry.name, status
         except OSError as error:
             problems.append(_unreadable(error, folder))
         finally:
