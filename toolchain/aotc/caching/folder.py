@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -13,7 +12,9 @@ from typing import Final
 
 from aotc.errors import AotcError
 from aotc.files import work_folders
+from aotc.files.folders import PRIVATE
 from aotc.files.locking import locked, try_lock
+from aotc.files.ownership import Unsafe, known_here, open_folder
 from aotc.files.removing import erase, take_away
 
 DEFAULT_LIMIT: Final = 10 << 30
@@ -64,46 +65,32 @@ def unusable(error: OSError, place: Path) -> AotcError:
     return AotcError("AOTC-R014", what, where=str(error.filename or place))
 
 
-def is_usable(folder: Path) -> bool:
-    """Whether the folder is there; raises R014 where it is, and others than this user own it.
+def is_usable(folder: Path, *, make: bool = False) -> bool:
+    """Whether the folder is there, and made for this user alone where it is to be and is not.
 
-    Whoever may write it could put files under the key of a build, with digests that fit.
+    Raises R014 where others than this user and root may change it, or a folder that leads to it:
+    they could put files under the key of a build, with digests that fit.
     """
     try:
-        found = folder.stat()
-    except (FileNotFoundError, NotADirectoryError):
+        if not known_here():
+            if make:
+                folder.mkdir(parents=True, exist_ok=True)
+            return folder.is_dir()
+        os.close(open_folder(folder, (os.geteuid(),), make=PRIVATE if make else None))
+    except FileNotFoundError:
         return False
+    except (NotADirectoryError, FileExistsError):
+        raise AotcError("AOTC-R014", "the cache is no folder", where=str(folder)) from None
     except OSError as error:
         raise unusable(error, folder) from None
-    if not stat.S_ISDIR(found.st_mode):
-        raise AotcError("AOTC-R014", "the cache is no folder", where=str(folder))
-    if found.st_uid != os.geteuid():
-        raise AotcError(
-            "AOTC-R014",
-            "the cache belongs to another user",
-            where=str(folder),
-            expected=f"user {os.geteuid()}",
-            found=f"user {found.st_uid}",
-        )
-    if found.st_mode & 0o022:
-        raise AotcError(
-            "AOTC-R014",
-            "others may write the cache",
-            where=str(folder),
-            expected="mode 0700",
-            found=f"mode {stat.S_IMODE(found.st_mode):04o}",
-            mend=f"Look at what is in it, then: chmod 700 {folder}",
-        )
+    except Unsafe as error:
+        raise error.refusal("AOTC-R014", "the cache", "AOTC_CACHE") from None
     return True
 
 
 def make(folder: Path) -> None:
     """Make the folder for this user alone where it is not there; raises R014."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise unusable(error, folder) from None
-    is_usable(folder)
+    is_usable(folder, make=True)
 
 
 def draft(root: Path) -> AbstractContextManager[Path]:

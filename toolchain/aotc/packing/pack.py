@@ -10,6 +10,7 @@ from io import FileIO
 from pathlib import Path
 
 from aotc.contract import packed_form
+from aotc.contract.artifact_words import artifact_path
 from aotc.contract.packing import PackAnswer
 from aotc.errors import AotcError
 from aotc.files.replacing import put
@@ -32,7 +33,7 @@ def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> Pa
     """
     place = Path(output)
     prepare_output(place, force=force)
-    with Container(Path(artifact)) as source, drafted(place) as draft:
+    with Container(artifact_path(artifact)) as source, drafted(place) as draft:
         sizes = _sizes(source)
         packed = _Packer(source, draft)
         try:

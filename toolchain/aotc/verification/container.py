@@ -12,6 +12,7 @@ after opening.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import stat
@@ -22,8 +23,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from aotc.contract.artifact_words import id_in
+from aotc.contract.parsing import MAX_JSON_BYTES
 from aotc.errors import AotcError
 
+MANIFEST = "payload/aotc.json"
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
 
@@ -105,6 +109,14 @@ class Container:
         """Raises I001 where there is nothing to read, G015 where it is no folder."""
         self.root = root
         self._descriptor: int | None = None
+        if id_in(root) is not None:
+            raise AotcError(
+                "AOTC-I001",
+                "an artifact of a store cannot be taken here by its id",
+                where=str(root),
+                expected="a folder",
+                mend=f"A folder of this name is ./{root}",
+            )
         try:
             if not stat.S_ISDIR(root.stat().st_mode):
                 raise AotcError(
@@ -260,11 +272,14 @@ class Container:
 
 
 def open_container(path: Path) -> Container:
-    """The artifact at a path: a folder, or a packed one.
+    """The artifact at a path: a folder, or a packed one; or of an id (see `artifact_words`).
 
     Raises I001 where there is nothing to read, G015 where it is neither; of what is packed also
-    G008, G012 and G039.
+    G008, G012 and G039; of an id what `open_entry` does.
     """
+    asked = id_in(path)
+    if asked is not None:
+        return open_entry(asked)
     try:
         is_file = path.is_file()
     except OSError:
@@ -276,18 +291,47 @@ def open_container(path: Path) -> Container:
     return Container(path)
 
 
+def open_entry(artifact_id: str) -> Container:
+    """The entry of this id in the system-wide store, or in this user's.
+
+    Raises I001 where neither has it, R006 where it holds another artifact, R016 for a store that
+    others may change.
+    """
+    from aotc.verification.stores import entry_of
+
+    container = Container(entry_of(artifact_id))
+    try:
+        found = hashlib.sha256(container.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
+        if found != artifact_id:
+            raise other_artifact(container.root, artifact_id, found)
+    except BaseException:
+        container.close()
+        raise
+    return container
+
+
+def other_artifact(entry: Path, asked: str, found: str) -> AotcError:
+    """R006 for an entry that holds another artifact than the one that was asked for."""
+    return AotcError(
+        "AOTC-R006",
+        "the entry of the store holds another artifact than its name says",
+        where=str(entry),
+        expected=asked,
+        found=found,
+    )
+
+
 def _unreachable(error: OSError, root: Path) -> AotcError:
     what = f"cannot read the artifact: {error.strerror}"
     name = _STORED.fullmatch(str(root))
     if name is None or error.errno != errno.ENOENT:
         return AotcError("AOTC-I001", what, where=str(root))
-    whole = len(name[1]) == _ID_DIGITS
     return AotcError(
         "AOTC-I001",
         what,
         where=str(root),
         expected=f"sha256- and all {_ID_DIGITS} digits of an id, to load an entry of a store",
-        found="an id that is not there" if whole else f"{len(name[1])} digits",
+        found=f"{len(name[1])} digits",
         mend="'aotc store list --json' tells the ids of a store's entries.",
     )
 

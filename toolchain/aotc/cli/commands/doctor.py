@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 from aotc.cli.commands.base import Command, add_json
 from aotc.contract.answers import DoctorAnswer, DoctorCheck, DoctorTrust
@@ -41,6 +42,7 @@ def doctor(*, json: bool) -> int:
         _signing_key(),
         *trust_checks,
         _store(),
+        *_system_store(),
         _cache(),
         _temporary(),
     )
@@ -249,14 +251,49 @@ def _refused(name: str, error: AotcError) -> DoctorCheck:
 
 def _store() -> DoctorCheck:
     stated = os.environ.get("AOTC_STORE", "")
-    from aotc.runtime.store import default_root
+    from aotc.verification.stores import default_root, require_safe
 
     try:
-        root = default_root()
+        root = default_root().absolute()
+        require_safe(root)
     except AotcError as error:
-        return DoctorCheck(name="store", status="bad", found=error.line(), mend=error.mend)
+        return _refused("store", error)
+    except OSError as error:
+        return DoctorCheck(
+            name="store",
+            status="bad",
+            found=f"{root}: {error.strerror}",
+            mend="Point AOTC_STORE at a folder of yours.",
+        )
     mend = "Point AOTC_STORE at a folder of yours." if not stated else "Make it writable."
     return _writable("store", root, mend)
+
+
+def _system_store() -> list[DoctorCheck]:
+    """Whether the system-wide store is taken as it is; none where there is none."""
+    from aotc.files.ownership import Unsafe, known_here, open_folder
+    from aotc.verification.stores import system_owner, system_root
+
+    root = system_root()
+    if root is None or not known_here():
+        return []
+    stated = "AOTC_SYSTEM_STORE" in os.environ
+    name = "system-wide store"
+    bad: Literal["bad", "note"] = "bad" if stated else "note"
+    try:
+        os.close(open_folder(root, (system_owner(),)))
+    except FileNotFoundError:
+        if not stated:
+            return []
+        return [DoctorCheck(name=name, status="note", found=f"{root} is not there")]
+    except OSError as error:
+        return [DoctorCheck(name=name, status=bad, found=f"{root}: {error.strerror}")]
+    except AotcError as error:
+        return [_refused(name, error)]
+    except Unsafe as error:
+        refused = error.refusal("AOTC-R016", "the system-wide store")
+        return [DoctorCheck(name=name, status=bad, found=refused.line(), mend=refused.mend)]
+    return [DoctorCheck(name=name, status="ok", found=f"{root}, safe from others")]
 
 
 def _cache() -> DoctorCheck:
