@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 from aotc.cli import main as cli
 from aotc.cli.commands import COMMANDS, HELP
 from aotc.cli.commands.base import Command
+from aotc.cli.failure import error_lines
 from aotc.errors import AotcError
 
 TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
@@ -134,8 +136,7 @@ def test_a_refusal_in_text(command: Standing, capsys: pytest.CaptureFixture[str]
         "error: AOTC-G005 digest mismatch\n"
         "  what:     bytes differ\n"
         "  where:    payload/\\x1b[2Ja\n"
-        "  expected: one\n"
-        "            two\n"
+        "  expected: one\\ntwo\n"
         "  found:    three\n"
         f"  mend:     {mend}\n"
         "and 3 more:\n"
@@ -145,6 +146,32 @@ def test_a_refusal_in_text(command: Standing, capsys: pytest.CaptureFixture[str]
         "  AOTC-G007 a third\n"
         f"    mend: {AotcError('AOTC-G007', '').mend}\n"
     )
+
+
+def test_a_warning_and_a_traceback_are_no_lines_of_ours(
+    command: Standing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def action() -> int:
+        warnings.simplefilter("always")
+        warnings.warn("odd\nerror: OK\x1b[2K", stacklevel=1)
+        raise ZeroDivisionError("oh\nerror: OK\x1b[2K")
+
+    command.does(action)
+    assert cli.main(["verify", "--debug"]) == 70
+    said = capsys.readouterr().err
+    assert "UserWarning: odd\\nerror: OK\\x1b[2K\n" in said
+    assert "  ZeroDivisionError: oh\n  error: OK\\x1b[2K\n" in said
+    assert "\x1b" not in said
+    assert "\nerror: OK" not in said
+
+
+def test_a_terminal_breaks_no_line_of_foreign_text() -> None:
+    """What is to be copied stays in one piece."""
+    told = AotcError("AOTC-G005", "x", found="word " * 30, mend="pip install " + "y " * 60)
+    lines = error_lines(told, 60)
+    assert max(map(len, lines[:-1])) <= 60
+    assert all(line.startswith(" " * 12) for line in lines[3:-1])
+    assert lines[-1].endswith("y y")
 
 
 def test_a_refusal_as_data(command: Standing, capsys: pytest.CaptureFixture[str]) -> None:

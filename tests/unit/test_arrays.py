@@ -64,9 +64,9 @@ def test_outputs_are_written_under_names_that_are_safe(tmp_path: Path) -> None:
     }
     written = arrays.write_outputs(tmp_path / "out", outputs)
     assert [path.name for path in written.values()] == [
-        "_up.npy",
-        "_up_1.npy",
-        "output.npy",
+        "%2E.%2Fup.npy",
+        "%2Fup.npy",
+        "%.npy",
         "text.json",
     ]
     assert {path.parent for path in written.values()} == {tmp_path / "out"}

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from aotc.escaping import printable
 from aotc.reasons import REASONS
 
 EXIT_YES: Final = 0
@@ -51,11 +52,14 @@ class AotcError(Exception):
         super().__init__(self.line())
 
     def line(self) -> str:
-        """The error in one line, without the mend."""
-        text = f"{self.code} {self.what}"
-        if self.where:
-            text += f" [{self.where}]"
-        return text + compared(self.expected, self.found)
+        """The error in one line that can be shown, without the mend."""
+        what, where, expected, found = map(
+            printable, (self.what, self.where, self.expected, self.found)
+        )
+        text = f"{self.code} {what}"
+        if where:
+            text += f" [{where}]"
+        return text + compared(expected, found)
 
     def to_dict(self) -> dict[str, str]:
         """The error as data; empty fields are left out."""

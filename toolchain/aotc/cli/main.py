@@ -11,9 +11,11 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import TextIO
 
 from aotc.cli.commands import COMMANDS, HELP
 from aotc.cli.commands.base import Group
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     _survive_any_text()
     try:
-        with _signals_as_interrupt():
+        with _signals_as_interrupt(), _escaped_warnings():
             status = _dispatch(words)
             sys.stdout.flush()
             return status
@@ -104,11 +106,14 @@ def _is_named(words: list[str], prog: str, about: str, rows: Mapping[str, str]) 
 
 def _fail(error: AotcError, words: list[str], debug: bool) -> int:
     from aotc.cli.failure import error_answer, error_lines, tables
+    from aotc.cli.render import show, terminal_width, write_lines
 
     if debug:
         import traceback
 
-        traceback.print_exc()
+        # Indented, as a message may be of several lines.
+        trace = traceback.format_exc().splitlines()
+        write_lines([f"  {line}" for line in trace], file=sys.stderr)
     if "--json" in words:
         from aotc.cli.document import write_document
 
@@ -116,11 +121,9 @@ def _fail(error: AotcError, words: list[str], debug: bool) -> int:
         sys.stdout.flush()
     else:
         sys.stdout.flush()
-        sys.stderr.write("\n".join(error_lines(error)) + "\n")
+        write_lines(error_lines(error, terminal_width(sys.stderr)), file=sys.stderr)
         if shown := tables(error):
-            from aotc.cli.render import show
-
-            sys.stderr.write("\n")
+            write_lines([""], file=sys.stderr)
             show(shown, file=sys.stderr)
     return error.exit_status
 
@@ -146,6 +149,27 @@ def _survive_any_text() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def _escaped_warnings() -> Iterator[None]:
+    """What a package warns of may be a model's text."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        from aotc.cli.render import write_lines
+
+        write_lines([f"{category.__name__}: {message}"], file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from aotc.contract.manifest import Fixture, Value
 from aotc.contract.parsing import nearest
 from aotc.engine import values
 from aotc.errors import AotcError, cannot_write
+from aotc.files.names import file_names
 
 _FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
 
@@ -95,17 +95,15 @@ def read_fixture(payload: Path, fixture: Fixture) -> dict[str, values.Data]:
 def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str, Path]:
     """Write each output to a file named after it in `folder`, which is made.
 
+    See `aotc.files.names` for names that are not plain.
+
     Raises AOTC-I018 (full disk) and I026.
     """
     written: dict[str, Path] = {}
-    taken: set[str] = set()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for index, (name, value) in enumerate(outputs.items()):
-            stem = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100] or "output"
-            stem = f"{stem}_{index}" if stem.lower() in taken else stem
-            taken.add(stem.lower())
-            written[name] = values.save(value, folder / stem)
+        for name, file in file_names(outputs, ".npy").items():
+            written[name] = values.save(outputs[name], folder / file)
     except OSError as error:
         raise cannot_write(error, "cannot write the outputs", str(folder)) from None
     return written

@@ -21,6 +21,7 @@ from aotc.cli.commands.base import (
 )
 from aotc.contract.answers import RunAnswer, RunCase
 from aotc.errors import EXIT_YES, AotcError
+from aotc.files.names import file_names
 
 if TYPE_CHECKING:
     from aotc.runtime.model import ReadyModel
@@ -118,7 +119,7 @@ def run(
             seconds = time.perf_counter() - started
             written: dict[str, Path] = {}
             if output_dir is not None:
-                place = output_dir if inputs else output_dir / name
+                place = output_dir if inputs else output_dir / file_names(cases)[name]
                 written = arrays.write_outputs(place, found)
             outputs = tuple(
                 arrays.describe_output(each, value, written.get(each))
