@@ -19,7 +19,7 @@ from aotc.contract.signer import Signer
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError, cannot_write
 from aotc.files.renaming import rename_new
-from aotc.files.replacing import why_kept
+from aotc.files.replacing import NEW, why_kept
 from aotc.files.work_folders import beside
 from aotc.signing import attest, oms, provenance, sbom
 
@@ -100,8 +100,8 @@ def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path,
     path = refuse_existing(artifact, name, force=force)
     try:
         with beside(artifact) as work:
-            _write(work / "new", bundle)
-            replaced = _named(work / "new", path, force=force)
+            _write(work / NEW, bundle)
+            replaced = _named(work / NEW, path, force=force)
     except FileExistsError:
         # Another process added one of this name just now: says so.
         refuse_existing(artifact, name, force=force)
