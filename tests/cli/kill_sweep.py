@@ -104,20 +104,22 @@ def sweep(
     every: bool,
     samples: int = 8,
     first: Callable[[], None] | None = None,
-    more: dict[str, str] | None = None,
+    fresh: Callable[[Path, Path], Home] | None = None,
 ) -> Iterator[tuple[int, Home]]:
     """Kill a command at each of its steps, in a copy of `template`; the copies, for a look.
 
     `every`: at all of them, until it ends by itself; else at some, the first and the last ones.
+    `fresh` makes the copies, in place of the one before.
     """
-    home = fresh(template, folder, more)
+    fresh = fresh or copied
+    home = fresh(template, folder)
     whole = home.run(*words, first=first)
     assert whole.status == 0, whole
     assert whole.steps > 0
     # Which thread is quicker may change the number by some.
     chosen = range(1, whole.steps * 2 + 100) if every else _some(whole.steps, samples)
     for number in chosen:
-        home = fresh(template, folder, more)
+        home = fresh(template, folder)
         ended = home.run(*words, kill_at=number, first=first)
         assert "Traceback" not in ended.said, (number, ended)
         if not ended.killed:
@@ -129,7 +131,7 @@ def sweep(
     assert not every, "it never ended by itself"
 
 
-def fresh(template: Path, folder: Path, more: dict[str, str] | None = None) -> Home:
+def copied(template: Path, folder: Path) -> Home:
     """A copy of the template, in place of the one before."""
     if folder.exists():
         for each in (folder, *folder.rglob("*")):
@@ -137,7 +139,7 @@ def fresh(template: Path, folder: Path, more: dict[str, str] | None = None) -> H
                 each.chmod(0o755)
         shutil.rmtree(folder)
     shutil.copytree(template, folder, symlinks=True)
-    return Home(folder, more or {})
+    return Home(folder)
 
 
 def _some(steps: int, samples: int) -> list[int]:

@@ -22,7 +22,7 @@ import pytest
 
 from aotc.errors import AotcError
 from aotc.files import work_folders
-from aotc.files.replacing import OLD
+from aotc.files.replacing import NEW, OLD
 from aotc.files.work_folders import (
     DAY_SECONDS,
     MINUTE_SECONDS,
@@ -228,6 +228,7 @@ def test_an_artifact_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
     """Where names cannot be exchanged, a killed process may have moved the only one there is."""
     place = tmp_path / "out"
     dead = left(tmp_path)
+    (dead / NEW).mkdir()
     (dead / OLD / "payload").mkdir(parents=True)
     (dead / OLD / "payload" / "aotc.json").write_text("{}")
     remove_dead_in(tmp_path)
@@ -235,11 +236,18 @@ def test_an_artifact_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [place]
     # Where another stands there by now, that one stays.
     dead = left(tmp_path)
+    (dead / NEW).mkdir()
     shutil.copytree(place, dead / OLD)
     (place / "payload" / "aotc.json").write_text("newer")
     remove_dead_in(tmp_path)
     assert (place / "payload" / "aotc.json").read_text() == "newer"
     assert list(tmp_path.iterdir()) == [place]
+    # Where its own had taken the place, and was removed since, the old one stays away.
+    dead = left(tmp_path)
+    shutil.copytree(place, dead / OLD)
+    shutil.rmtree(place)
+    remove_dead_in(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "ü" * 127, "o" * 161, "\udcff" * 200])
@@ -248,6 +256,7 @@ def test_long_names(name: str, tmp_path: Path) -> None:
     with beside(tmp_path / name) as folder:
         assert len(os.fsencode(folder.name)) <= 255
     dead = killed(lambda: beside(tmp_path / name))
+    (dead / NEW).mkdir()
     (dead / OLD / "payload").mkdir(parents=True)
     with beside(tmp_path / f"{name[:-1]}y"):
         assert dead.exists()

@@ -23,6 +23,8 @@ from aotc.files.failures import cannot_write
 from aotc.files.removing import FOLDER, MANIFEST, empty, empty_open, erase
 from aotc.files.renaming import EXISTS, UNKNOWN, exchange, rename_new
 
+NEW: Final = "new"
+"""The draft in a work folder; once it has its place, nothing is to be put back any more."""
 OLD: Final = "old"
 """What was moved aside, beside the draft that takes its place."""
 

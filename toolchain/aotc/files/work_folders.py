@@ -40,7 +40,7 @@ from aotc.errors import AotcError
 from aotc.files.failures import cannot_write, is_full
 from aotc.files.locking import try_lock
 from aotc.files.removing import erase
-from aotc.files.replacing import OLD, check_output, recover
+from aotc.files.replacing import NEW, OLD, check_output, recover
 
 # How long what cannot be looked up must have been left alone.
 MINUTE_SECONDS = 60.0
@@ -109,7 +109,7 @@ def drafted(place: Path) -> Iterator[Path]:
     """
     try:
         with beside(place) as work:
-            yield work / "new"
+            yield work / NEW
     except OSError as error:
         raise cannot_write(error, "cannot write the output", str(place)) from None
 
@@ -235,11 +235,12 @@ def remove_dead(path: Path, place: str = "") -> bool:
         descriptor = lock(path)
         if not _is_dead(found, path, locked=descriptor is not None):
             return False
-        old, name = path / OLD, _output(found, place)
-        if os.path.lexists(old) and name is None:
-            return False
-        if name:
-            recover(old, path.with_name(name))
+        name = _output(found, place)
+        if all(os.path.lexists(path / each) for each in (NEW, OLD)):
+            if name is None:
+                return False
+            if name:
+                recover(path / OLD, path.with_name(name))
         erase(path)
     except OSError:
         return False

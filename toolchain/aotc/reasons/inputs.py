@@ -63,7 +63,8 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The model's IR version is newer than the installed ONNX Runtime reads.",
      "Save the model with a lower ir_version, or use a newer ONNX Runtime."),
     ("AOTC-I017", "output exists", INPUT,
-     "The output folder is already there, and a build never overwrites silently.",
+     "Something is at the output already, and nothing is overwritten silently. --force replaces an artifact, or a "
+     "plain file, and never a link, a device, a pipe or another folder.",
      "Choose another output with -o, or replace it with --force."),
     ("AOTC-I018", "no space left", INPUT,
      "The file system is full. Nothing half-written was left in the output.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from pathlib import Path
@@ -12,9 +11,7 @@ from aotc.contract.manifest import Finding
 from aotc.errors import AotcError
 from aotc.files import writing
 from aotc.files.failures import cannot_read, cannot_write
-from aotc.files.renaming import rename_new
-from aotc.files.replacing import OLD
-from aotc.files.work_folders import beside
+from aotc.files.locking import editing
 from aotc.signing.key_encryption import encrypted_pem
 
 if TYPE_CHECKING:
@@ -64,20 +61,20 @@ def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
 
 
 def remove_empty(path: Path) -> None:
-    """Remove a file of no bytes, and never one that somebody fills meanwhile; raises OSError."""
+    """Remove a file of no bytes, and nothing else; raises OSError, G041, I018 and I026."""
+    if _is_empty(path):
+        # Of several that do so, the second must not remove the key that the first made then.
+        with editing(path):
+            if _is_empty(path):
+                path.unlink()
+
+
+def _is_empty(path: Path) -> bool:
     try:
         found = path.lstat()
     except FileNotFoundError:
-        return
-    if not stat.S_ISREG(found.st_mode) or found.st_size:
-        return
-    with beside(path) as work:
-        old = work / OLD
-        with contextlib.suppress(FileNotFoundError):
-            path.rename(old)
-            if old.stat().st_size:
-                with contextlib.suppress(FileExistsError):
-                    rename_new(old, path)
+        return False
+    return stat.S_ISREG(found.st_mode) and not found.st_size
 
 
 def new_pair(password: bytes | None = None) -> tuple[bytes, str]:

@@ -20,8 +20,8 @@ from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
 from aotc.files.renaming import rename_new
-from aotc.files.replacing import why_kept
-from aotc.files.work_folders import beside
+from aotc.files.replacing import NEW, why_kept
+from aotc.files.work_folders import beside, remove_dead_in
 from aotc.files.writing import remove_leftovers, write_new, write_unseen
 from aotc.signing import attest, oms, provenance, sbom
 
@@ -104,6 +104,7 @@ def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path,
     """
     path = refuse_existing(artifact, name, force=force)
     replaced = path.exists()
+    remove_dead_in(artifact.absolute().parent, artifact.name)
     try:
         if replaced:
             _replace(artifact, path, bundle)
@@ -154,7 +155,7 @@ def _rename_in(artifact: Path, path: Path, bundle: bytes, *, force: bool) -> boo
     a name, the file system lets the first.  Raises FileExistsError and OSError.
     """
     with beside(artifact) as work:
-        draft = work / "new"
+        draft = work / NEW
         write_new(draft, bundle, durable=True)
         try:
             rename_new(draft, path)
