@@ -23,6 +23,7 @@ Cell = str | Sequence[str]
 # Of text that goes to a file or a pipe, unless COLUMNS says otherwise.
 PLAIN_WIDTH = 120
 # Of a table, or of a cell that holds lines.
+_USUAL_WIDTH = 80
 _MOST_ROWS = 200
 _BAR = 40
 _WIDEST_NAME = 80
@@ -63,7 +64,10 @@ def write_lines(lines: Iterable[str], *, file: TextIO | None = None) -> None:
 def terminal_width(file: TextIO) -> int | None:
     """Columns of the terminal that `file` is; None where it is none."""
     try:
-        return os.get_terminal_size(file.fileno()).columns if file.isatty() else None
+        # A terminal that does not know its width says 0.
+        return (
+            (os.get_terminal_size(file.fileno()).columns or _USUAL_WIDTH) if file.isatty() else None
+        )
     except (OSError, ValueError):
         return None
 
