@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 Cell = str | Sequence[str]
 # Of text that goes to a file or a pipe, unless COLUMNS says otherwise.
 PLAIN_WIDTH = 120
-# Of a table, or of a cell that holds lines.
+# Of a terminal that does not know its width, and says 0.
 _USUAL_WIDTH = 80
+# Of a table, or of a cell that holds lines.
 _MOST_ROWS = 200
 _BAR = 40
 _WIDEST_NAME = 80
