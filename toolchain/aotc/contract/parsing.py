@@ -79,12 +79,14 @@ def record(cls: type[T]) -> type[T]:
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
-def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
+def strict_json(
+    data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_VALUES
+) -> Json:
     """Parse JSON; refuse duplicate keys, NaN, infinities, huge integers, deep nesting, a BOM.
 
     RFC 8785 writes floats between 2^53 and 1e21 as digits alone.  Digits that are just what it
     writes are read as that float, which no integer field takes; other huge integers are refused.
-    No more than `MAX_VALUES` values are read.  Halves of surrogate pairs are refused too: parsers
+    No more than `limit` bytes and `values` values are read.  Halves of surrogate pairs are refused too: parsers
     differ in what they make of them.
 
     Raises `ParseError`.
@@ -92,8 +94,8 @@ def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
     if len(data) > limit:
         raise ParseError([Problem("", f"{len(data)} bytes, at most {limit} are read")])
 
-    if sum(map(data.count, (b"{", b"[", b","))) > MAX_VALUES:
-        raise ParseError([Problem("", f"more than {MAX_VALUES} values")])
+    if sum(map(data.count, (b"{", b"[", b","))) > values:
+        raise ParseError([Problem("", f"more than {values} values")])
 
     def pairs(items: list[tuple[str, Json]]) -> dict[str, Json]:
         result: dict[str, Json] = {}

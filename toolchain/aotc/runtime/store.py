@@ -30,7 +30,7 @@ from aotc.errors import AotcError
 from aotc.runtime.draft import PREFIX, Draft, lock, remove, sync, unwritable
 from aotc.runtime.hold import Hold, hold
 from aotc.verification.container import Container, open_container
-from aotc.verification.gate import AuthenticArtifact, authenticate
+from aotc.verification.gate import AuthenticArtifact, authenticate, require_signer
 from aotc.verification.model_references import require_inside
 from aotc.verification.policy.trust import Trust
 
@@ -135,6 +135,8 @@ class Store:
     def _install(
         self, source: Container, trust: Trust, durable: bool
     ) -> tuple[AuthenticArtifact, Hold]:
+        # Whatever nobody vouches for is not even cloned.
+        require_signer(source, trust)
         draft = Draft(self.root)
         try:
             if draft.clone(source):
