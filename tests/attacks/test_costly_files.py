@@ -141,9 +141,7 @@ def test_a_file_that_grew_is_told_by_its_size(host: Setting) -> None:
     assert report.bytes_hashed < 1 << 20
 
 
-def test_a_signed_file_that_no_manifest_lists_is_not_read(
-    host: Setting, opened: list[str]
-) -> None:
+def test_a_signed_file_that_no_manifest_lists_is_not_read(host: Setting, opened: list[str]) -> None:
     extra = host.artifact / "payload" / "extra.bin"
     extra.write_bytes(b"x")
     digests = payload_digests(host.artifact)

@@ -16,6 +16,8 @@ from aotc.errors import AotcError
 T = TypeVar("T", Profile, Target)
 
 MAX_YAML_BYTES = 1 << 20
+# A value of YAML takes fifty microseconds to read.
+MAX_YAML_VALUES = 50_000
 
 
 def data_folder(name: str) -> Path:
@@ -104,7 +106,9 @@ def _load(
 
 
 def strict_yaml(data: bytes) -> Json:
-    """Parse one YAML document of plain types; refuse duplicate keys, aliases and odd keys.
+    """Parse one YAML document of plain types; refuse duplicate keys, aliases, tags and odd keys.
+
+    No more than `MAX_YAML_BYTES` and `MAX_YAML_VALUES` are read.
 
     Plain words are read by the core schema of YAML 1.2 (section 10.3.2), with decimal numbers
     only: `1e-3` is a number, `no` is text, and so is every key.  Raises `ParseError`.
@@ -173,10 +177,18 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
+        values = 0
+
         def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                line = _line(self.current_event)
-                raise ParseError([Problem("", f"line {line}: aliases are not allowed")])
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            if isinstance(event, yaml.AliasEvent):
+                raise ParseError([Problem("", f"line {_line(event)}: aliases are not allowed")])
+            if getattr(event, "tag", None) is not None:
+                # Some make numbers without end, and others what is no plain type.
+                raise ParseError([Problem("", f"line {_line(event)}: tags are not allowed")])
+            self.values += 1
+            if self.values > MAX_YAML_VALUES:
+                raise ParseError([Problem("", f"more than {MAX_YAML_VALUES} values")])
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:

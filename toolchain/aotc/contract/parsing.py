@@ -21,6 +21,8 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
+from aotc.contract.versions import is_newer
+
 Json = Any
 T = TypeVar("T")
 
@@ -33,6 +35,11 @@ MAX_INTEGER = 2**53 - 1
 # Of a float below 1e21, with its sign.
 _LONGEST_DIGITS = 22
 _MOST_HINTS, _LONGEST_WORD = 20, 100
+# Nobody mends more at a time, and a document may hold a million.
+MAX_PROBLEMS = 100
+# To look for the nearest of more takes longer than it helps.
+_MOST_KNOWN = 1000
+NEWER = "AOTC-I046"
 # Only an escape can write one: UTF-8 has none.
 _HALF_OF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -73,21 +80,33 @@ class ParseError(ValueError):
         super().__init__("; ".join(str(problem) for problem in problems))
 
 
+class _Enough(Exception):
+    """So many problems are known that no more are looked for."""
+
+
+class _Found(list[Problem]):
+    """Problems, up to `MAX_PROBLEMS`; the next one ends the search."""
+
+    def append(self, problem: Problem) -> None:
+        if len(self) == MAX_PROBLEMS:
+            super().append(Problem("", f"there are more than these {MAX_PROBLEMS} problems"))
+            raise _Enough
+        super().append(problem)
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def record(cls: type[T]) -> type[T]:
     """A frozen, slotted, keyword-only dataclass."""
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
-def strict_json(
-    data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_VALUES
-) -> Json:
+def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_VALUES) -> Json:
     """Parse JSON; refuse duplicate keys, NaN, infinities, huge integers, deep nesting, a BOM.
 
     RFC 8785 writes floats between 2^53 and 1e21 as digits alone.  Digits that are just what it
     writes are read as that float, which no integer field takes; other huge integers are refused.
-    No more than `limit` bytes and `values` values are read.  Halves of surrogate pairs are refused too: parsers
-    differ in what they make of them.
+    No more than `limit` bytes and `values` values are read.  Halves of surrogate pairs are refused
+    too: parsers differ in what they make of them.
 
     Raises `ParseError`.
     """
@@ -188,15 +207,34 @@ def _is_optional(cls: type) -> dict[str, bool]:
 
 
 def decode(cls: type[T], data: Json, *, path: str = "", allow_unknown: bool = False) -> T:
-    """Read `data` as a record of class `cls`; raise `ParseError` with every problem found.
+    """Read `data` as a record of class `cls`; raise `ParseError` with the problems found.
 
-    An unknown field is a problem and names the nearest known one, unless `allow_unknown`.
+    They are all of them, up to `MAX_PROBLEMS`.  A document of a later major version of the record's
+    schema has that one problem, of code `NEWER`.  An unknown field is a problem and names the
+    nearest known one, unless `allow_unknown`.
     """
-    problems: list[Problem] = []
-    value = _decode(cls, data, path, problems, allow_unknown)
+    _require_no_newer(cls, data)
+    problems = _Found()
+    try:
+        value = _decode(cls, data, path, problems, allow_unknown)
+    except _Enough:
+        raise ParseError(problems) from None
     if problems:
         raise ParseError(problems)
     return typing.cast(T, value)
+
+
+def _require_no_newer(cls: type, data: Json) -> None:
+    if not dataclasses.is_dataclass(cls) or not isinstance(data, dict):
+        return
+    kind = hints_of(cls).get("schema")
+    while get_origin(kind) is typing.Annotated:
+        kind = get_args(kind)[0]
+    found = data.get("schema")
+    known = get_args(kind) if get_origin(kind) is Literal else ()
+    if known and found not in known and any(is_newer(found, each) for each in known):
+        what = f"this was made by a newer aotc: {found}, and this release reads {known[-1]}"
+        raise ParseError([Problem("schema", what, NEWER)])
 
 
 def _decode(kind: Any, data: Json, path: str, problems: list[Problem], loose: bool) -> Any:
@@ -253,8 +291,11 @@ def _decode_union(kind: Any, data: Json, path: str, problems: list[Problem], loo
     if len(choices) == 1:
         return _decode(choices[0], data, path, problems, loose)
     for choice in choices:
-        trial: list[Problem] = []
-        value = _decode(choice, data, path, trial, loose)
+        trial = _Found()
+        try:
+            value = _decode(choice, data, path, trial, loose)
+        except _Enough:
+            continue
         if not trial:
             return value
     wanted = " or ".join(getattr(choice, "__name__", str(choice)) for choice in choices)
@@ -344,7 +385,11 @@ def _holds_default(field: dataclasses.Field[Any], value: Any) -> bool:
 
 def nearest(word: object, known: tuple[Any, ...]) -> str:
     """The known word that is closest in spelling, or an empty string."""
-    close = difflib.get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.5)
+    text = str(word)
+    if len(text) > _LONGEST_WORD:
+        return ""
+    words = [each for k in known[:_MOST_KNOWN] if len(each := str(k)) <= _LONGEST_WORD]
+    close = difflib.get_close_matches(text, words, n=1, cutoff=0.5)
     return close[0] if close else ""
 
 

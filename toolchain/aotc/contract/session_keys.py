@@ -7,7 +7,6 @@ from typing import Final
 # May stand in a manifest: they change how a session computes, and name no file.
 MANIFEST_KEYS: Final = frozenset(
     {
-        "ep.context_enable",
         "mlas.disable_kleidiai",
         "mlas.enable_gemm_fastmath_arm64_bfloat16",
         "mlas.qnbit.force_fp32",

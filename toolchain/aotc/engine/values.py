@@ -19,8 +19,9 @@ import numpy as np
 from aotc.contract.canonical import canonical_json
 from aotc.contract.dim_names import is_anonymous
 from aotc.contract.manifest import Kind, Value
-from aotc.contract.parsing import Json, ParseError, strict_json
+from aotc.contract.parsing import MAX_JSON_BYTES, Json, ParseError, strict_json
 from aotc.errors import AotcError
+from aotc.files.reading import read_at_most
 
 # ndarray, list, dict or None.
 Data = Any
@@ -162,7 +163,7 @@ def load(path: Path, *, refusal: str = "AOTC-I024") -> Data:
     """
     try:
         if path.suffix == ".json":
-            return _decode(strict_json(path.read_bytes()))
+            return _decode(strict_json(read_at_most(path, MAX_JSON_BYTES)))
         with path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
     except _UNREADABLE as error:

@@ -121,6 +121,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "A sandboxed step was refused by the operating system: too many open files or processes, a failing or "
      "read-only disk, a file that may not be read. The model is not to blame, and neither is ONNX Runtime.",
      "Mend what the message says, and run the command again."),
+    ("AOTC-I046", "document is made by a newer aotc", INPUT,
+     "The document's schema is known here, and its major version is later than any that this release reads. "
+     "It may be right in every way.",
+     "Update aotc, or write the document for this release."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model frees some dims, but no combination of sizes that was tried runs.",

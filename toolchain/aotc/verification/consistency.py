@@ -139,6 +139,8 @@ def _variant(
     provider = promised.providers[0] if promised.providers else None
     if described.get("ep") != provider:
         yield Problem(f"{where}.ep", f"is not {provider}")
+    if str(described.get("device", promised.device)).lower() != promised.device.lower():
+        yield Problem(f"{where}.device", f"is not {promised.device}")
     text = promised.requirements.compatibility.get(provider or "")
     if described.get("compatibility_string", text) != text:
         yield Problem(f"{where}.compatibility_string", "is not promised")

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 
 from aotc.contract.manifest import Finding, Manifest
 from aotc.contract.parsing import ParseError, Problem, decode
-from aotc.contract.versions import KNOWN_FEATURES, MANIFEST_SCHEMA, manifest_version
+from aotc.contract.versions import (
+    KNOWN_FEATURES,
+    MANIFEST_SCHEMA,
+    manifest_version,
+    unsupported_manifest,
+)
 from aotc.errors import AotcError
 from aotc.verification import consistency
 from aotc.verification.authenticity import BUNDLE_SUFFIX
@@ -154,21 +159,21 @@ def _decode(state: Examination) -> None:
         return
     where = "payload/aotc.json"
     schema = data.get("schema") if isinstance(data, dict) else None
+    if what := unsupported_manifest(schema):
+        problems.append(
+            AotcError(
+                "AOTC-G010",
+                what,
+                where=where,
+                expected=f"{MANIFEST_SCHEMA.rpartition('.')[0]}.x",
+                found=str(schema)[:100],
+            )
+        )
+        return
     version = manifest_version(schema) if isinstance(schema, str) else None
     ours = manifest_version(MANIFEST_SCHEMA) or (0, 0)
     if version is None or not isinstance(data, dict):
         problems.append(malformed(Problem("schema", f"is not like {MANIFEST_SCHEMA}"), where))
-        return
-    if version[0] != ours[0]:
-        problems.append(
-            AotcError(
-                "AOTC-G010",
-                "the manifest's version is not supported",
-                where=where,
-                expected=f"aotc.manifest/{ours[0]}.x",
-                found=str(schema),
-            )
-        )
         return
     features = data.get("required_features", [])
     unknown = [

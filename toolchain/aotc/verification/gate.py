@@ -11,9 +11,10 @@
 9. Verdict: optimal, degraded or incompatible.
 
 `verify` collects every reason that costs little.  A step whose ground was not established is
-`not-run`; what an unknown signer claims may add refusals, and never takes one away.  No manifest
-is parsed and no file hashed for nobody: step 3 comes before that part of step 2.  `authenticate` is
-for loading: it stops at the first failed step, and returns the artifact only when steps 1 to 7 hold.
+`not-run`; what an unknown signer claims may add refusals, and never takes one away.  For nobody no
+manifest is parsed and no file hashed: step 3 comes before that part of step 2.  `authenticate` is
+for loading: it stops at the first failed step, and returns the artifact only when steps 1 to 7
+hold.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class StateFile:
     path: Path
 
     def read(self) -> SeenState:
-        """What was seen; nothing where the file is not there.  Raises G035."""
+        """What was seen; nothing where the file is not there.  Raises G035, I046."""
         try:
             with self.path.open("rb") as file:
                 data = file.read(MAX_STATE_BYTES + 1)
@@ -81,6 +81,13 @@ class StateFile:
         try:
             return decode(SeenState, strict_json(data, limit=MAX_STATE_BYTES))
         except ParseError as error:
+            if error.problems[0].code:
+                raise AotcError(
+                    error.problems[0].code,
+                    "the trust state cannot be read",
+                    where=str(self.path),
+                    found=error.problems[0].what,
+                ) from None
             raise self._unusable("is damaged", str(error.problems[0])) from None
 
     def note_policy(self, name: str, seen: SeenPolicy, now: datetime, *, exact: bool) -> None:
