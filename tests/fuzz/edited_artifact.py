@@ -1,9 +1,9 @@
-"""A small real artifact, changed by a list of edits and signed again, so that all of it is vouched for.
+"""A small real artifact, changed by a list of edits and signed again: all of it is vouched for.
 
 An input is a JSON list of edits `[document, path, what, with]`: `set`, `drop`, `copy` (from another
 path of the document) or `grow` (a text or list, so many times) what is at the path of aotc.json or
-manifest.json; `put` bytes in hex at an offset of another file, or `cut` it there.  It says nothing of
-the release that made the artifact, so that it stays what it is when the manifest changes.
+manifest.json; `put` bytes in hex at an offset of another file, or `cut` it there.  It says nothing
+of the release that made the artifact, so that it stays what it is when the manifest changes.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _refit(manifest: Json, files: dict[str, bytes]) -> None:
 
 def make_place() -> Path:
     """A folder of this process, in memory where the system has one there."""
-    memory = Path("/dev/shm")  # noqa: S108 - a temporary folder of our own is made in it
+    memory = Path("/dev/shm")
     found = tempfile.TemporaryDirectory(
         prefix="aotc-fuzz-", dir=memory if memory.is_dir() else None
     )

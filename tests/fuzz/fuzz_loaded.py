@@ -1,8 +1,8 @@
 """Artifacts that a trusted key did sign, whatever they say: verified, loaded, and run.
 
 What is signed may be rubbish; each of the three steps ends with an answer or a refusal.  ONNX
-Runtime itself may crash of what a trusted key signed (see the threat model), so a process of its own
-loads first, and what kills that by a signal is left alone.
+Runtime itself may crash of what a trusted key signed (see the threat model), so a process of its
+own loads first, and what kills that by a signal is left alone.
 """
 
 from __future__ import annotations

@@ -8,7 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aotc.contract.parsing import Json, ParseError, Problem, decode, encode, nearest
+from aotc.contract.parsing import (
+    MAX_INTEGER,
+    Json,
+    ParseError,
+    Problem,
+    check_text,
+    decode,
+    encode,
+    nearest,
+)
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 from aotc.errors import AotcError
@@ -51,10 +60,18 @@ def load_profile(name_or_path: str | Path) -> Profile:
 def with_libraries(profile: Profile, folder: Path) -> Profile:
     """`profile` with absolute paths of plugin libraries; relative ones are below `folder`."""
     base = folder.resolve()
-    plugins = {
-        name: replace(spec, library=str(base / Path(spec.library).expanduser()))
-        for name, spec in profile.plugins.items()
-    }
+    plugins = {}
+    for name, spec in profile.plugins.items():
+        try:
+            library = str(base / Path(spec.library).expanduser())
+        except RuntimeError:
+            raise AotcError(
+                "AOTC-I022",
+                "the library's path begins with the home folder of nobody",
+                where=f"plugins.{name}.library",
+                found=spec.library,
+            ) from None
+        plugins[name] = replace(spec, library=library)
     return replace(profile, plugins=plugins)
 
 
@@ -110,6 +127,7 @@ def strict_yaml(data: bytes) -> Json:
 
     No more than `MAX_YAML_BYTES` and `MAX_YAML_VALUES` are read.
 
+    Halves of surrogate pairs are refused, and integers beyond 2^53 - 1, which no JSON can say.
     Plain words are read by the core schema of YAML 1.2 (section 10.3.2), with decimal numbers
     only: `1e-3` is a number, `no` is text, and so is every key.  Raises `ParseError`.
     """
@@ -118,7 +136,9 @@ def strict_yaml(data: bytes) -> Json:
     if len(data) > MAX_YAML_BYTES:
         raise ParseError([Problem("", f"more than {MAX_YAML_BYTES} bytes")])
     try:
-        return yaml.load(data.decode("utf-8"), _loader())  # noqa: S506 - a SafeLoader
+        value = yaml.load(data.decode("utf-8"), _loader())  # noqa: S506 - a SafeLoader
+        check_text(value)
+        return value
     except ParseError:
         raise
     except UnicodeDecodeError as error:
@@ -202,6 +222,14 @@ def _loader() -> Any:
                 key.tag = "tag:yaml.org,2002:str"
             return super().construct_mapping(node, deep=True)
 
+        def construct_yaml_int(self, node: Any) -> int:
+            value = int(node.value)
+            if abs(value) > MAX_INTEGER:
+                what = f"line {_line(node)}: integer {node.value} exceeds 2^53 - 1"
+                raise ParseError([Problem("", what)])
+            return value
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
     Loader.yaml_implicit_resolvers = {}
     for name, pattern, first in _WORDS:
         tag = f"tag:yaml.org,2002:{name}"

@@ -157,7 +157,7 @@ def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_V
         raise ParseError([Problem("", f"not JSON: {error}")]) from None
     _check_depth(value)
     if _HALF_OF_PAIR.search(data):
-        _check_text(value)
+        check_text(value)
     return value
 
 
@@ -166,8 +166,8 @@ def _is_digits(value: float, text: str) -> bool:
     return abs(value) < 1e21 and f"{Decimal(repr(value)):f}".removesuffix(".0") == text
 
 
-def _check_text(value: Json) -> None:
-    """Refuse texts that UTF-8 cannot hold; names of fields as well."""
+def check_text(value: Json) -> None:
+    """Refuse texts that UTF-8 cannot hold; names of fields as well.  Raises `ParseError`."""
     if isinstance(value, str):
         try:
             value.encode("utf-8")
@@ -175,11 +175,11 @@ def _check_text(value: Json) -> None:
             raise ParseError([Problem("", "half of a surrogate pair")]) from None
     elif isinstance(value, dict):
         for key, item in value.items():
-            _check_text(key)
-            _check_text(item)
+            check_text(key)
+            check_text(item)
     elif isinstance(value, list):
         for item in value:
-            _check_text(item)
+            check_text(item)
 
 
 def _check_depth(value: Json, depth: int = 0) -> None:

@@ -157,6 +157,10 @@ LOADING: Final[tuple[Row, ...]] = (
      "An entry of the build cache does not have the digests that were recorded; it was removed, and its "
      "content built anew.",
      "None is needed; if it happens again, check the disk."),
+    ("AOTC-R023", "model is not the one that the manifest describes", NO,
+     "The session of a verified model has other inputs or outputs than the manifest names, or names that are no "
+     "text. Whoever signed the artifact signed both, so no call could be answered as promised.",
+     "Get the artifact from its builder again; report it to them."),
     ("AOTC-R999", "internal error", BUG,
      "A bug of aotc itself.", "Report it with the traceback that --debug prints."),
 )

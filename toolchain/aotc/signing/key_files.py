@@ -80,10 +80,10 @@ def read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(MAX_KEY_FILE_BYTES)
-    except OSError as error:
-        raise AotcError(
-            "AOTC-I001", f"cannot read the key file: {error.strerror}", where=str(path)
-        ) from None
+    except (OSError, ValueError) as error:
+        # A signer file may name what can be no path.
+        why = getattr(error, "strerror", None) or str(error)
+        raise AotcError("AOTC-I001", f"cannot read the key file: {why}", where=str(path)) from None
 
 
 def exposure(path: Path) -> tuple[Finding, ...]:
