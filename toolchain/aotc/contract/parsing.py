@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import re
@@ -21,6 +20,8 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
+from aotc.contract.spelling import hint
+from aotc.contract.spelling import nearest as nearest
 from aotc.contract.versions import is_newer
 
 Json = Any
@@ -34,11 +35,8 @@ MAX_VALUES = 1_000_000
 MAX_INTEGER = 2**53 - 1
 # Of a float below 1e21, with its sign.
 _LONGEST_DIGITS = 22
-_MOST_HINTS, _LONGEST_WORD = 20, 100
 # Nobody mends more at a time, and a document may hold a million.
 MAX_PROBLEMS = 100
-# To look for the nearest of more takes longer than it helps.
-_MOST_KNOWN = 1000
 NEWER = "AOTC-I046"
 # Only an escape can write one: UTF-8 has none.
 _HALF_OF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -253,7 +251,7 @@ def _decode(kind: Any, data: Json, path: str, problems: list[Problem], loose: bo
     if origin is Literal:
         if data not in get_args(kind) or isinstance(data, bool):
             wanted = ", ".join(str(choice) for choice in get_args(kind))
-            near = _near(data, get_args(kind), problems).partition("; known: ")[0]
+            near = hint(data, get_args(kind), len(problems)).partition("; known: ")[0]
             problems.append(Problem(path, f"{data!r:.100} is none of: {wanted}{near}"))
         return data
     if origin is tuple:
@@ -327,7 +325,7 @@ def _decode_record(cls: Any, data: Json, path: str, problems: list[Problem], loo
         if key in optional:
             values[key] = _decode(hints[key], value, where, problems, loose)
         elif not loose:
-            near = _near(key, tuple(optional), problems)
+            near = hint(key, tuple(optional), len(problems))
             problems.append(Problem(where, f"unknown field{near}"))
     for name, has_default in optional.items():
         if name not in data and not has_default:
@@ -381,26 +379,6 @@ def _holds_default(field: dataclasses.Field[Any], value: Any) -> bool:
     if field.default_factory is not dataclasses.MISSING:
         return bool(value == field.default_factory())
     return field.default is not dataclasses.MISSING and bool(value == field.default)
-
-
-def nearest(word: object, known: tuple[Any, ...]) -> str:
-    """The known word that is closest in spelling, or an empty string."""
-    text = str(word)
-    if len(text) > _LONGEST_WORD:
-        return ""
-    words = [each for k in known[:_MOST_KNOWN] if len(each := str(k)) <= _LONGEST_WORD]
-    close = difflib.get_close_matches(text, words, n=1, cutoff=0.5)
-    return close[0] if close else ""
-
-
-def _near(word: object, known: tuple[Any, ...], told: Sequence[Problem]) -> str:
-    """A hint, for the first problems only: hostile documents have many, and long words."""
-    if len(told) >= _MOST_HINTS or len(str(word)) > _LONGEST_WORD:
-        return ""
-    close = nearest(word, known)
-    if close:
-        return f"; did you mean {close!r}?"
-    return f"; known: {', '.join(sorted(str(k) for k in known))}"
 
 
 def _kind_name(kind: Any) -> str:
