@@ -152,7 +152,8 @@ def write_trust(folder: Path, keys: Keys) -> None:
         ),
     )
     file = write_policy(folder / "trust.yaml", policy, new=True)
-    write_roots(folder / "root.yaml", [keys[name].public_pem for name in ROOTS], 2)
+    roots = [keys[name].public_pem for name in ROOTS]
+    write_roots(folder / "root.yaml", roots, 2, policy=policy.name)
     for name in ROOTS[:2]:
         bundle_path(file.path, keys[name].key_id).write_bytes(sign_policy(file, keys[name]))
 

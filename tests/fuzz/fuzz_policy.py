@@ -121,16 +121,24 @@ def seeds() -> Iterator[bytes]:
         ],
     }
     roots = {
-        "schema": "aotc.root/1",
+        "schema": "aotc.root/2",
+        "policy": "plant",
         "threshold": 2,
         "keys": [TRUSTED.public_pem, more.public_pem],
     }
-    for each in (full, small, roots):
+    unnamed = {**roots, "schema": "aotc.root/1"}
+    del unnamed["policy"]
+    for each in (full, small, roots, unnamed):
         yield json.dumps(each).encode()
     yield yaml_text(decode(TrustPolicy, full)).encode()
     yield yaml_text(decode(RootKeys, roots)).encode()
     yield b"a: &x [1]\nb: *x\n"
 
 
-WORDS = words_of(TrustPolicy, RootKeys) | {"aotc.root/1", "!!binary", "!!python/name:os.system"}
+WORDS = words_of(TrustPolicy, RootKeys) | {
+    "aotc.root/2",
+    "aotc.root/1",
+    "!!binary",
+    "!!python/name:os.system",
+}
 TARGET = Target("policy", check, seeds, WORDS, 8192, mutated)

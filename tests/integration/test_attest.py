@@ -402,6 +402,32 @@ def test_no_more_than_readers_take(bench: Bench) -> None:
     assert (error.code, error.found) == ("AOTC-I036", str(MAX_BUNDLES))
 
 
+def test_of_many_at_once_no_more_are_added_than_readers_take(bench: Bench) -> None:
+    place = bench.artifact / "attestations"
+    original = (place / "evidence.sigstore.json").read_bytes()
+    for number in range(MAX_BUNDLES - 2 - len(list(place.iterdir()))):
+        (place / f"evidence-{number}.sigstore.json").write_bytes(original)
+
+    def one(number: int) -> str:
+        try:
+            return approve(
+                bench.artifact,
+                bench.signer,
+                channel=f"c{number}",
+                expires="2099-01-31",
+                trust=bench.trust,
+            ).path
+        except AotcError as error:
+            return error.code
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(one, range(6)))
+    # Whoever came last takes its own back; two at once may both do so.
+    assert len(list(place.iterdir())) <= MAX_BUNDLES
+    assert found.count("AOTC-I036") >= 4
+    assert verify(bench.artifact, key=bench.trust).authentic
+
+
 def test_a_packed_artifact_takes_none(bench: Bench, tmp_path: Path) -> None:
     packed = tmp_path / "a.aotc.zip"
     packed.write_bytes(b"PK")

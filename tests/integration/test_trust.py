@@ -125,7 +125,7 @@ def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     (host.folder / "config" / "aotc").mkdir(parents=True)
     root = host.folder / "config" / "aotc" / "root.yaml"
     host.aotc(
-        *("trust", "root", "-o", root, "--threshold", "2"),
+        *("trust", "root", "-o", root, "--policy", "plant", "--threshold", "2"),
         *("--key", "root-a.pub", "--key", "root-b.pub"),
     )
     under = ("verify", "digits.aotc", "--trust", "trust.yaml")
@@ -173,7 +173,7 @@ def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
 def test_a_host_with_roots_and_no_policy_asks_for_one(host: Host) -> None:
     (host.folder / "config" / "aotc").mkdir(parents=True)
     root = host.folder / "config" / "aotc" / "root.yaml"
-    words = ("trust", "root", "-o", root, "--threshold", "1")
+    words = ("trust", "root", "-o", root, "--policy", "plant", "--threshold", "1")
     host.aotc(*words, "--key", "root-a.pub")
     (refused,) = host.aotc("run", "digits.aotc", status=3)["errors"]
     assert refused["code"] == "AOTC-I001"
@@ -275,7 +275,14 @@ def test_explaining_remembers_nothing_and_says_who_decides(host: Host) -> None:
         (("trust", "init", "--name", "a b", "--signer", "a=ops.pub"), "AOTC-I027"),
         (("trust", "init", "--name", "x", "--signer", "release.pub"), "AOTC-I027"),
         (("trust", "init", "--name", "x", "--signer", "a=release.pub"), "AOTC-I017"),
-        (("trust", "root", "--key", "ops.pub", "--threshold", "2"), "AOTC-I027"),
+        (
+            ("trust", "root", "--policy", "x", "--key", "ops.pub", "--threshold", "2"),
+            "AOTC-I027",
+        ),
+        (
+            ("trust", "root", "--policy", "a b", "--key", "ops.pub", "--threshold", "1"),
+            "AOTC-I027",
+        ),
         (("trust", "check", "ops.pub"), "AOTC-G019"),
         (("verify", "digits.aotc", "--key", "release.pub", "--channel", "x"), "AOTC-I027"),
     ],

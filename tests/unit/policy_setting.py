@@ -112,11 +112,16 @@ class Setting:
             bundle_path(self.path, self.keys[root].key_id).write_bytes(bundle)
         return self.path
 
-    def write_roots(self, threshold: int, *names: str) -> Path:
-        """Write the host's root keys where $AOTC_TRUST_ROOT of the tests points."""
+    def write_roots(self, threshold: int, *names: str, policy: str | None = "prod") -> Path:
+        """Write the host's root keys where $AOTC_TRUST_ROOT of the tests points.
+
+        Without `policy` as hosts have them that were set up before roots named one.
+        """
         path = self.folder / "root.yaml"
         keys = [self.keys[name].public_pem for name in names]
-        record = {"schema": "aotc.root/1", "threshold": threshold, "keys": keys}
+        record = {"schema": "aotc.root/2", "policy": policy, "threshold": threshold, "keys": keys}
+        if policy is None:
+            record = {"schema": "aotc.root/1", "threshold": threshold, "keys": keys}
         path.write_text(yaml.safe_dump(record))
         return path
 

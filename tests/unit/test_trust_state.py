@@ -61,16 +61,33 @@ def test_a_killed_process_leaves_the_last_whole_state(tmp_path: Path) -> None:
 
 def test_the_latest_time_only_rises(tmp_path: Path) -> None:
     state = StateFile(tmp_path / "state.json")
-    seen = SeenPolicy(sequence=1, sha256="0" * 64)
-    state.note_policy("a", seen, NOW, exact=True)
-    state.note_policy("b", seen, NOW - timedelta(minutes=59), exact=True)
+    seen = ReleaseOf(kind="version", value="1")
+
+    def note(name: str, now: datetime) -> None:
+        state.note_artifact(name, seen, now, allowed=False)
+
+    note("a", NOW)
+    note("b", NOW - timedelta(minutes=59))
     assert state.read().latest == "2027-01-01T00:00:00Z"
     with pytest.raises(AotcError) as caught:
-        state.note_policy("c", seen, NOW - timedelta(minutes=61), exact=True)
+        note("c", NOW - timedelta(minutes=61))
     assert caught.value.code == "AOTC-G036"
-    state.note_policy("a", seen, NOW + timedelta(hours=3), exact=True)
+    with pytest.raises(AotcError) as caught:
+        state.note_policy(
+            "c", SeenPolicy(sequence=1, sha256="0" * 64), NOW - timedelta(minutes=61), exact=True
+        )
+    assert caught.value.code == "AOTC-G036"
+    note("a", NOW + timedelta(hours=3))
     assert state.read().latest == "2027-01-01T03:00:00Z"
-    assert set(state.read().policies) == {"a", "b"}
+    assert set(state.read().artifacts) == {"a", "b"}
+
+
+def test_a_policy_alone_moves_no_time(tmp_path: Path) -> None:
+    """Nothing was accepted by it yet, and the clock may be wrong."""
+    state = StateFile(tmp_path / "state.json")
+    state.note_policy("a", SeenPolicy(sequence=1, sha256="0" * 64), NOW, exact=True)
+    assert state.read().latest is None
+    assert set(state.read().policies) == {"a"}
 
 
 def test_a_state_that_cannot_be_written_is_said(tmp_path: Path) -> None:

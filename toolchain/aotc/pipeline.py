@@ -23,6 +23,8 @@ from aotc.contract.signer import Signer
 from aotc.contract.tuning import Tried
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
+from aotc.files.replacing import put
+from aotc.files.work_folders import beside, prepare_output
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import keys, provenance, sbom
 from aotc.signing.sealing import seal
@@ -47,7 +49,7 @@ from aotc.stages.integer_products import companions, left_out
 from aotc.stages.lower import lower
 from aotc.stages.opset import convert_opset
 from aotc.stages.optimize import optimize_ahead, optimize_all
-from aotc.stages.package import digest_weights, package, publish
+from aotc.stages.package import digest_weights, package
 from aotc.stages.partition import partition
 from aotc.stages.prove import prove
 from aotc.stages.specialize import specialize
@@ -65,7 +67,6 @@ from aotc.stages.types import (
     VariantPlan,
 )
 from aotc.stages.variants import wanted_variants
-from aotc.stages.work_folder import check_output, work_folder
 from aotc.stages.wrong_parts import without
 from aotc.verification.host import probe
 
@@ -125,11 +126,11 @@ def build(
         resolved_profile = replace(resolved_profile, target=str(target))
     name = "model" if isinstance(model, bytes) else Path(model).stem
     place = Path(output) if output is not None else Path(f"{name}.aotc")
-    check_output(place, force)
+    prepare_output(place, folder=True, force=force)
     store = BuildCache() if cache and os.environ.get("AOTC_CACHE") != "off" else None
     given = nullcontext(workers) if workers is not None else None
     with (
-        work_folder(place) as work,
+        beside(place) as work,
         given or Workers(resolved_profile.limits, LATER) as workers,
     ):
         # While the workers' process starts, and while the first job runs.
@@ -192,7 +193,7 @@ def build(
         if built is not None and taken is None and model_digest(model) == source:
             with clock.stage("cache"):
                 keep(built, artifact, evidence)
-        publish(artifact.folder, place, force)
+        put(artifact.folder, place, force=force)
         signed = SignedArtifact(
             artifact=artifact,
             path=place,

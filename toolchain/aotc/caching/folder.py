@@ -9,11 +9,12 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
+from aotc.files.locking import locked, try_lock
 
 DEFAULT_LIMIT: Final = 10 << 30
 LOCK: Final = "lock"
@@ -138,39 +139,27 @@ def _locked_folder(root: Path) -> tuple[Path, int]:
 
 def _lock(path: Path) -> int | None:
     """A descriptor that holds the lock until it is closed; None where another has it."""
-    import fcntl
-
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
+        if try_lock(descriptor):
+            return descriptor
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor
+    os.close(descriptor)
+    return None
 
 
 @contextmanager
 def alone(root: Path) -> Iterator[None]:
     """Keep other prunes out of `root`; raises R014 where one does not end."""
     path = root / LOCK
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        descriptor = _lock(path)
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while descriptor is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-            descriptor = _lock(path)
-    except OSError as error:
-        raise unusable(error, path) from None
-    if descriptor is None:
-        raise AotcError("AOTC-R014", "another process holds the lock", where=str(path))
-    try:
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(path, seconds=_LOCK_SECONDS, code="AOTC-R014"))
+        except OSError as error:
+            raise unusable(error, path) from None
         yield
-    finally:
-        os.close(descriptor)
 
 
 def remove(path: Path, root: Path) -> bool:

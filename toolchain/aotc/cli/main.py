@@ -176,6 +176,10 @@ def _signals_as_interrupt() -> Iterator[None]:
 
     sys.unraisablehook = swallowed
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
+    # A terminal that is closed; 'nohup' has commands ignore it.
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:
+        before[hangup] = signal.signal(hangup, interrupt)
     # Who starts a command in the background may have it ignore Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)

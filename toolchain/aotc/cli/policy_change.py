@@ -55,6 +55,9 @@ def add_change(parser: Parser) -> None:
         help="an artifact that is taken though a later release was seen",
     )
     other.add_argument("--expires", metavar="MOMENT", help="of the policy")
+    other.add_argument(
+        "--name", help="a new name of the policy, which then states that it replaces the old one"
+    )
 
 
 def change_of(**given: Any) -> Change:
@@ -81,6 +84,7 @@ def change_of(**given: Any) -> Change:
         reasons={name: reason for name, _, reason in pairs if reason},
         rollback=tuple(given["allow_rollback"]),
         expires=_moment(given, "expires"),
+        name=given["name"],
     )
     if change == Change():
         raise _wrong("nothing to add was given")

@@ -42,7 +42,11 @@ def policy_view(answer: TrustAnswer) -> list[RenderableType]:
 def root_view(answer: RootAnswer) -> list[RenderableType]:
     """A host's root keys."""
     keys = ", ".join(short(each) for each in answer.keys)
-    rows = [("a policy needs", f"{answer.threshold} of {len(answer.keys)} roots"), ("roots", keys)]
+    rows = [
+        ("policy", answer.policy),
+        ("it needs", f"{answer.threshold} of {len(answer.keys)} roots"),
+        ("roots", keys),
+    ]
     return [heading(answer.file), facts(rows)]
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.files.locking import editing
+from aotc.files.writing import write_whole
 
 # `NAME=PATH` pairs, separated as in PATH: provider, as ORT names it, and its library.
 PLUGINS_VARIABLE = "AOTC_PLUGINS"
 _KNOWN = "library-digests.json"
+# How long another process is waited for: to hash once more costs less than to wait for long.
+_LOCK_SECONDS = 1.0
 
 
 def stated_libraries() -> dict[str, Path]:
@@ -68,9 +71,12 @@ def _digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
     missing = [path for path in files if known.get(str(path), [None])[:-1] != states[str(path)]]
     if missing:
         with ThreadPoolExecutor(2) as pool:
-            for path, digest in zip(missing, pool.map(_sha256, missing), strict=True):
-                known[str(path)] = [*states[str(path)], digest]
-        _write(place, known)
+            hashed = zip(missing, pool.map(_sha256, missing), strict=True)
+            new: dict[str, list[int | str]] = {
+                str(path): [*states[str(path)], digest] for path, digest in hashed
+            }
+        known |= new
+        _add(place, new)
     digests = [(path.name, known[str(path)][-1]) for path in files]
     if len(digests) == 1:
         return str(digests[0][1])
@@ -106,15 +112,15 @@ def _read(place: Path | None) -> dict[str, list[int | str]]:
     return {k: v for k, v in found.items() if isinstance(v, list) and len(v) == 6}
 
 
-def _write(place: Path | None, known: dict[str, list[int | str]]) -> None:
+def _add(place: Path | None, found: dict[str, list[int | str]]) -> None:
     """Keep digests for the next time; a cache that cannot be written is none."""
     if place is None:
         return
     try:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=f".{_KNOWN}.")
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(known, file)
-        Path(name).replace(place)
-    except OSError:
+        with editing(place, seconds=_LOCK_SECONDS):
+            # What other processes kept since it was read stays.
+            known = _read(place) | found
+            write_whole(place, json.dumps(known).encode(), mode=0o600)
+    except (OSError, AotcError):
         return

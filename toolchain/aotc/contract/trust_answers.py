@@ -45,5 +45,6 @@ class RootAnswer:
 
     schema: Literal["aotc.root-answer/1"] = "aotc.root-answer/1"
     file: str
+    policy: Annotated[str, "name of the one policy that hosts with this file take"]
     threshold: int
     keys: Annotated[tuple[str, ...], "key ids"]

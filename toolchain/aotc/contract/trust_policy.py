@@ -1,7 +1,8 @@
-"""Trust policies: who may vouch for which artifact, and with what. `aotc.trust/1`, `aotc.root/1`.
+"""Trust policies: who may vouch for which artifact, and with what. `aotc.trust/1`, `aotc.root/2`.
 
 A policy is a YAML file.  It is signed by root keys, which a host states in a file of its own; the
-number of roots that must have signed stands there, and never in the policy.
+number of roots that must have signed stands there, and the name of the policy that the host takes,
+and neither in the policy.
 """
 
 from __future__ import annotations
@@ -159,6 +160,9 @@ class TrustPolicy:
     schema: Annotated[Literal["aotc.trust/1"], "version of this schema"]
     name: KeyName
     sequence: Annotated[int, Bounds(1), "a later policy of this name has a higher one"]
+    replaces: Annotated[
+        tuple[KeyName, ...], "names that this policy had before; its sequence goes on from theirs"
+    ] = ()
     valid_from: Instant | None = None
     expires: Instant
     keys: tuple[PolicyKey, ...] = ()
@@ -178,6 +182,9 @@ class TrustPolicy:
         """What the types cannot say."""
         known = {each.id: each for each in self.holders()}
         found = _moments(self, "valid_from", "expires")
+        found += _doubles("replaces", self.replaces)
+        if self.name in self.replaces:
+            found.append(Problem("replaces", f"{self.name!r} is the name of this policy"))
         found += _doubles("keys", [each.id for each in self.holders()], "id ")
         people = [f"{each.identity} of {each.issuer}" for each in self.identities]
         found += _doubles("identities", people)
@@ -186,7 +193,7 @@ class TrustPolicy:
             found += _release(f"min_versions.{name}", wanted)
         for each in self.revoked.keys:
             if each not in known and not re.fullmatch(r"[0-9a-f]{64}", each):
-                found.append(Problem("revoked.keys", f"{each!r} is no id of this policy"))
+                found.append(Problem("revoked.keys", _no_key(each, known)))
         authorities = {each.id for each in self.authorities}
         for place, rule in enumerate(self.rules):
             for index, need in enumerate(rule.require):
@@ -201,17 +208,26 @@ class TrustPolicy:
 
 @record
 class RootKeys:
-    """The roots of a host: whose signatures make a policy, and how many of them."""
+    """The roots of a host: whose signatures make which policy, and how many of them."""
 
-    schema: Annotated[Literal["aotc.root/1"], "version of this schema"]
+    schema: Annotated[Literal["aotc.root/2", "aotc.root/1"], "version of this schema; 1 is read"]
+    policy: Annotated[
+        KeyName | None, "name of the one policy that is taken; of aotc.root/2, and always there"
+    ] = None
     threshold: Annotated[int, Bounds(1), "distinct keys that must have signed a policy"]
     keys: Annotated[tuple[str, ...], Bounds(1), "public keys on P-256, PEM"]
 
     def problems(self) -> list[Problem]:
         """What the types cannot say."""
+        found = []
+        if self.schema == "aotc.root/2" and self.policy is None:
+            found.append(Problem("policy", "is missing"))
+        if self.schema == "aotc.root/1" and self.policy is not None:
+            found.append(Problem("policy", "is not known to aotc.root/1; state aotc.root/2"))
         if self.threshold > len(self.keys):
-            return [Problem("threshold", f"{self.threshold} of {len(self.keys)} keys is never met")]
-        return []
+            never = f"{self.threshold} of {len(self.keys)} keys is never met"
+            found.append(Problem("threshold", never))
+        return found
 
 
 def _signers(
@@ -230,6 +246,15 @@ def _signers(
             Problem(f"{where}.threshold", f"{need.threshold} of {len(need.signers)} is never met")
         )
     return found
+
+
+def _no_key(text: str, known: Iterable[str]) -> str:
+    """Why a revoked key is none, and the one that is meant where its name has other letters."""
+    meant = next((each for each in known if each.casefold() == text.strip().casefold()), None)
+    if meant is not None:
+        return f"{text!r} is no id of this policy; {meant!r} is"
+    digits = "a key's own id is 64 small hexadecimal digits, and nothing between or before them"
+    return f"{text!r} is no id of this policy; {digits}"
 
 
 def _moments(holder: object, first: str, last: str) -> list[Problem]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from aotc.contract import packed_form
 from aotc.contract.packing import PackAnswer
 from aotc.errors import AotcError
-from aotc.packing.output import beside, check_output
+from aotc.files.replacing import put
+from aotc.files.work_folders import drafted, prepare_output
 from aotc.verification.container import ArtifactFile, Container
 
 MANIFEST = "payload/aotc.json"
@@ -30,16 +31,15 @@ def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> Pa
     meanwhile; I017, I018 and I026 for the output.
     """
     place = Path(output)
-    check_output(place, force=force)
-    with Container(Path(artifact)) as source, beside(place) as draft:
+    prepare_output(place, force=force)
+    with Container(Path(artifact)) as source, drafted(place) as draft:
         sizes = _sizes(source)
         packed = _Packer(source, draft)
         try:
             packed.write(sizes)
         finally:
             packed.close()
-        check_output(place, force=force)
-        draft.replace(place)
+        put(draft, place, force=force)
     return PackAnswer(
         artifact=str(artifact),
         archive=str(place),

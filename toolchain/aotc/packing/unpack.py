@@ -11,7 +11,8 @@ from pathlib import Path
 from aotc.contract.packing import UnpackAnswer
 from aotc.contract.parsing import MAX_JSON_BYTES
 from aotc.errors import AotcError
-from aotc.packing.output import beside, check_output
+from aotc.files.replacing import put
+from aotc.files.work_folders import drafted, prepare_output
 from aotc.verification.archive import malformed
 from aotc.verification.archive_container import ArchiveContainer
 from aotc.verification.container import ArtifactFile, Container
@@ -30,9 +31,7 @@ def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> U
     Raises I001, G008, G012, G015 and G039 for the archive; I017, I018 and I026 for the output.
     """
     place = Path(folder)
-    old = _replaceable(place) if force else False
-    if not old:
-        check_output(place, mend=_MEND)
+    prepare_output(place, folder=True, force=force, mend=_MEND)
     with ArchiveContainer(Path(archive)) as source:
         files = source.listing().files
         if MANIFEST not in files:
@@ -42,13 +41,13 @@ def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> U
                 where=str(archive),
                 expected=f"a packed artifact with {MANIFEST}",
             )
-        with beside(place) as draft:
+        with drafted(place) as draft:
             draft.mkdir()
             buffer = memoryview(bytearray(_BUFFER))
             for path in files:
                 _write(source, path, draft / path, buffer)
             identity = hashlib.sha256(source.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
-            _publish(draft, place, old=old)
+            put(draft, place, force=force, mend=_MEND)
     return UnpackAnswer(
         archive=str(archive),
         artifact=str(place),
@@ -56,27 +55,6 @@ def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> U
         files=len(files),
         bytes=sum(files.values()),
     )
-
-
-def _replaceable(place: Path) -> bool:
-    """Whether an artifact is at `place`, which `force` replaces; nothing else is deleted."""
-    return not place.is_symlink() and bool(place.name.strip(".")) and (place / MANIFEST).is_file()
-
-
-def _publish(draft: Path, place: Path, *, old: bool) -> None:
-    """Put the complete folder in its place; what it replaces is there until then."""
-    if not old:
-        check_output(place, mend=_MEND)
-        draft.rename(place)
-        return
-    with beside(place) as aside:
-        try:
-            place.rename(aside)
-            draft.rename(place)
-        except BaseException:
-            if aside.exists() and not place.exists():
-                aside.rename(place)
-            raise
 
 
 def _write(source: Container, path: str, target: Path, buffer: memoryview) -> None:

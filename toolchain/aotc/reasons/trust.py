@@ -1,4 +1,4 @@
-"""Codes of policies and of what they demand: G019 to G036."""
+"""Codes of policies and of what they demand: G019 to G045."""
 
 from __future__ import annotations
 
@@ -65,9 +65,10 @@ TRUST: Final[tuple[Row, ...]] = (
      "Raise the limit in the policy, or make the artifact smaller."),
     ("AOTC-G035", "trust state is unusable", INPUT,
      "The file that remembers the highest sequences seen cannot be read, written or understood. It is never "
-     "begun anew by itself, since that would forget what must not be rolled back.",
-     "Restore the file that is named from a copy, or give its folder back to this user; remove it only if a "
-     "rollback is out of the question."),
+     "begun anew by itself, since that would forget what must not be rolled back. Where there is no such file "
+     "yet and none can be written, as in a container whose files may only be read, nothing could be remembered.",
+     "Restore a damaged file from a copy, or give its folder back to this user; remove it only if a rollback is "
+     "out of the question. Where it cannot be written, point XDG_STATE_HOME at a folder that is kept."),
     ("AOTC-G036", "clock is behind what was seen", NO,
      "The clock of this host shows a time more than an hour before one that it has shown already, so that "
      "nothing can be said of what has expired.",
@@ -96,6 +97,31 @@ TRUST: Final[tuple[Row, ...]] = (
      "encrypted, listed twice, overlapping, hidden between or behind the files, or described in two ways.",
      "Get the artifact from its builder again; a zip by another program is to be unpacked by that, and its "
      "folder packed with 'aotc pack'."),
+    # the policy that a host takes
+    ("AOTC-G042", "policy is not the one of this host", NO,
+     "The host's root keys signed the policy, and the host takes another one: that which its file of root keys "
+     "names (aotc.root/2), or, where that names none, the first one that was seen. A policy of another name "
+     "would begin with a sequence of its own, and put the one that holds here aside.",
+     "Give the policy that is named. To rename it, have it say that it replaces the old one, by 'aotc trust add "
+     "POLICY --name NEW', and have the roots sign that; or have the administrator write the file of root keys "
+     "anew, by 'aotc trust root --policy NAME'."),
+    ("AOTC-G043", "root keys name no policy", FINDING,
+     "The file of root keys is of aotc.root/1, which does not say which policy this host takes: where nothing "
+     "was seen yet, any policy that the roots signed is the first, however lax it is.",
+     "Write it anew with 'aotc trust root --policy NAME', and put it in its place."),
+    ("AOTC-G044", "revocation of an unknown key", FINDING,
+     "An entry of revoked.keys is the id of no key that the policy knows. A key's id is the sha256 of its "
+     "public key's PEM as OpenSSL writes it, in 64 small hexadecimal digits.",
+     "Revoke the key by its name in the policy, or remove the entry."),
+    ("AOTC-G045", "nothing is remembered", FINDING,
+     "With --unsafe-no-trust-state nothing is added to the trust state: what is seen now does not keep an older "
+     "policy, an older release, or a clock that was set back from being taken later.",
+     "Point XDG_STATE_HOME at a folder that is kept, and leave the option out."),
+    # locks
+    ("AOTC-G041", "another process holds a lock", INPUT,
+     "A file that only one process at a time may change is being changed by another one, which did not end in "
+     "time; it is named where the system tells. Or the file system has no locks. Nothing was changed.",
+     "Try again when that process has ended, or end it."),
     # what a build does before it publishes
     ("AOTC-G040", "artifact fails its own gate", NO,
      "Before an artifact appears at the output, the gate judges it, and fresh processes load every variant that "

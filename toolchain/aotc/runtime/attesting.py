@@ -65,7 +65,7 @@ def sign(
             found=f"key {tag(signer)}",
         )
     bundle = oms.sign(found.digests, signer)
-    path, replaced = sealing.add(place, name, bundle, force=force)
+    path, replaced = _added(place, name, bundle, force=force)
     return AttestAnswer(
         artifact=str(place),
         artifact_id=found.id,
@@ -117,15 +117,32 @@ def check_place(artifact: Path, name: str, *, force: bool) -> None:
     if not artifact.exists():
         raise AotcError("AOTC-I001", "there is no such artifact", where=str(artifact))
     path = sealing.refuse_existing(artifact, name, force=force)
-    held = sum(each.name.endswith(sealing.SUFFIX) for each in path.parent.iterdir())
-    if held >= MAX_BUNDLES and not path.exists():
-        raise AotcError(
-            "AOTC-I036",
-            "the artifact would hold more attestations than any reader takes",
-            where=str(path.parent),
-            expected=f"at most {MAX_BUNDLES}",
-            found=str(held),
-        )
+    if _held(path) >= MAX_BUNDLES and not path.exists():
+        raise _too_many(path)
+
+
+def _added(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path, bool]:
+    """Add an attestation, unless other processes added the last that readers take meanwhile."""
+    path, replaced = sealing.add(artifact, name, bundle, force=force)
+    if not replaced and _held(path) > MAX_BUNDLES:
+        path.unlink(missing_ok=True)
+        raise _too_many(path)
+    return path, replaced
+
+
+def _held(path: Path) -> int:
+    """How many attestations there are beside one."""
+    return sum(each.name.endswith(sealing.SUFFIX) for each in path.parent.iterdir())
+
+
+def _too_many(path: Path) -> AotcError:
+    return AotcError(
+        "AOTC-I036",
+        "the artifact would hold more attestations than any reader takes",
+        where=str(path.parent),
+        expected=f"at most {MAX_BUNDLES}",
+        found=str(_held(path)),
+    )
 
 
 def tag(signer: Signer | Sealer) -> str:
@@ -188,7 +205,7 @@ def add_statement(
     predicate: Json = encode(said)
     subjects: Mapping[str, str] = {"aotc.json": about.id}
     bundle = attest.attest(predicate_type, predicate, subjects, signer)
-    path, replaced = sealing.add(artifact, name, bundle, force=force)
+    path, replaced = _added(artifact, name, bundle, force=force)
     own = own_key(signer)
     return AttestAnswer(
         artifact=str(artifact),

@@ -32,6 +32,7 @@ def bench(
     trust: str | Path | None = None,
     key: str | Path | None = None,
     channel: str | None = None,
+    unsafe_no_trust_state: bool = False,
     variant: str | Sequence[str] | None = None,
     threads: int | None = None,
     store: str | Path | None = None,
@@ -44,7 +45,7 @@ def bench(
     page cache and the artifact its copy in the store.  The model gets ONNX Runtime's defaults
     on the CPU.  Sides run by turns, and take turns in going first.  Inputs are the artifact's
     fixture, with the dims in `sizes` repeated to those sizes.  `trust`, `key`, `channel`,
-    `variant`, `threads`, `store` and `trust_store` are as for `load`.
+    `unsafe_no_trust_state`, `variant`, `threads`, `store` and `trust_store` are as for `load`.
     Raises what `load` does, AOTC-I001 (no model), I012 (ONNX Runtime refuses it), and I027
     (no fixture, or a dim that the artifact lacks).
     """
@@ -59,6 +60,7 @@ def bench(
             trust=trust,
             key=key,
             channel=channel,
+            unsafe_no_trust_state=unsafe_no_trust_state,
             variant=variant,
             threads=threads,
             store=store,

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.files.locking import try_lock
 from aotc.runtime.hold import Hold, share
 from aotc.verification.container import Container
 
@@ -132,15 +133,15 @@ class DraftFile:
 
 def lock(folder: Path) -> int | None:
     """A descriptor that holds the folder's lock until it is closed; None where another has it."""
-    import fcntl
-
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        taken = try_lock(descriptor)
     except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
+        taken = False
+    if taken:
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def sync(path: Path) -> None:

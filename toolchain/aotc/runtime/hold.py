@@ -6,15 +6,15 @@ Locks end with the process that holds them, however it ends (flock(2)).
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
+from aotc.files.locking import holder, locked, try_lock
 
 LOCK: Final = ".lock"
 # How long a prune, or an addition, waits for another one.
@@ -88,21 +88,30 @@ def hold(entry: Path) -> Hold | None:
 
 def hold_alone(entry: Path) -> Hold | None:
     """Hold an entry that nobody else holds; None where somebody does, or where it is gone."""
-    import fcntl
-
     try:
         descriptor = os.open(entry, _FOLDER)
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = leads_to(entry, descriptor)
+        found = try_lock(descriptor) and leads_to(entry, descriptor)
     except OSError:
         found = False
     if found:
         return Hold(descriptor)
     os.close(descriptor)
     return None
+
+
+def user_of(entry: Path) -> str:
+    """Which processes hold an entry, where the system tells; else an empty string."""
+    try:
+        descriptor = os.open(entry, _FOLDER)
+    except OSError:
+        return ""
+    try:
+        return holder(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def share(descriptor: int) -> Hold:
@@ -117,30 +126,14 @@ def alone(root: Path) -> Iterator[None]:
 
     The file is its owner's alone, so that nobody else can sit on its lock.
     """
-    import fcntl
-
     path = root / LOCK
-    try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600)
-    except OSError as error:
-        raise AotcError("AOTC-R007", f"the store: {error.strerror}", where=str(path)) from None
-    try:
-        deadline = time.monotonic() + ALONE_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES) or time.monotonic() > deadline:
-                    what = "another process works on the store"
-                    raise AotcError(
-                        "AOTC-R007", what, where=str(path), mend="Try again when it has ended."
-                    ) from None
-            time.sleep(_PAUSE_SECONDS)
+    what = "another process works on the store"
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(path, seconds=ALONE_SECONDS, code="AOTC-R007", what=what))
+        except OSError as error:
+            raise AotcError("AOTC-R007", f"the store: {error.strerror}", where=str(path)) from None
         yield
-    finally:
-        os.close(descriptor)
 
 
 def leads_to(path: Path, descriptor: int) -> bool:
@@ -153,13 +146,8 @@ def leads_to(path: Path, descriptor: int) -> bool:
 
 
 def _lock_shared(descriptor: int) -> bool:
-    import fcntl
-
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(descriptor, shared=True)
     except OSError:
         # A file system without locks: nothing there is pruned by us either.
         return True
-    return True

@@ -53,6 +53,7 @@ def load(
     record_bytes: int = 16 << 20,
     plugins: Mapping[str, str | Path] | None = None,
     channel: str | None = None,
+    unsafe_no_trust_state: bool = False,
 ) -> ReadyModel:
     """Load a signed artifact; what was verified is what is loaded.
 
@@ -74,6 +75,8 @@ def load(
     `plugins` are libraries of execution providers of your own, by the name that ONNX Runtime gives
     the provider; else $AOTC_PLUGINS (`NAME=PATH`, separated as in PATH).
     `trust` is a trust policy or a list of public keys; `channel` is what a policy judges for.
+    `unsafe_no_trust_state` remembers nothing of what a policy takes, as where no file can be kept,
+    so that older policies and releases may be taken later.
     Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008, R016,
     C013, P001 to P004 and N003.
     """
@@ -81,7 +84,7 @@ def load(
     # The import is no part of the load times.
     session.import_onnxruntime()
     # 1.
-    trusted = resolve(trust, key, channel=channel)
+    trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
 
     def taken(reads: Callable[[Manifest], Collection[str]]) -> StoredArtifact:
         return take(path, trusted, reads=reads, store=store, trust_store=trust_store)

@@ -15,7 +15,7 @@ from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, strict_json
 from aotc.contract.store import StoreEntry, StoreListAnswer, StorePruneReport
 from aotc.errors import AotcError
 from aotc.runtime.draft import PREFIX, remove, unwritable
-from aotc.runtime.hold import alone, hold_alone
+from aotc.runtime.hold import alone, hold_alone, user_of
 from aotc.runtime.store import ENTRY, STALE_SECONDS, remove_leftovers
 
 _NAME: Final = re.compile(rf"{ENTRY}([0-9a-f]{{64}})")
@@ -136,7 +136,12 @@ def remove_entry(root: Path, artifact_id: str) -> StorePruneReport:
     (entry,) = found
     with alone(root):
         if not _remove(entry.path, root):
-            raise AotcError("AOTC-R017", "the artifact is in use, and stays", where=str(entry.path))
+            raise AotcError(
+                "AOTC-R017",
+                "the artifact is in use, and stays",
+                where=str(entry.path),
+                found=user_of(entry.path),
+            )
     kept = [each for each in before if each is not entry]
     return StorePruneReport(
         store=str(root),

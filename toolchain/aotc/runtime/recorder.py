@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from aotc.engine.values import Data
 from aotc.errors import AotcError
+from aotc.files.locking import wait
+from aotc.files.writing import write_whole
 
 # Lines wait in memory up to this many, or this long: a line a write would cost more than a call.
 _WAITING = 256
 _SECONDS = 2.0
 _KEPT = 4096
+# How long a request waits for another process that writes the file.
+_LOCK_SECONDS = 0.25
 # Below this, thinning would leave nothing.
 LEAST_BYTES = 4096
 
@@ -27,10 +32,10 @@ class ShapeRecorder:
 
     The file never grows beyond `limit` bytes: when it would, every second line is dropped, and
     from then on only every second request is recorded, then every fourth, and so on; what the
-    file holds stays an even sample.  Values are never written.  Safe from many threads; a file has
-    one recorder at a time.  `{pid}` in the path stands for the process id: a process that goes on
-    with the thinned file of another gives its own requests more weight.  What waits is written by
-    `close`, or when the interpreter ends.
+    file holds stays an even sample.  Values are never written.  Safe from many threads, and from
+    processes that share the file.  `{pid}` in the path stands for the process id: a process that
+    goes on with the thinned file of another gives its own requests more weight.  What waits is
+    written by `close`, or when the interpreter ends.
     """
 
     def __init__(self, path: str | Path, *, limit: int = 16 << 20) -> None:
@@ -99,29 +104,47 @@ class ShapeRecorder:
         data = "".join(lines).encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            held = self.path.stat().st_size if self.path.exists() else 0
-            if held + len(data) > self._limit:
-                self._thin(data)
-            else:
-                with self.path.open("ab") as file:
+            with _alone(self.path) as file:
+                if os.fstat(file.fileno()).st_size + len(data) > self._limit:
+                    self._thin(data)
+                else:
                     file.write(data)
-        except OSError:
+        except (OSError, AotcError):
             # A request must not fail for want of a record.
             self.lost += len(lines)
 
     def _thin(self, data: bytes) -> None:
         """Rewrite the file with every second line, until it and `data` fit with room to grow."""
-        held = self.path.read_bytes() if self.path.exists() else b""
-        lines = (held + data).splitlines(keepends=True)
+        lines = (self.path.read_bytes() + data).splitlines(keepends=True)
         every = self._every
         while lines and sum(map(len, lines)) > self._limit // 2:
             lines = lines[1::2]
             every *= 2
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        try:
-            partial.write_bytes(b"".join(lines))
-            partial.replace(self.path)
-            self._every = every
-        finally:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
+        write_whole(self.path, b"".join(lines))
+        self._every = every
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[BinaryIO]:
+    """The open file, which no other recorder adds to or thins meanwhile; raises OSError.
+
+    Whoever thins it replaces it: what was written to the old file would be lost.
+    """
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        with path.open("ab") as file:
+            # Where the file system has no locks, it is written without.
+            with suppress(OSError):
+                if not wait(file.fileno(), seconds=max(0.0, deadline - time.monotonic())):
+                    raise AotcError("AOTC-G041", "another process holds the lock", where=str(path))
+            if _leads_to(path, file.fileno()):
+                yield file
+                return
+
+
+def _leads_to(path: Path, descriptor: int) -> bool:
+    """Whether a file is still where it was opened."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

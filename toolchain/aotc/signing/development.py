@@ -5,12 +5,13 @@ The default trust needs no `cryptography`.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import secrets
 from pathlib import Path
 
 from aotc.contract.trust import TrustedKey, split_pem
 from aotc.errors import AotcError
+from aotc.files import writing
 from aotc.signing import key_files
 from aotc.signing.key_loading import PrivateKey, load_private, load_public
 
@@ -21,13 +22,13 @@ def development_key() -> PrivateKey:
     Raises I023 where the file is unusable, I026 where it cannot be written.
     """
     secret_path, public_path = _paths()
-    if not secret_path.exists():
+    if not _is_there(secret_path):
         _create(secret_path)
     key = load_private(secret_path, development=True)
     pem = key.public_pem.encode("ascii")
     try:
         if not public_path.exists() or public_path.read_bytes() != pem:
-            key_files.replace(public_path, pem, 0o644)
+            writing.write_whole(public_path, pem, mode=0o644, durable=True)
     except OSError as error:
         raise key_files.unwritable(public_path, error) from None
     return key
@@ -85,22 +86,21 @@ def _paths() -> tuple[Path, Path]:
     return base / "aotc" / "development.pem", base / "aotc" / "development.pub"
 
 
+def _is_there(path: Path) -> bool:
+    """Whether there is a key; a file of no bytes is what a killed process left."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return path.exists()
+
+
 def _create(path: Path) -> None:
     """Of several processes that create the key at once, one wins and all use its key."""
     secret_pem, _ = key_files.new_pair()
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        key_files.write_new(draft, secret_pem, 0o600)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        except OSError:
-            # A file system without hard links: O_EXCL on the name itself decides the race.
-            if not path.exists():
-                key_files.write_new(path, secret_pem, 0o600)
-        finally:
-            draft.unlink(missing_ok=True)
+        key_files.remove_empty(path)
+        with contextlib.suppress(FileExistsError):
+            writing.write_new(path, secret_pem, mode=0o600, durable=True)
     except OSError as error:
         raise key_files.unwritable(path, error) from None

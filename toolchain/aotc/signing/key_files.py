@@ -1,16 +1,20 @@
-"""Key files: new pairs, written once and never over another file, and read whole."""
+"""Key files: new pairs, written once, whole, and never over another key; and read whole."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.contract.manifest import Finding
 from aotc.errors import AotcError
+from aotc.files import writing
+from aotc.files.renaming import rename_new
+from aotc.files.replacing import OLD
+from aotc.files.work_folders import beside
 from aotc.signing.key_encryption import encrypted_pem
 
 if TYPE_CHECKING:
@@ -23,7 +27,8 @@ def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
     """Write a new private key (PKCS#8 PEM, mode 0600) to `path` and its public half beside it.
 
     With `password` the private key is encrypted (PBES2 with AES-256).  Returns both paths; the
-    public one has the suffix `.pub`.
+    public one has the suffix `.pub`.  Files of no bytes, as a process leaves them that is killed
+    while it writes, are no keys and replaced.
     Raises I017 where either exists, I026 where the folder cannot be written, I027 for a bad name.
     """
     if not path.name or path.is_dir():
@@ -38,16 +43,41 @@ def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
             where=str(path),
             mend="Give a name that ends in .pem.",
         )
-    if public.exists() or public.is_symlink():
+    try:
+        for each in (path, public):
+            remove_empty(each)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    if os.path.lexists(path) and not os.path.lexists(public):
+        make = f"openssl pkey -in {path} -pubout -out {public}"
+        raise _exists(path, f"Choose another name with -o. Its public half is missing: {make}")
+    if os.path.lexists(public):
         raise _exists(public)
     secret_pem, public_pem = new_pair(password)
     write_new(path, secret_pem, 0o600)
     try:
         write_new(public, public_pem.encode("ascii"), 0o644)
-    except AotcError:
+    except BaseException:
         path.unlink(missing_ok=True)
         raise
     return path, public
+
+
+def remove_empty(path: Path) -> None:
+    """Remove a file of no bytes, and never one that somebody fills meanwhile; raises OSError."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode) or found.st_size:
+        return
+    with beside(path) as work:
+        old = work / OLD
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(old)
+            if old.stat().st_size:
+                with contextlib.suppress(FileExistsError):
+                    rename_new(old, path)
 
 
 def new_pair(password: bytes | None = None) -> tuple[bytes, str]:
@@ -98,32 +128,14 @@ def exposure(path: Path) -> tuple[Finding, ...]:
     return (Finding(code="AOTC-I038", what=what, where=str(path)),)
 
 
-def replace(path: Path, data: bytes, mode: int) -> None:
-    """Write a file in one step, over one that may be there; raises I018, I026, OSError."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    write_new(draft, data, mode)
-    draft.replace(path)
-
-
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that must not be there yet; raises I017, I018, I026."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    """Write a file that must not be there yet, whole or not at all; raises I017, I018, I026."""
     try:
-        descriptor = os.open(path, flags, mode)
+        writing.write_new(path, data, mode=mode, durable=True)
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
         raise unwritable(path, error) from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException as error:
-        path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise unwritable(path, error) from None
-        raise
 
 
 def unwritable(path: Path, error: OSError) -> AotcError:
@@ -136,10 +148,10 @@ def unwritable(path: Path, error: OSError) -> AotcError:
     )
 
 
-def _exists(path: Path) -> AotcError:
+def _exists(path: Path, mend: str = "Choose another name with -o.") -> AotcError:
     return AotcError(
         "AOTC-I017",
         "the key file is already there, and keys are never overwritten",
         where=str(path),
-        mend="Choose another name with -o.",
+        mend=mend,
     )

@@ -6,10 +6,9 @@ sees half of it, and nothing else is touched.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,7 @@ from aotc.contract.report import Evidence
 from aotc.contract.signer import Signer
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError, cannot_write
+from aotc.files.renaming import rename_new
 from aotc.signing import attest, oms, provenance, sbom
 
 SUFFIX: Final = ".sigstore.json"
@@ -99,9 +99,11 @@ def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path,
     draft = artifact.absolute().parent / f".{artifact.name}.{secrets.token_hex(8)}"
     try:
         _write(draft, bundle)
-        with _alone(path.parent):
-            replaced = refuse_existing(artifact, name, force=force).exists()
-            draft.replace(path)
+        replaced = _named(draft, path, force=force)
+    except FileExistsError:
+        # Another process added one of this name just now: says so.
+        refuse_existing(artifact, name, force=force)
+        raise
     except OSError as error:
         raise cannot_write(error, "cannot write the attestation", str(path)) from None
     finally:
@@ -117,17 +119,17 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """While nobody else adds to `folder`, where the system can lock one."""
+def _named(draft: Path, path: Path, *, force: bool) -> bool:
+    """Give a whole file its name; whether it replaced one, as only `force` lets it.
+
+    Without a lock, which whoever may read the artifact could hold: of two processes that add one of
+    a name, the file system lets the first.  Raises FileExistsError and OSError.
+    """
     try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        rename_new(draft, path)
+    except FileExistsError:
+        if not force:
+            raise
+        draft.replace(path)
+        return True
+    return False

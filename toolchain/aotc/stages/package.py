@@ -1,12 +1,7 @@
-"""Package and sign: the payload as an ORT model package, its manifest, its attestations.
-
-Everything is written beside the output and renamed into place, so that a build that fails leaves
-nothing half-written.
-"""
+"""Package and sign: the payload as an ORT model package, its manifest, its attestations."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import platform
 import shutil
@@ -282,42 +277,3 @@ def _build_info() -> str:
     from aotc.engine.session import import_onnxruntime
 
     return str(import_onnxruntime().get_build_info())
-
-
-def refuse_output(output: Path, force: bool) -> None:
-    """Raise AOTC-I017 where something is at `output`, unless `force` and it is an artifact.
-
-    Other folders, files and links stay: replacing one would delete what is no artifact of ours.
-    """
-    if not (output.exists() or output.is_symlink()):
-        return
-    if not force:
-        raise AotcError("AOTC-I017", "the output exists", where=str(output))
-    ours = (output / "payload" / "aotc.json").is_file() and bool(output.name.strip("."))
-    if output.is_symlink() or not ours:
-        raise AotcError(
-            "AOTC-I017",
-            "the output exists and is no artifact, so that --force does not replace it",
-            where=str(output),
-            mend="Choose another output with -o, or remove it yourself.",
-        )
-
-
-def publish(folder: Path, output: Path, force: bool) -> None:
-    """Rename the finished `folder` to `output`; raises AOTC-I017 where that exists already.
-
-    An artifact that is replaced stays until the new one is there.
-    """
-    refuse_output(output, force)
-    old = folder.with_name(folder.name + ".old")
-    try:
-        if output.exists():
-            output.rename(old)
-        folder.rename(output)
-    except BaseException as error:
-        if old.exists() and not output.exists():
-            old.rename(output)
-        if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-            raise AotcError("AOTC-I017", "the output exists", where=str(output)) from None
-        raise
-    shutil.rmtree(old, ignore_errors=True)

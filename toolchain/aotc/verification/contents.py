@@ -128,16 +128,23 @@ def check_schema(state: Examination) -> None:
         )
     _check_references(state)
     for said in state.statements:
+        named = said.artifact_id()
         if not said.is_signature and state.artifact_id not in said.subjects.values():
-            state.refuse(
-                AotcError(
-                    "AOTC-G014",
-                    "the attestation is about another artifact",
-                    where=said.path,
-                    expected=state.artifact_id,
-                    found=", ".join(said.subjects.values()),
-                )
+            what, found = "the attestation is about another artifact", [*said.subjects.values()]
+        elif named and named != state.artifact_id:
+            # Its subject is this one: whoever signed it read of another.
+            what, found = f"the {said.usage} names another artifact than it is for", [named]
+        else:
+            continue
+        state.refuse(
+            AotcError(
+                "AOTC-G014",
+                what,
+                where=said.path,
+                expected=state.artifact_id,
+                found=", ".join(found),
             )
+        )
 
 
 def _check_references(state: Examination) -> None:

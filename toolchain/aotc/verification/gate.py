@@ -181,6 +181,7 @@ def verify(
     target: str | Path = "host",
     full: bool = False,
     channel: str | None = None,
+    unsafe_no_trust_state: bool = False,
 ) -> VerifyReport:
     """Run the whole gate on an artifact and report every reason.
 
@@ -189,13 +190,21 @@ def verify(
     that they signed is taken.  `channel` is what a policy judges the artifact for.
     `target` is "host", a built-in target or a target file.
     `full` also hashes whole files whose chunks were hashed.
+    `unsafe_no_trust_state` remembers nothing of what a policy takes, as where no file can be kept,
+    so that older policies and releases may be taken later; a finding says so.
     Never raises for a bad artifact; raises I001 (no such path or key file), G013, G019 to G022,
-    G035, G036, I021, I022, I023 and I027 for arguments that cannot be used.
+    G035, G036, G041, G042, I021, I022, I023 and I027 for arguments that cannot be used.
     """
     started = time.perf_counter()
     path = Path(artifact)
     described = None if str(target) == "host" else _load_target(target)
-    trusted = resolve(trust, key, channel=channel, target=described).at_present()
+    trusted = resolve(
+        trust,
+        key,
+        channel=channel,
+        target=described,
+        unsafe_no_trust_state=unsafe_no_trust_state,
+    ).at_present()
     try:
         container = open_container(path)
     except AotcError as error:

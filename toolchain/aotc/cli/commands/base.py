@@ -92,6 +92,12 @@ def add_trust(parser: Parser) -> None:
         help=f"trust policy, or list of public keys to trust, {instead}",
     )
     parser.add_argument("--key", metavar="PUB", type=Path, help=f"public key to trust, {instead}")
+    parser.add_argument(
+        "--unsafe-no-trust-state",
+        action="store_true",
+        help="remember nothing of what a policy takes, as where no file can be kept: an older one "
+        "or release may be taken later",
+    )
 
 
 def add_signing_key(parser: Parser) -> None:

@@ -198,13 +198,15 @@ def _trust() -> tuple[DoctorTrust, list[DoctorCheck]]:
         else:
             files = replace(files, roots=str(roots.path), policy=str(roots.policy_path))
             found = f"{roots.path}, {roots.record.threshold} of {len(roots.record.keys)} must sign"
-            checks.append(DoctorCheck(name="root keys", status="ok", found=found))
+            checks.append(_roots_check(found, roots.record.policy))
     except AotcError as error:
         return files, [_refused("root keys", error)]
     try:
         state = user_state()
         files = replace(files, state=str(state.path))
         seen = state.read()
+        # What 'verify --trust' would ask for before it looks at anything.
+        state.require_keeping()
         found = f"{state.path}, policies: {len(seen.policies)}, artifacts: {len(seen.artifacts)}"
         checks.append(DoctorCheck(name="trust state", status="ok", found=found))
     except AotcError as error:
@@ -212,6 +214,17 @@ def _trust() -> tuple[DoctorTrust, list[DoctorCheck]]:
     if roots is not None:
         checks.append(_policy(roots.policy_path))
     return files, checks
+
+
+def _roots_check(found: str, policy: str | None) -> DoctorCheck:
+    if policy is not None:
+        return DoctorCheck(name="root keys", status="ok", found=f"{found} policy {policy}")
+    return DoctorCheck(
+        name="root keys",
+        status="note",
+        found=f"{found}; no policy is named, so the first that is seen counts",
+        mend="Write the file anew with 'aotc trust root --policy NAME'.",
+    )
 
 
 def _policy(path: Path) -> DoctorCheck:

@@ -33,6 +33,7 @@ def install(
     trust: Path | None,
     key: Path | None,
     channel: str | None,
+    unsafe_no_trust_state: bool,
     json: bool,
 ) -> int:
     """Verify an artifact while it is copied into a store, with its attestations.
@@ -46,7 +47,8 @@ def install(
     from aotc.runtime.installing import install as put
     from aotc.verification.policy.trust import resolve
 
-    report = put(artifact, resolve(trust, key, channel=channel), store=store, system=system)
+    trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
+    report = put(artifact, trusted, store=store, system=system)
     if json:
         from aotc.cli.document import write_document
 

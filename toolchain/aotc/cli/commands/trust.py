@@ -18,7 +18,7 @@ from aotc.cli.commands.base import (
 from aotc.cli.policy_change import add_change, change_of, one_key
 from aotc.contract.manifest import Finding
 from aotc.contract.trust_answers import RootAnswer, TrustAnswer
-from aotc.errors import EXIT_NO, EXIT_YES
+from aotc.errors import EXIT_NO, EXIT_YES, AotcError
 
 if TYPE_CHECKING:
     from aotc.verification.policy.document import PolicyFile
@@ -57,6 +57,9 @@ def _root_arguments(parser: Parser) -> None:
         "-o", "--output", metavar="FILE", type=Path, default=Path("root.yaml"), help="to write"
     )
     parser.add_argument(
+        "--policy", metavar="NAME", required=True, help="name of the one policy that is taken"
+    )
+    parser.add_argument(
         "--key",
         metavar="PUB",
         type=Path,
@@ -71,19 +74,26 @@ def _root_arguments(parser: Parser) -> None:
     add_json(parser)
 
 
-def root(*, output: Path, key: list[Path], threshold: int, force: bool, json: bool) -> int:
+def root(
+    *, output: Path, policy: str, key: list[Path], threshold: int, force: bool, json: bool
+) -> int:
     """Write a host's file of root keys: put it at /etc/aotc/root.yaml, owned by root.
 
-    Where a host has one, only policies that enough of the roots signed are taken there.
+    Where a host has one, only the policy of that name is taken there, or one that replaces it, and
+    only where enough of the roots signed it.
     """
     from aotc.signing.keys import key_id
     from aotc.verification.policy.document import read_roots
     from aotc.verification.policy.editing import write_roots
 
-    write_roots(output, [one_key(each) for each in key], threshold, new=not force)
+    keys = [one_key(each) for each in key]
+    write_roots(output, keys, threshold, policy=policy, new=not force)
     found = read_roots(output)
     answer = RootAnswer(
-        file=str(output), threshold=threshold, keys=tuple(key_id(pem) for pem in found.keys)
+        file=str(output),
+        policy=policy,
+        threshold=threshold,
+        keys=tuple(key_id(pem) for pem in found.keys),
     )
     if json:
         from aotc.cli.document import write_document
@@ -109,12 +119,11 @@ def add(*, policy: Path, json: bool, **change: Any) -> int:
     A moment is a date (its beginning, UTC) or such as 2027-01-31T12:00:00Z. Comments in the file
     are not kept, and signatures no longer hold: have it signed again.
     """
-    from aotc.verification.policy.document import read_policy
-    from aotc.verification.policy.editing import changed, write_policy
+    from aotc.verification.policy.editing import change_policy
+    from aotc.verification.policy.revocations import unmatched_revocations
 
-    wanted = change_of(**change)
-    written = write_policy(policy, changed(read_policy(policy).policy, wanted), new=False)
-    return _answer(written, json)
+    written = change_policy(policy, change_of(**change))
+    return _answer(written, json, findings=unmatched_revocations(written))
 
 
 def _check_arguments(parser: Parser) -> None:
@@ -133,7 +142,7 @@ def check(*, policy: Path, json: bool) -> int:
     trust = resolve(policy, remember=False)
     file = read_policy(policy)
     signed_by = trust.policy.roots if trust.policy else ()
-    return _answer(file, json, signed_by=signed_by, checked=True)
+    return _answer(file, json, signed_by=signed_by, checked=True, findings=trust.findings)
 
 
 def _explain_arguments(parser: Parser) -> None:
@@ -190,6 +199,7 @@ def sign(*, policy: Path, key: Path, json: bool) -> int:
     from aotc.verification.policy.roots import (
         bundle_path,
         host_roots,
+        require_name,
         sign_policy,
         signers_so_far,
     )
@@ -202,8 +212,15 @@ def sign(*, policy: Path, key: Path, json: bool) -> int:
     if roots is None:
         return _answer(file, json, signed_by=(signer.key_id,), bundle=str(place))
     counting = signers_so_far(file, roots.record)
-    what = f"the key is no root key of this host ({roots.path}), so it does not count here"
-    stray = Finding(code="AOTC-G021", what=what, where=str(place))
+    findings = []
+    if signer.key_id not in counting:
+        what = f"the key is no root key of this host ({roots.path}), so it does not count here"
+        findings.append(Finding(code="AOTC-G021", what=what, where=str(place)))
+    try:
+        findings += require_name(file, roots)
+    except AotcError as error:
+        what = f"this host does not take it: {error.what}; {roots.path} names {roots.record.policy}"
+        findings.append(Finding(code=error.code, what=what, where=str(policy)))
     return _answer(
         file,
         json,
@@ -211,7 +228,7 @@ def sign(*, policy: Path, key: Path, json: bool) -> int:
         bundle=str(place),
         counting=counting,
         threshold=roots.record.threshold,
-        findings=() if signer.key_id in counting else (stray,),
+        findings=tuple(findings),
     )
 
 

@@ -41,6 +41,7 @@ def verify(
     trust: Path | None,
     key: Path | None,
     channel: str | None,
+    unsafe_no_trust_state: bool,
     target: str,
     full: bool,
     explain: bool,
@@ -54,7 +55,15 @@ def verify(
     """
     from aotc.verification.gate import verify as run_gate
 
-    report = run_gate(artifact, trust=trust, key=key, target=target, full=full, channel=channel)
+    report = run_gate(
+        artifact,
+        trust=trust,
+        key=key,
+        target=target,
+        full=full,
+        channel=channel,
+        unsafe_no_trust_state=unsafe_no_trust_state,
+    )
     if json:
         from aotc.cli.document import write_document
 

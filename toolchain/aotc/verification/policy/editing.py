@@ -27,7 +27,13 @@ from aotc.contract.trust_policy import (
     TrustPolicy,
 )
 from aotc.errors import AotcError, cannot_write
-from aotc.verification.policy.document import PolicyFile, parse_policy
+from aotc.files.locking import editing
+from aotc.verification.policy.document import (
+    PolicyFile,
+    parse_policy,
+    read_bytes,
+    read_policy,
+)
 
 _ID_DIGITS: Final = 64
 
@@ -41,6 +47,7 @@ BUILDER_USAGE: Final[tuple[Usage, ...]] = ("oms", "provenance", "sbom", "evidenc
 # Which option says what stands at a place of the policy.
 _OPTIONS: Final = (
     ("name", "--name"),
+    ("replaces", "--name"),
     ("expires", "--expires"),
     ("keys", "--key or --signer"),
     ("authorities", "--authority"),
@@ -55,7 +62,8 @@ _OPTIONS: Final = (
 class Change:
     """What is added to a policy; a key or rule replaces one of the same name.
 
-    `reasons` says by id why what the policy knows is revoked.
+    `reasons` says by id why what the policy knows is revoked.  With another `name`, the policy
+    states that it replaces the one of its old name.
     """
 
     keys: tuple[PolicyKey, ...] = ()
@@ -65,6 +73,7 @@ class Change:
     reasons: Mapping[str, str] = field(default_factory=dict)
     rollback: tuple[str, ...] = ()
     expires: str | None = None
+    name: str | None = None
 
 
 def new_policy(name: str, signers: Iterable[tuple[str, str]], days: int) -> TrustPolicy:
@@ -111,8 +120,12 @@ def changed(policy: TrustPolicy, change: Change) -> TrustPolicy:
             expected=", ".join(sorted(known)),
             found=unknown,
         )
+    name = change.name or policy.name
+    before = _union(policy.replaces, () if name == policy.name else (policy.name,))
     return replace(
         policy,
+        name=name,
+        replaces=tuple(each for each in before if each != name),
         sequence=policy.sequence + 1,
         expires=change.expires or policy.expires,
         keys=_revoked(keys, change.reasons),
@@ -125,6 +138,18 @@ def changed(policy: TrustPolicy, change: Change) -> TrustPolicy:
         ),
         rollback=_union(policy.rollback, change.rollback),
     )
+
+
+def change_policy(path: Path, change: Change) -> PolicyFile:
+    """Change the policy of a file, which nobody else of ours changes meanwhile: its next sequence.
+
+    Raises I001 and G019 where it is none, I027 where it would be none, I018, I026, G041.
+    """
+    # What cannot be read gets no lock file beside it.
+    read_policy(path)
+    with editing(path):
+        file = read_policy(path)
+        return _written(path, changed(file.policy, change), before=file.data)
 
 
 def requirement(text: str) -> Requirement:
@@ -146,35 +171,65 @@ def requirement(text: str) -> Requirement:
 def write_policy(path: Path, policy: TrustPolicy, *, new: bool) -> PolicyFile:
     """Write a policy, once it is found to be a good one.
 
-    Raises I027 where it is none, I017 where it is `new` and there is a file, I018 and I026.
+    Raises I027 where it is none, I017 where it is `new` and there is a file, I018, I026, G041.
     """
+    with editing(path):
+        return _written(path, policy, new=new)
+
+
+def _written(
+    path: Path, policy: TrustPolicy, *, new: bool = False, before: bytes | None = None
+) -> PolicyFile:
     try:
         file = parse_policy(yaml_text(policy, full=False).encode("utf-8"), path)
     except AotcError as error:
         raise _not_so(error, path) from None
-    write(path, file.data, new=new)
+    if before is not None and read_bytes(path, "trust policy") != before:
+        # An editor asks nobody for a lock.
+        raise AotcError(
+            "AOTC-G041",
+            "the policy was changed by another program meanwhile",
+            where=str(path),
+            mend="Nothing was written: look at the file, and try again.",
+        )
+    _replace(path, file.data, new=new)
     return file
 
 
-def write_roots(path: Path, keys: Sequence[str], threshold: int, *, new: bool = True) -> None:
-    """Write the root keys of a host.
+def write_roots(
+    path: Path, keys: Sequence[str], threshold: int, *, policy: str, new: bool = True
+) -> None:
+    """Write the root keys of a host, and the name of the policy that it takes.
 
-    Raises I027 where they are none, I017 where it is `new` and there is a file, I018 and I026.
+    Raises I027 where they are none, I017 where it is `new` and there is a file, I018, I026, G041.
     """
-    roots = RootKeys(schema="aotc.root/1", threshold=threshold, keys=tuple(keys))
-    for problem in roots.problems():
+    stated = {
+        "schema": "aotc.root/2", "policy": policy, "threshold": threshold, "keys": list(keys),
+    }  # fmt: skip
+    try:
+        roots = decode(RootKeys, stated)
+    except ParseError as error:
+        problem = error.problems[0]
         raise AotcError(
             "AOTC-I027",
             "root keys cannot be written so",
             where=f"--{problem.path}",
             found=problem.what,
             mend="See 'aotc trust root --help'.",
-        )
+        ) from None
     write(path, yaml_text(roots, full=False).encode("utf-8"), new=new)
 
 
 def write(path: Path, data: bytes, *, new: bool) -> None:
-    """Write a file in one step; raises I017 where it is `new` and something is there."""
+    """Write a file in one step; raises I017 where it is `new` and something is there.
+
+    Raises I018, I026 and G041 too.
+    """
+    with editing(path):
+        _replace(path, data, new=new)
+
+
+def _replace(path: Path, data: bytes, *, new: bool) -> None:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:

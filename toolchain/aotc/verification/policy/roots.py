@@ -19,6 +19,7 @@ from aotc.signing import attest, dsse
 from aotc.signing.keys import key_id
 
 if TYPE_CHECKING:
+    from aotc.contract.manifest import Finding
     from aotc.contract.signer import Signer
     from aotc.contract.trust_policy import RootKeys
     from aotc.verification.policy.document import PolicyFile
@@ -81,6 +82,29 @@ def sign_policy(file: PolicyFile, key: Signer) -> bytes:
         {POLICY_NAME: file.sha256},
         key,
     )
+
+
+def require_name(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
+    """That a policy is the one that the roots name; a finding where they name none.
+
+    It has that name, or replaces the policy that had it: then enough of the roots signed that too.
+    Raises G042.
+    """
+    from aotc.contract.manifest import Finding
+
+    policy, named = file.policy, roots.record.policy
+    if named is None:
+        what = "the root keys do not name the policy that this host takes: the first seen counts"
+        return (Finding(code="AOTC-G043", what=what, where=str(roots.path)),)
+    if named not in (policy.name, *policy.replaces):
+        raise AotcError(
+            "AOTC-G042",
+            "the root keys of this host name another policy",
+            where=str(file.path),
+            expected=f"policy {named}, which {roots.path} names, or one that replaces it",
+            found=f"policy {policy.name}",
+        )
+    return ()
 
 
 def bundle_path(policy: Path, identity: str) -> Path:

@@ -2,17 +2,20 @@
 
 One canonical JSON file, `aotc/trust-state.json` in $XDG_STATE_HOME or ~/.local/state.  It is
 changed under a lock of its own and replaced in one step after it is on the disk, so that neither
-a crash nor another process leaves half of it or takes anything back.  What cannot be read is
-refused (G035) and never begun anew.
+a crash nor another process leaves half of it or takes anything back.  What is there and cannot be
+read is refused (G035) and never begun anew.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
+import stat
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,12 +27,25 @@ from aotc.contract.parsing import Bounds, ParseError, Problem, decode, encode, r
 from aotc.contract.policy_decision import ReleaseOf
 from aotc.contract.trust_policy import Sha256
 from aotc.errors import AotcError
+from aotc.files.folders import PRIVATE, make_folder
+from aotc.files.locking import locked
 from aotc.verification.policy.release import is_older, rank
 
+SCHEMA: Final = "aotc.trust-state/1"
+# Before the name of a policy that nobody signed: no name of a policy holds a colon.
+UNSIGNED: Final = "unsigned:"
 MAX_STATE_BYTES: Final = 16 << 20
 CLOCK_SLACK: Final = timedelta(hours=1)
 # The latest time is written at most this often where nothing else is new.
 _TICK: Final = timedelta(minutes=1)
+_NO_WAITING: Final = (
+    getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+)
+_KEEP_ELSEWHERE: Final = (
+    "Point XDG_STATE_HOME at a folder that this user may write and that is kept, such as a volume "
+    "of the container; or verify without remembering, by --unsafe-no-trust-state: an older policy "
+    "or release is then taken again."
+)
 
 
 @record
@@ -44,8 +60,11 @@ class SeenPolicy:
 class SeenState:
     """The whole file."""
 
-    schema: Literal["aotc.trust-state/1"] = "aotc.trust-state/1"
-    latest: Annotated[Instant | None, "the latest time that the clock has shown"] = None
+    # Without a default: a file that says nothing is no beginning.
+    schema: Literal["aotc.trust-state/1"]
+    latest: Annotated[
+        Instant | None, "the latest time that the clock has shown when something was accepted"
+    ] = None
     policies: Annotated[Mapping[str, SeenPolicy], "by name"] = field(default_factory=dict)
     artifacts: Annotated[Mapping[str, ReleaseOf], "the latest release accepted, by name"] = field(
         default_factory=dict
@@ -69,15 +88,19 @@ class StateFile:
 
     path: Path
 
+    @property
+    def place(self) -> Path:
+        """Where the file is, whatever links lead there: a link is not replaced by a file."""
+        return Path(os.path.realpath(self.path))
+
     def read(self) -> SeenState:
         """What was seen; nothing where the file is not there.  Raises G035, I046."""
         try:
-            with self.path.open("rb") as file:
-                data = file.read(MAX_STATE_BYTES + 1)
-        except FileNotFoundError:
-            return SeenState()
+            data = _bytes_of(self.path)
         except OSError as error:
             raise self._unusable("cannot be read", str(error.strerror)) from None
+        if data is None:
+            return SeenState(schema=SCHEMA)
         try:
             return decode(SeenState, strict_json(data, limit=MAX_STATE_BYTES))
         except ParseError as error:
@@ -90,21 +113,43 @@ class StateFile:
                 ) from None
             raise self._unusable("is damaged", str(error.problems[0])) from None
 
-    def note_policy(self, name: str, seen: SeenPolicy, now: datetime, *, exact: bool) -> None:
-        """Take a policy, and remember it and the time.
+    def require_keeping(self) -> None:
+        """Raise G035 where something that is to be remembered could not be, and write nothing."""
+        self.read()
+        folder = self.place.parent
+        there = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), folder)
+        lock = self.place.with_name(f"{self.place.name}.lock")
+        try:
+            # Rights alone say little: some folders take no file whoever asks.
+            tempfile.TemporaryFile(dir=there).close()
+            with contextlib.suppress(FileNotFoundError):
+                os.close(os.open(lock, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)))
+        except OSError as error:
+            raise self._unkept(error) from None
 
-        Raises G036 where the clock went back, and G022 where a higher sequence was seen, or with
-        `exact` the same sequence with other content.
+    def note_policy(
+        self,
+        name: str,
+        seen: SeenPolicy,
+        now: datetime,
+        *,
+        exact: bool,
+        replaces: Iterable[str] = (),
+        first: bool = False,
+    ) -> None:
+        """Take a policy, and remember it, and not the time: nothing was accepted by it yet.
+
+        It is remembered under the names that it `replaces` too, so that none of them goes back.
+        Raises G036 where the clock went back, and what `check_policy` does.
         """
         with self._locked():
             state = self.read()
             check_clock(state, now)
-            known = state.policies.get(name)
-            check_policy(known, name, seen, exact=exact)
-            changed = state
-            if known is None or known != seen:
-                changed = replace(state, policies={**state.policies, name: seen})
-            self._keep(state, changed, now)
+            names = (name, *replaces)
+            check_policy(state, names, seen, exact=exact, first=first)
+            noted = {each: seen for each in names if state.policies.get(each) != seen}
+            if noted:
+                self._keep(replace(state, policies={**state.policies, **noted}))
 
     def note_artifact(
         self, name: str, release: ReleaseOf, now: datetime, *, allowed: bool
@@ -121,16 +166,15 @@ class StateFile:
             changed = state
             if known is None or is_older(known, release):
                 changed = replace(state, artifacts={**state.artifacts, name: release})
-            self._keep(state, changed, now)
+            latest = parse_instant(state.latest) if state.latest is not None else None
+            if changed is not state or latest is None or now - latest >= _TICK:
+                if latest is None or now > latest:
+                    changed = replace(changed, latest=instant(now))
+                self._keep(changed)
             return known
 
-    def _keep(self, before: SeenState, after: SeenState, now: datetime) -> None:
-        latest = parse_instant(before.latest) if before.latest is not None else None
-        if after is before and latest is not None and now - latest < _TICK:
-            return
-        if latest is None or now > latest:
-            after = replace(after, latest=instant(now))
-        data = canonical_json(encode(after, full=True))
+    def _keep(self, state: SeenState) -> None:
+        data = canonical_json(encode(state, full=True))
         try:
             decode(SeenState, strict_json(data, limit=MAX_STATE_BYTES))
         except ParseError as error:
@@ -139,41 +183,48 @@ class StateFile:
         self._write(data)
 
     def _write(self, data: bytes) -> None:
-        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
+        place = self.place
+        draft = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
             with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            draft.replace(self.path)
-            _sync_folder(self.path.parent)
+            draft.replace(place)
+            _sync_folder(place.parent)
         except OSError as error:
-            raise self._unusable("cannot be written", str(error.strerror)) from None
+            raise self._unkept(error) from None
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """While no other process reads to change, or changes, the state."""
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = self.path.with_name(f"{self.path.name}.lock")
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-        except OSError as error:
-            raise self._unusable("cannot be locked", str(error.strerror)) from None
-        try:
+        """While no other process reads to change, or changes, the state; raises G035 and G041."""
+        place = self.place
+        what = "another process holds the lock of the trust state"
+        with contextlib.ExitStack() as held:
             try:
-                _lock(descriptor)
+                # Before a folder is made where a link leads nowhere.
+                _refuse_lost(self.path)
             except OSError as error:
-                raise self._unusable("cannot be locked", str(error.strerror)) from None
+                raise self._unusable("cannot be read", str(error.strerror)) from None
+            try:
+                make_folder(place.parent, PRIVATE)
+                held.enter_context(locked(place.with_name(f"{place.name}.lock"), what=what))
+            except OSError as error:
+                raise self._unkept(error) from None
             yield
-        finally:
-            os.close(descriptor)
 
-    def _unusable(self, what: str, found: str) -> AotcError:
-        return AotcError("AOTC-G035", f"the trust state {what}", where=str(self.path), found=found)
+    def _unkept(self, error: OSError) -> AotcError:
+        """What cannot be written, in words for a container whose files may only be read."""
+        return self._unusable("cannot be kept", str(error.strerror), _KEEP_ELSEWHERE)
+
+    def _unusable(self, what: str, found: str, mend: str = "") -> AotcError:
+        return AotcError(
+            "AOTC-G035", f"the trust state {what}", where=str(self.path), found=found, mend=mend
+        )
 
 
 def user_state() -> StateFile:
@@ -192,6 +243,18 @@ def user_state() -> StateFile:
         ) from None
 
 
+def state_to_compare() -> StateFile | None:
+    """The state of this user, to compare with alone; None where it cannot be looked at."""
+    try:
+        state = user_state()
+        _bytes_of(state.path)
+    except (AotcError, PermissionError):
+        return None
+    except OSError:
+        pass  # What is there and damaged is refused where it is read.
+    return state
+
+
 def check_clock(state: SeenState, now: datetime) -> None:
     """Raises G036 where `now` is more than an hour before what was seen."""
     if state.latest is not None and now < parse_instant(state.latest) - CLOCK_SLACK:
@@ -203,8 +266,29 @@ def check_clock(state: SeenState, now: datetime) -> None:
         )
 
 
-def check_policy(known: SeenPolicy | None, name: str, seen: SeenPolicy, *, exact: bool) -> None:
-    """Raises G022 where `seen` is older than `known`, or not the same of one sequence."""
+def check_policy(
+    state: SeenState, names: Sequence[str], seen: SeenPolicy, *, exact: bool, first: bool = False
+) -> None:
+    """Whether a policy may be taken: its own name comes first, then those that it replaces.
+
+    Raises G022 where a higher sequence was seen under one of them, or with `exact` the same
+    sequence with other content; with `first` G042 where the first signed policy that was seen had
+    another name.
+    """
+    for name in names:
+        _check_sequence(state.policies.get(name), name, seen, exact=exact)
+    signed = [each for each in state.policies if not each.startswith(UNSIGNED)]
+    if first and signed and not set(signed) & set(names):
+        raise AotcError(
+            "AOTC-G042",
+            "this host has taken a policy of another name by root keys that name none",
+            where=names[0],
+            expected=", ".join(signed),
+            found=names[0],
+        )
+
+
+def _check_sequence(known: SeenPolicy | None, name: str, seen: SeenPolicy, *, exact: bool) -> None:
     if known is None or seen.sequence > known.sequence:
         return
     if seen.sequence < known.sequence:
@@ -239,16 +323,27 @@ def check_artifact(
     )
 
 
-def _lock(descriptor: int) -> None:
-    """Wait until the file is this process's alone; closing it gives it back."""
-    if sys.platform == "win32":
-        import msvcrt
+def _bytes_of(path: Path) -> bytes | None:
+    """The bytes of the state file, or None where there is none.
 
-        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
-    else:
-        import fcntl
+    A link that leads nowhere, and what is no file, are damage: raises OSError.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
+    except FileNotFoundError:
+        _refuse_lost(path)
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "no regular file")
+        return file.read(MAX_STATE_BYTES + 1)
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+def _refuse_lost(path: Path) -> None:
+    """Raise OSError where a link on the way leads nowhere: what it led to is lost, not unseen."""
+    for each in (path, *path.parents):
+        if each.is_symlink() and not each.exists():
+            raise OSError(errno.ENOENT, "a link that leads nowhere", str(each))
 
 
 def _sync_folder(folder: Path) -> None:

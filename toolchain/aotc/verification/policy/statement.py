@@ -53,6 +53,12 @@ class Statement:
 
         return self._decoded(Qualification)
 
+    def artifact_id(self) -> str:
+        """The artifact that an approval or a qualification names, or an empty string."""
+        if self.usage not in ("approval", "qualification"):
+            return ""
+        return _text(self.predicate, "artifact", "id")
+
     def builder(self) -> str:
         """The builder's id in provenance, or an empty string."""
         return _text(self.predicate, "runDetails", "builder", "id")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from aotc.contract.manifest import Finding
 from aotc.contract.target import Target
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from aotc.contract.trust_policy import Holder, TrustPolicy
     from aotc.verification.policy.document import PolicyFile
     from aotc.verification.policy.state import StateFile
+
+
+# "no" looks and adds nothing; "unsafe-none" takes what it judges, and would not know it again.
+Remembering = Literal["yes", "no", "unsafe-none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,23 +122,32 @@ def resolve(
     channel: str | None = None,
     target: Target | None = None,
     remember: bool = True,
+    unsafe_no_trust_state: bool = False,
 ) -> Trust:
     """Whom to trust: a policy or list of keys in the file `trust`, the key in `key`, or default.
 
     Where the host has root keys, only a policy that enough of them signed is taken: `trust`, or
-    trust.yaml beside the file of root keys.  With `remember`, its sequence and the time are noted.
+    trust.yaml beside the file of root keys.  With `remember`, its sequence is noted, unless
+    `unsafe_no_trust_state`: then what this user has seen is compared with where it can be read, and
+    nothing is added, so that what is older may be taken later; a finding says so.
     What was resolved before is taken as it is, for another channel or target where one is given.
-    Raises I001, I023, G013, G019 to G022, G035 and G036; I027 for a channel without a policy, and
-    for a key beside one.
+    Raises I001, I023, G013, G019 to G022, G035, G036, G041 and G042; I027 for a channel without a
+    policy, and for a key beside one.
     """
     if isinstance(trust, Trust):
-        return _narrowed(trust, key, channel, target)
+        found = _narrowed(trust, key, channel, target)
+        if unsafe_no_trust_state and found.policy is not None:
+            found = replace(found, policy=replace(found.policy, remembers=False))
+        return found
+    remembering: Remembering = "yes" if remember else "no"
+    if unsafe_no_trust_state:
+        remembering = "unsafe-none"
     roots = host_roots()
     if roots is not None:
         if key is not None:
             raise _not_a_policy(roots, f"the key {key}")
         path = Path(trust) if trust is not None else _policy_beside(roots)
-        return _by_policy(path, roots, channel, target, remember)
+        return _by_policy(path, roots, channel, target, remembering)
     if trust is not None:
         from aotc.verification.policy.document import is_policy, read_bytes
 
@@ -148,7 +161,7 @@ def resolve(
                     where="--key",
                     mend="Put the key into the policy.",
                 )
-            return _by_policy(path, None, channel, target, remember, data=data)
+            return _by_policy(path, None, channel, target, remembering, data=data)
     if channel is not None:
         raise _channel_without_policy()
     return replace(Trust.of(resolve_trust(trust, key)), target=target)
@@ -206,36 +219,62 @@ def _by_policy(
     roots: Roots | None,
     channel: str | None,
     target: Target | None,
-    remember: bool,
+    remembering: Remembering,
     *,
     data: bytes | None = None,
 ) -> Trust:
     from aotc.verification.policy.document import is_policy, parse_policy, read_bytes
-    from aotc.verification.policy.state import SeenPolicy, check_clock, check_policy, user_state
+    from aotc.verification.policy.revocations import unmatched_revocations
+    from aotc.verification.policy.roots import require_name
+    from aotc.verification.policy.state import UNSIGNED, SeenPolicy, check_clock, check_policy
 
     if data is None:
         data = read_bytes(path, "trust policy")
     if roots is not None and not is_policy(path, data):
         raise _not_a_policy(roots, f"the list of keys {path}")
     file = parse_policy(data, path)
-    signers = signed_by(file, roots.record) if roots is not None else ()
-    now = datetime.now(UTC)
-    state = user_state()
-    applied = apply(file, now, roots=signers, state=state, remembers=remember, moves=True)
-    # A policy that nobody signed cannot push one aside that was.
-    name = file.policy.name if roots is not None else f"unsigned:{file.policy.name}"
-    seen = SeenPolicy(sequence=file.policy.sequence, sha256=file.sha256)
-    if remember:
-        state.note_policy(name, seen, now, exact=roots is not None)
+    policy, findings = file.policy, list(unmatched_revocations(file))
+    if roots is None:
+        signers: tuple[str, ...] = ()
+        what = "this host has no root keys: the trust policy is taken as it is, unsigned"
+        findings.insert(0, Finding(code="AOTC-G021", what=what, where=str(path)))
     else:
+        signers = signed_by(file, roots.record)
+        findings += require_name(file, roots)
+    now = datetime.now(UTC)
+    state = _state(remembering)
+    if remembering == "unsafe-none":
+        findings.append(_nothing_remembered(state))
+    applied = apply(
+        file, now, roots=signers, state=state, remembers=remembering == "yes", moves=True
+    )
+    # A policy that nobody signed cannot push one aside that was.
+    name = policy.name if roots is not None else f"{UNSIGNED}{policy.name}"
+    replaces = policy.replaces if roots is not None else ()
+    seen = SeenPolicy(sequence=policy.sequence, sha256=file.sha256)
+    exact = roots is not None
+    first = roots is not None and roots.record.policy is None
+    if state is not None and applied.remembers:
+        state.note_policy(name, seen, now, exact=exact, replaces=replaces, first=first)
+    elif state is not None:
         known = state.read()
         check_clock(known, now)
-        check_policy(known.policies.get(name), name, seen, exact=roots is not None)
+        check_policy(known, (name, *replaces), seen, exact=exact, first=first)
     found = of_policy(applied, channel=channel, target=target)
-    if roots is None:
-        what = "this host has no root keys: the trust policy is taken as it is, unsigned"
-        found = replace(found, findings=(Finding(code="AOTC-G021", what=what, where=str(path)),))
-    return found
+    return replace(found, findings=tuple(findings))
+
+
+def _state(remembering: Remembering) -> StateFile | None:
+    from aotc.verification.policy.state import state_to_compare, user_state
+
+    return state_to_compare() if remembering == "unsafe-none" else user_state()
+
+
+def _nothing_remembered(state: StateFile | None) -> Finding:
+    what = "nothing is remembered, so that an older policy or release may be taken later"
+    if state is None:
+        what += "; nor is anything compared: no trust state can be read"
+    return Finding(code="AOTC-G045", what=what, where=str(state.path) if state else "")
 
 
 def _require_period(policy: TrustPolicy, now: datetime, where: str) -> None:

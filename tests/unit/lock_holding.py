@@ -1,0 +1,35 @@
+"""Locks that other processes hold, for tests of who waits for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_HOLDER = Path(__file__).with_name("lock_holder.py")
+
+
+@contextmanager
+def held_by_another(path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process, while it holds the lock of a file or folder."""
+    with subprocess.Popen(
+        [sys.executable, str(_HOLDER), str(path), *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.stdin.close()
+
+
+def named(process: subprocess.Popen[str]) -> str:
+    """How a refusal names a process."""
+    name = Path(f"/proc/{process.pid}/comm").read_text().strip()
+    return f"process {process.pid} ({name})"

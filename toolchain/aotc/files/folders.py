@@ -1,0 +1,85 @@
+"""Folders that we make: of the mode that is meant, whatever the umask says.
+
+What is one user's own (keys, configuration, state, caches, a store of their own) is `PRIVATE`;
+what others are to read (a store that several users load from) is `SHARED`.  What a user asks for
+as output has the mode that their umask gives it, and is not made here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+PRIVATE: Final = 0o700
+SHARED: Final = 0o755
+
+# O_PATH: a folder that was made under an odd umask may not be readable yet.
+_TO_CHANGE: Final = (
+    getattr(os, "O_PATH", os.O_RDONLY)
+    | getattr(os, "O_DIRECTORY", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
+
+
+def make_folder(path: Path, mode: int = PRIVATE) -> None:
+    """Make a folder, and those above it that are missing, each with exactly this mode.
+
+    What is there stays as it is.  Raises OSError.
+    """
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_folder(path.parent, mode)
+    make_below(path, mode)
+
+
+def make_below(path: str | Path, mode: int, *, at: int | None = None) -> bool:
+    """Make one folder, below the open folder `at` if one is given; False where it is there.
+
+    Raises OSError, also where something else than a folder has the name.
+    """
+    try:
+        os.mkdir(path, mode & 0o777, dir_fd=at)
+    except FileExistsError:
+        if stat.S_ISDIR(os.stat(path, dir_fd=at).st_mode):
+            return False
+        raise
+    change_mode(path, mode, at=at)
+    return True
+
+
+def change_mode(path: str | Path, mode: int, *, at: int | None = None) -> None:
+    """Give a folder of this user's a mode, and follow no link to it; raises OSError."""
+    if not hasattr(os, "fchmod") or os.open not in os.supports_dir_fd:
+        os.chmod(path, mode)  # noqa: PTH101
+        return
+    descriptor = os.open(path, _TO_CHANGE, dir_fd=at)
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        if stat.S_IMODE(found.st_mode) == mode:
+            return
+        if hasattr(os, "O_PATH"):
+            _change_by_path(descriptor, mode)
+        else:
+            os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+def _change_by_path(descriptor: int, mode: int) -> None:
+    """What fchmod does, of a descriptor that was opened with O_PATH."""
+    try:
+        os.chmod(f"/proc/self/fd/{descriptor}", mode)  # noqa: PTH101
+    except FileNotFoundError:
+        # No /proc: a folder that can be opened will do.
+        readable = os.open(".", os.O_RDONLY | os.O_CLOEXEC, dir_fd=descriptor)
+        try:
+            os.fchmod(readable, mode)
+        finally:
+            os.close(readable)
