@@ -188,20 +188,24 @@ def _edit(documents: dict[str, Json], path: list[Json], what: str, more: Json) -
     for part in way:
         holder = holder[part]
     if what == "set":
-        if isinstance(holder, list) and last == len(holder):
-            holder.append(more)
-        elif isinstance(holder, list) or isinstance(last, str):
-            holder[last] = more
+        _put(holder, last, more)
     elif what == "drop":
         del holder[last]
     elif what == "copy":
         found = documents[path[0]]
         for part in more:
             found = found[part]
-        holder[last] = json.loads(json.dumps(found))
+        _put(holder, last, json.loads(json.dumps(found)))
     elif what == "grow" and isinstance(holder[last], str | list):
         times = min(int(more), MOST_GROWN // max(1, len(json.dumps(holder[last]))))
         holder[last] = holder[last] * max(1, times)
+
+
+def _put(holder: Json, last: Json, value: Json) -> None:
+    if isinstance(holder, list) and last == len(holder):
+        holder.append(value)
+    elif isinstance(holder, list) or isinstance(last, str):
+        holder[last] = value
 
 
 def _spliced(content: bytes, offset: int, what: str, more: Json) -> bytes:

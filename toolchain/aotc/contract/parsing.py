@@ -230,8 +230,8 @@ def _require_no_newer(cls: type, data: Json) -> None:
         kind = get_args(kind)[0]
     found = data.get("schema")
     known = get_args(kind) if get_origin(kind) is Literal else ()
-    if known and found not in known and any(is_newer(found, each) for each in known):
-        what = f"this was made by a newer aotc: {found}, and this release reads {known[-1]}"
+    if known and found not in known and all(is_newer(found, each) for each in known):
+        what = f"this was made by a newer aotc: {found}, and this release reads {known[0]}"
         raise ParseError([Problem("schema", what, NEWER)])
 
 

@@ -98,6 +98,8 @@ def load(
         stored = taken(lambda promised: [entry.path for entry in promised.files])
         compatible, chosen = _chosen(stored, variant, libraries)
     manifest = stored.authentic.manifest
+    # Budgets and fallback are in it; what needs it later must not be the first to look.
+    profile_of(manifest)
     remember_release(stored.authentic)
     passed: list[Finding] = []
     while True:
