@@ -228,10 +228,7 @@ def _refit(manifest: Json, files: dict[str, bytes]) -> None:
 
 
 def make_place() -> Path:
-    """A folder of this process, in memory where the system has one there."""
-    memory = Path("/dev/shm")
-    found = tempfile.TemporaryDirectory(
-        prefix="aotc-fuzz-", dir=memory if memory.is_dir() else None
-    )
+    """A folder of this process."""
+    found = tempfile.TemporaryDirectory(prefix="aotc-fuzz-")
     atexit.register(found.cleanup)
     return Path(found.name)
