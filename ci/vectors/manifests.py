@@ -114,6 +114,12 @@ def _payload(
     return manifest_of(model, options)
 
 
+def _fixture(name: str, manifest: Json) -> Json:
+    """A fixture that is as it should be, but for its name."""
+    tensors = [{"name": "x", "path": manifest["files"][1]["path"]}]
+    return {"name": name, "origin": "generated", "inputs": tensors, "outputs": tensors}
+
+
 _BAD_MANIFESTS: tuple[tuple[str, str, str, Callable[[Json], object]], ...] = (
     (
         "manifest-unknown-feature",
@@ -187,6 +193,26 @@ _BAD_MANIFESTS: tuple[tuple[str, str, str, Callable[[Json], object]], ...] = (
         "G009",
         "a variant's model outside of the payload",
         lambda m: put(m, "variants", 0, "model", to="../model.onnx"),
+    ),
+    *(
+        (
+            f"manifest-fixture-{which}",
+            "G009",
+            f"the name of a fixture, {why}: it may name a folder",
+            lambda m, name=name: m.update(fixtures=[_fixture(name, m)]),
+        )
+        for which, name, why in (
+            ("outside", "../../../etc", "a path outward"),
+            ("absolute", "/etc", "an absolute path"),
+            ("hidden", ".ssh", "with a dot"),
+            ("line-break", "opt\nVERIFIED, optimal", "with a line break"),
+        )
+    ),
+    (
+        "manifest-fixture-twice",
+        "G009",
+        "two fixtures of one name",
+        lambda m: m.update(fixtures=[_fixture("opt", m)] * 2),
     ),
     ("manifest-not-sorted", "G009", "files have one order", lambda m: m["files"].reverse()),
     (

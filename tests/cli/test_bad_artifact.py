@@ -393,3 +393,20 @@ def test_a_host_without_onnx(aotc: Command, words: list[str], status: int) -> No
     document = json.loads(result.stdout)
     if status == 3:
         assert document["errors"][0]["code"] == "AOTC-I019"
+
+
+def test_loading_needs_onnxruntime_and_numpy_alone(aotc: Command) -> None:
+    """As the help of a base install says: 'pip install onnxruntime' is enough to run."""
+    others = '("onnx", "google", "ml_dtypes", "cyclonedx", "prometheus_client", "plotly")'
+    code = _BLOCKED.replace('("onnx", "onnxruntime", "numpy", "ml_dtypes")', others)
+    assert others in code
+    for words in (["run", "a.aotc"], ["bench", "a.aotc", "--runs", "1"]):
+        result = subprocess.run(
+            [sys.executable, "-c", code, *words, "--key", "release.pub", "--json"],
+            cwd=aotc.folder,
+            env={**aotc.environment(), "PYTHONPATH": str(TOOLCHAIN)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (result.returncode, result.stderr) == (0, ""), result

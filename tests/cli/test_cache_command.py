@@ -99,9 +99,10 @@ def test_a_cache_that_cannot_be_used(
         "error: AOTC-R014 cache cannot be used\n"
         "  what:     others may write the cache\n"
         f"  where:    {cache.folder}\n"
-        "  expected: mode 0700\n"
+        "  expected: nothing that group or others may write\n"
         "  found:    mode 0777\n"
-        f"  mend:     Look at what is in it, then: chmod 700 {cache.folder}\n"
+        "  mend:     Take a folder of your own (AOTC_CACHE), or look at what is in this one, "
+        f"then: chmod go-w {cache.folder}\n"
     )
 
 

@@ -67,12 +67,14 @@ def alive(pids: set[int]) -> set[int]:
     return found
 
 
-def busy_in(aotc: Command, process: subprocess.Popen[str], step: str) -> set[int]:
+def busy_in(
+    aotc: Command, process: subprocess.Popen[str], step: str, output: str = "out.aotc"
+) -> set[int]:
     """Wait until the build's `step` runs in a worker; the processes below the build."""
 
     def working() -> set[int]:
         assert process.poll() is None, process.communicate()
-        started = any(aotc.folder.glob(f".out.aotc.*/build/{step}"))
+        started = any(aotc.folder.glob(f".{output}.*/build/{step}"))
         below = descendants(process.pid)
         # The server of workers, and a worker.
         return below if started and len(below) >= 2 else set()
@@ -81,7 +83,7 @@ def busy_in(aotc: Command, process: subprocess.Popen[str], step: str) -> set[int
     return below
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("json", [True, False])
 def test_a_signal_in_a_build(aotc: Command, slow: str, number: signal.Signals, json: bool) -> None:
     process = aotc.start("build", slow, "-o", "out.aotc", *(["--json"] if json else []))
@@ -109,6 +111,46 @@ def test_a_signal_at_once(aotc: Command, slow: str) -> None:
     finish(process).refused("AOTC-I025", 130)
     assert aotc.leftovers() == []
     wait_until(lambda: not alive(workers))
+
+
+def test_a_hangup_that_the_caller_has_ignored_ends_nothing(aotc: Command) -> None:
+    """As 'nohup' starts a command, whose terminal is closed then."""
+    save(linear(), aotc.folder / "linear.onnx")
+    deaf = ["sh", "-c", 'trap "" HUP; exec "$0" "$@"']
+    process = aotc.start("build", "linear.onnx", "-o", "out.aotc", "--json", prefix=deaf)
+    wait_until(lambda: any(aotc.folder.glob(".out.aotc.*")))
+    process.send_signal(signal.SIGHUP)
+    outcome = finish(process)
+    assert outcome.status == 0, outcome
+    assert aotc("verify", "out.aotc").status == 0
+
+
+def test_what_a_killed_build_left_goes_with_the_next(aotc: Command, slow: str) -> None:
+    save(linear(), aotc.folder / "linear.onnx")
+    process = aotc.start("build", slow, "-o", "out.aotc")
+    workers = busy_in(aotc, process, "reference/trying.json")
+    process.kill()
+    finish(process)
+    wait_until(lambda: not alive(workers))
+    assert any(aotc.folder.glob(".out.aotc.*"))
+    # While another build in that folder goes on.
+    going = aotc.start("build", slow, "-o", "other.aotc")
+    workers = busy_in(aotc, going, "reference/trying.json", "other.aotc")
+    assert aotc("build", "linear.onnx", "-o", "third.aotc").status == 0
+    assert [each.name.split(".aotc-")[0] for each in aotc.folder.glob(".*")] == [".other.aotc"]
+    going.terminate()
+    assert finish(going).status == 130
+    assert aotc.leftovers() == []
+
+
+def test_two_builds_that_replace_the_same(aotc: Command) -> None:
+    save(linear(), aotc.folder / "linear.onnx")
+    words = ("build", "linear.onnx", "-o", "out.aotc", "--force", "--json")
+    for _ in range(2):
+        for outcome in [finish(each) for each in [aotc.start(*words) for _ in range(3)]]:
+            assert outcome.status == 0, outcome
+        assert aotc("verify", "out.aotc").status == 0
+        assert aotc.leftovers() == []
 
 
 def test_ctrl_c_twice(aotc: Command, slow: str) -> None:

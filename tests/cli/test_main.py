@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ import pytest
 from aotc.cli import main as cli
 from aotc.cli.commands import COMMANDS, HELP
 from aotc.cli.commands.base import Command
-from aotc.errors import AotcError
+from aotc.cli.failure import error_lines
+from aotc.errors import INSTALL_RUNTIME, AotcError, install_extra
 
 TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 START = "import sys; from aotc.cli.main import main; sys.exit(main())"
@@ -134,8 +136,7 @@ def test_a_refusal_in_text(command: Standing, capsys: pytest.CaptureFixture[str]
         "error: AOTC-G005 digest mismatch\n"
         "  what:     bytes differ\n"
         "  where:    payload/\\x1b[2Ja\n"
-        "  expected: one\n"
-        "            two\n"
+        "  expected: one\\ntwo\n"
         "  found:    three\n"
         f"  mend:     {mend}\n"
         "and 3 more:\n"
@@ -145,6 +146,32 @@ def test_a_refusal_in_text(command: Standing, capsys: pytest.CaptureFixture[str]
         "  AOTC-G007 a third\n"
         f"    mend: {AotcError('AOTC-G007', '').mend}\n"
     )
+
+
+def test_a_warning_and_a_traceback_are_no_lines_of_ours(
+    command: Standing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def action() -> int:
+        warnings.simplefilter("always")
+        warnings.warn("odd\nerror: OK\x1b[2K", stacklevel=1)
+        raise ZeroDivisionError("oh\nerror: OK\x1b[2K")
+
+    command.does(action)
+    assert cli.main(["verify", "--debug"]) == 70
+    said = capsys.readouterr().err
+    assert "UserWarning: odd\\nerror: OK\\x1b[2K\n" in said
+    assert "  ZeroDivisionError: oh\n  error: OK\\x1b[2K\n" in said
+    assert "\x1b" not in said
+    assert "\nerror: OK" not in said
+
+
+def test_a_terminal_breaks_no_line_of_foreign_text() -> None:
+    """What is to be copied stays in one piece."""
+    told = AotcError("AOTC-G005", "x", found="word " * 30, mend="pip install " + "y " * 60)
+    lines = error_lines(told, 60)
+    assert max(map(len, lines[:-1])) <= 60
+    assert all(line.startswith(" " * 12) for line in lines[3:-1])
+    assert lines[-1].endswith("y y")
 
 
 def test_a_refusal_as_data(command: Standing, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +215,12 @@ def test_a_bug_shows_no_traceback_unless_asked(
     [
         (OSError(errno.ENOSPC, "No space left on device"), 3, "AOTC-I018"),
         (KeyboardInterrupt(), 130, "AOTC-I025"),
-        (OSError(errno.EIO, "Input/output error"), 70, "AOTC-R999"),
+        (OSError(errno.EIO, "Input/output error"), 3, "AOTC-I043"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x"), 3, "AOTC-I043"),
+        (OSError("a library's own words"), 3, "AOTC-I043"),
+        (ValueError("embedded null byte"), 2, "AOTC-I027"),
+        (ValueError("of ours"), 70, "AOTC-R999"),
+        (io.UnsupportedOperation("of ours"), 70, "AOTC-R999"),
     ],
 )
 def test_failures_of_the_machine(
@@ -308,15 +340,19 @@ def test_keygen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "what"),
+    ("words", "what", "mend"),
     [
-        (("build", "x.onnx"), "'aotc build' needs the package onnx"),
-        (("run", "x.aotc"), "'aotc run' needs the package numpy"),
-        (("bench", "x.aotc"), "'aotc bench' needs the package numpy"),
-        (("inspect", str(TOOLCHAIN / "aotc" / "errors.py")), "inspecting a model needs onnx"),
+        (("build", "x.onnx"), "'aotc build' needs the package onnx", install_extra("cpu")),
+        (("run", "x.aotc"), "'aotc run' needs the package numpy", INSTALL_RUNTIME),
+        (("bench", "x.aotc"), "'aotc bench' needs the package numpy", INSTALL_RUNTIME),
+        (
+            ("inspect", str(TOOLCHAIN / "aotc" / "errors.py")),
+            "inspecting a model needs onnx",
+            install_extra("cpu"),
+        ),
     ],
 )
-def test_an_extra_that_is_not_installed(words: tuple[str, ...], what: str) -> None:
+def test_an_extra_that_is_not_installed(words: tuple[str, ...], what: str, mend: str) -> None:
     """The base install is acted: what the extras bring cannot be found."""
     code = (
         "import sys\n"
@@ -332,6 +368,4 @@ def test_an_extra_that_is_not_installed(words: tuple[str, ...], what: str) -> No
     assert shown.stderr.startswith(
         f"error: AOTC-I019 an extra is not installed\n  what:     {what}\n"
     )
-    assert shown.stderr.endswith(
-        "  mend:     pip install '.[cpu]' in a clone of aotc, or 'FILE.whl[cpu]' of its wheel\n"
-    )
+    assert shown.stderr.endswith(f"  mend:     {mend}\n")

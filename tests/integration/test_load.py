@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import pickle
 import shutil
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -171,6 +174,67 @@ def test_a_closed_model_says_so(digits: BuiltArtifact, store: Path) -> None:
     with pytest.raises(AotcError) as caught:
         model.run(images(model, 1))
     assert caught.value.line() == "AOTC-R005 the model is closed"
+
+
+def test_a_closed_model_stays_closed(digits: BuiltArtifact, store: Path) -> None:
+    with load(digits.path, key=digits.public_key, store=store) as model:
+        given = images(model, 1)
+        assert model.ready
+    assert not model.ready
+    for use in (model.warm, lambda: model.warm([]), lambda: model.route(given), model.__enter__):
+        with pytest.raises(AotcError) as caught:
+            use()
+        assert caught.value.line() == "AOTC-R005 the model is closed"
+    model.close()
+    assert model.report.fixtures > 0
+
+
+def test_a_model_tells_what_it_is(digits: BuiltArtifact, store: Path) -> None:
+    with load(digits.path, key=digits.public_key, store=store, warm_up=False) as model:
+        named = f"'digits', sha256-{model.report.artifact_id[:12]}"
+        variant = f"{model.variant.name} on CPUExecutionProvider"
+        assert repr(model) == f"<aotc model {named}, {variant}, open, not all warm>"
+        model.warm()
+        assert repr(model) == f"<aotc model {named}, {variant}, ready>"
+    assert repr(model) == f"<aotc model {named}, {variant}, closed>"
+
+
+@pytest.mark.parametrize("leave", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_model_that_is_to_leave_its_process_says_what_to_do(
+    model: ReadyModel, leave: Callable[[object], object]
+) -> None:
+    with pytest.raises(AotcError) as caught:
+        leave(model)
+    assert caught.value.code == "AOTC-R020"
+    assert "aotc.load" in caught.value.mend
+
+
+def test_a_call_of_another_form_is_told_how_to_be_put(model: ReadyModel) -> None:
+    given = images(model, 1)
+    name = output_of(model)
+    (array,) = given.values()
+    example = "run({'image': array})"
+    for call, expected, found in (
+        (lambda: model.run(array), example, "float32[1, 1, 8, 8]"),
+        (lambda: model.run([array]), example, "list of 1 float32[1, 1, 8, 8]"),
+        (lambda: model.run(None, given), example, "run(None, a mapping)"),
+        (lambda: model.run([name], given), example, "run(a list of names, a mapping)"),
+        (lambda: model.route(array), example, "float32[1, 1, 8, 8]"),
+        (lambda: model.run(given, name), "a list of names, or None for all", repr(name)),
+        (
+            lambda: model.run(given, array),
+            "a list of names, or None for all",
+            "float32[1, 1, 8, 8]",
+        ),
+    ):
+        with pytest.raises(AotcError) as caught:
+            call()
+        error = caught.value
+        assert (error.code, error.expected, error.found) == ("AOTC-R021", expected, found)
+    assert model.run(types.MappingProxyType(given), (name,))[name].shape[0] == 1
+    with pytest.raises(AotcError) as caught:
+        model.run({1: array})
+    assert caught.value.code == "AOTC-R001"
 
 
 def test_what_was_verified_is_what_runs(digits: BuiltArtifact, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from aotc.runtime.loading import load
 from aotc.signing.keys import generate, load_public
 
 OTHER = 4242
+TOOLCHAIN = Path(installing.__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or os.geteuid() != 0,
@@ -60,7 +61,7 @@ class Scene:
         program = Path(__file__).with_name("loading_user.py")
         done = subprocess.run(
             [sys.executable, str(program), json.dumps(request)],
-            env={**os.environ, "HOME": "/nonexistent"},
+            env={**os.environ, "HOME": "/nonexistent", "PYTHONPATH": str(TOOLCHAIN)},
             stdout=subprocess.PIPE,
             check=True,
             text=True,
@@ -212,9 +213,10 @@ def somebody_owns_what_is_above(scene: Scene) -> Path:
     return scene.root.parent
 
 
-def a_link_is_above(scene: Scene) -> Path:
+def the_loaders_link_is_above(scene: Scene) -> Path:
     real = scene.root.parent.rename(scene.root.parent.with_suffix(".real"))
     scene.root.parent.symlink_to(real)
+    os.chown(scene.root.parent, NOBODY, NOBODY, follow_symlinks=False)
     return scene.root.parent
 
 
@@ -241,7 +243,7 @@ UNSAFE = (
     others_may_write_above,
     all_may_write_a_sticky_store,
     somebody_owns_what_is_above,
-    a_link_is_above,
+    the_loaders_link_is_above,
     weights_may_be_written,
     the_loader_owns_a_file,
     the_loader_owns_a_folder,
@@ -249,7 +251,10 @@ UNSAFE = (
 
 
 def test_a_store_that_others_may_change(scene: Scene) -> None:
-    """Stated as system-wide it is refused; by its name alone, it is hashed as any other store."""
+    """Stated as system-wide, or by its name alone, it is refused.
+
+    By its name alone what is in it may be the loader's as well as root's; then it is hashed.
+    """
     asked: list[dict[str, Any]] = []
     places = []
     for spoil in UNSAFE:
@@ -259,9 +264,21 @@ def test_a_store_that_others_may_change(scene: Scene) -> None:
         asked += [scene.stated, scene.named]
     found = iter(scene.loads(*asked))
     expected = truth(scene)
-    for where, stated, named in zip(places, found, found, strict=True):
+    for spoil, where, stated, named in zip(UNSAFE, places, found, found, strict=True):
         assert (stated["code"], stated["where"]) == ("AOTC-R016", where)
-        assert (named["hashed"], named["answer"]) == (True, expected)
+        if "loader" in spoil.__name__:
+            assert (named["hashed"], named["answer"]) == (True, expected)
+        else:
+            assert (named["code"], named["where"]) == ("AOTC-R016", where)
+
+
+def test_a_link_of_roots_may_lead_to_it(scene: Scene) -> None:
+    """Who could change the link could change the folder that it lies in."""
+    scene.install()
+    real = scene.root.parent.rename(scene.root.parent.with_suffix(".real"))
+    scene.root.parent.symlink_to(real)
+    for found in scene.loads(scene.stated, scene.named):
+        assert (found["hashed"], found["answer"]) == (False, truth(scene))
 
 
 def test_others_may_not_install_system_wide_what_others_may_change(

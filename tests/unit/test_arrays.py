@@ -64,9 +64,9 @@ def test_outputs_are_written_under_names_that_are_safe(tmp_path: Path) -> None:
     }
     written = arrays.write_outputs(tmp_path / "out", outputs)
     assert [path.name for path in written.values()] == [
-        "_up.npy",
-        "_up_1.npy",
-        "output.npy",
+        "%2E.%2Fup.npy",
+        "%2Fup.npy",
+        "%.npy",
         "text.json",
     ]
     assert {path.parent for path in written.values()} == {tmp_path / "out"}
@@ -91,3 +91,37 @@ def test_a_fixture_is_repeated_to_other_sizes() -> None:
     with pytest.raises(AotcError) as caught:
         arrays.resize({"ids": np.zeros((0, 2))}, INPUTS[:1], {"batch": 4})
     assert caught.value.line() == "AOTC-I027 input 'ids' cannot be resized [dim batch]"
+
+
+def test_an_archive_for_one_input(tmp_path: Path) -> None:
+    """The only array is meant, or of several the one of the input's name."""
+    ids = np.array([[1, 2]])
+    for name, arrays_ in (
+        ("only.npz", {"arr_0": ids}),
+        ("named.npz", {"ids": ids, "labels": np.zeros(3)}),
+        ("UPPER.NPZ", {"ids": ids}),
+    ):
+        with (tmp_path / name).open("wb") as file:
+            np.savez(file, **arrays_)
+        found = arrays.read_inputs([f"ids={tmp_path / name}"], INPUTS)
+        assert list(found) == ["ids"]
+        assert np.array_equal(found["ids"], ids)
+
+
+def test_an_archive_that_holds_no_such_input(tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", x=np.zeros(1), y=np.zeros(1))
+    np.savez(tmp_path / "none.npz")
+    np.save(tmp_path / "plain.npy", np.zeros(1))
+    (tmp_path / "plain.npy").rename(tmp_path / "plain.npz")
+    for name, what in (
+        ("other", "the archive holds several arrays, and none of them is called 'ids'"),
+        ("none", "the archive holds no array"),
+        ("plain", "the file is no .npz archive"),
+        ("missing", "no such input file"),
+    ):
+        with pytest.raises(AotcError, match=what) as caught:
+            arrays.read_inputs([f"ids={tmp_path / name}.npz"], INPUTS)
+        assert caught.value.code == ("AOTC-I001" if name == "missing" else "AOTC-I027")
+        if name == "other":
+            assert caught.value.expected == "one array, or one called ids"
+            assert caught.value.found == "x, y"

@@ -648,3 +648,31 @@ def test_verifying_imports_no_array_or_model_library(artifact: Path, keys: Keys)
         env={**os.environ, "PYTHONPATH": str(Path(gate.__file__).parents[2])},
     )
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+class Vanishing(Container):
+    """A folder of which a file goes as soon as it was listed."""
+
+    goes = ""
+
+    def listing(self, folder: str = "") -> container.Listing:
+        """The listing, with the file that is there no more."""
+        found = super().listing(folder)
+        (self.root / self.goes).unlink(missing_ok=True)
+        return found
+
+
+def test_an_attestation_that_goes_while_it_is_read_was_never_there(
+    artifact: Path, keys: Keys
+) -> None:
+    """As one does that replaced another where nothing can be renamed in: a mount point."""
+    held = artifact / "attestations"
+    shutil.copyfile(held / "oms.sigstore.json", held / "oms-again.sigstore.json")
+    trust = load_public(keys.public)
+    with Vanishing(artifact) as source:
+        source.goes = "attestations/oms-again.sigstore.json"
+        assert authenticate(source, trust).id == payload_digests(artifact)["aotc.json"]
+    with Vanishing(artifact) as source, pytest.raises(AotcError) as caught:
+        source.goes = "attestations/oms.sigstore.json"
+        authenticate(source, trust)
+    assert caught.value.code == "AOTC-G001"

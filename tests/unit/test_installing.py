@@ -19,6 +19,7 @@ from aotc.contract.trust import TrustedKey
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError
 from aotc.runtime import pruning
+from aotc.runtime.draft import Draft, remove_leftovers
 from aotc.runtime.hold import hold
 from aotc.runtime.installing import install
 from aotc.runtime.store import Store
@@ -363,15 +364,52 @@ def test_a_kill_at_any_moment_leaves_no_half_entry(
         if number >= 45 and killed > 4:
             break
     assert killed > 4
-    # Who finds the artifact installed need not tidy up.
-    pruning.prune(root, limit=0)
-    later = time.time() - 3600
-    for path in root.glob(".new-*"):
-        path.chmod(0o700)
-        os.utime(path, (later, later))
+    # The next command removes what is left, at once.
     install(more, trust, store=root)
     assert whole(root, trust) == 1
     assert list(root.glob(".new-*")) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("by", ["install", "prune"])
+def test_what_the_dead_left_goes_at_once_and_what_lives_stays(
+    by: str, artifact: Path, root: Path, trust: Trust
+) -> None:
+    install(artifact, trust, store=root)
+    living = Draft(root)
+
+    def die() -> None:
+        Draft(root).open("payload/x").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    for _ in range(3):
+        assert os.WIFSIGNALED(os.waitpid(in_child(die), 0)[1])
+    # As earlier releases named them.
+    (root / ".new-0123456789abcdef").mkdir()
+    assert len(list(root.glob(".new-*"))) == 5
+    if by == "prune":
+        assert pruning.prune(root).leftovers == 4
+    else:
+        assert not install(artifact, trust, store=root).installed
+    assert list(root.glob(".new-*")) == [living.folder]
+    living.discard()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_draft_that_is_taken_for_a_dead_ones_is_made_anew(root: Path) -> None:
+    """Who tidies up may come between a folder and its lock, as often as it likes."""
+    root.mkdir()
+    tidying = in_child(lambda: [remove_leftovers(root) for _ in range(10**9)])
+    try:
+        for _ in range(300):
+            draft = Draft(root)
+            draft.open("payload/x").close()
+            draft.seal()
+            assert (draft.folder / "payload" / "x").is_file()
+            draft.discard()
+    finally:
+        os.kill(tidying, signal.SIGKILL)
+        os.waitpid(tidying, 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -54,6 +54,64 @@ def test_generate_overwrites_nothing(existing: str, tmp_path: Path) -> None:
     assert (tmp_path / existing).read_bytes() == b"mine"
 
 
+@pytest.mark.parametrize("empty", [("a.pem",), ("a.pem", "a.pub"), ("a.pub",)])
+def test_files_of_no_bytes_are_no_keys(empty: tuple[str, ...], tmp_path: Path) -> None:
+    """What an earlier release left where it was killed while it wrote."""
+    for name in empty:
+        (tmp_path / name).touch(mode=0o600)
+    private, public = keys.generate(tmp_path / "a.pem")
+    assert keys.load_private(private).public_pem == public.read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pem", "a.pub"]
+
+
+def test_a_link_to_a_file_of_no_bytes_stays(tmp_path: Path) -> None:
+    (tmp_path / "target").touch()
+    (tmp_path / "a.pem").symlink_to("target")
+    with pytest.raises(AotcError) as caught:
+        keys.generate(tmp_path / "a.pem")
+    assert caught.value.code == "AOTC-I017"
+    assert (tmp_path / "a.pem").is_symlink()
+
+
+def test_of_several_that_replace_a_file_of_no_bytes_one_key_stays(tmp_path: Path) -> None:
+    """Nobody takes the other's key for what was left."""
+    for turn in range(20):
+        place = tmp_path / str(turn) / "a.pem"
+        place.parent.mkdir()
+        place.touch()
+        with ThreadPoolExecutor(4) as pool:
+            jobs = [pool.submit(keys.generate, place) for _ in range(4)]
+        codes = {job.exception().code if job.exception() else "" for job in jobs}  # type: ignore[union-attr]
+        assert codes <= {"", "AOTC-I017"}
+        assert keys.load_private(place).public_pem == place.with_suffix(".pub").read_text()
+        assert sorted(each.name for each in place.parent.iterdir()) == ["a.pem", "a.pub"]
+
+
+def test_a_key_whose_public_half_is_missing(tmp_path: Path) -> None:
+    """As after a kill between both halves: the private one is never replaced, and the help says
+    how to make the other."""
+    private, public = keys.generate(tmp_path / "a.pem")
+    before, pem = private.read_bytes(), public.read_text()
+    public.unlink()
+    with pytest.raises(AotcError) as caught:
+        keys.generate(private)
+    assert caught.value.code == "AOTC-I017"
+    assert private.read_bytes() == before
+    command = caught.value.mend.partition("missing: ")[2]
+    if shutil.which("openssl") is None:
+        pytest.skip("the help names openssl, which is not installed here")
+    subprocess.run(command.split(), check=True)
+    assert public.read_text() == pem
+
+
+def test_a_development_key_of_no_bytes_is_made_anew(config: Path) -> None:
+    config.mkdir(parents=True)
+    (config / "development.pem").touch(mode=0o600)
+    made = keys.development_key()
+    assert keys.load_private(config / "development.pem").public_pem == made.public_pem
+    assert sorted(each.name for each in config.iterdir()) == ["development.pem", "development.pub"]
+
+
 def test_generate_needs_a_folder_and_a_name(tmp_path: Path) -> None:
     for path, code in [("none/release.pem", "AOTC-I026"), ("release.pub", "AOTC-I027")]:
         with pytest.raises(AotcError) as caught:
@@ -294,3 +352,19 @@ def test_the_default_trust_needs_no_cryptography(config: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(Path(keys.__file__).parents[2])},
     )
     assert done.stdout == "1 False\n"
+
+
+def test_a_development_key_in_a_folder_that_may_only_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The public half beside it is made where it can be, and signing needs none."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    made = keys.development_key()
+    secret, public = tmp_path / "aotc" / "development.pem", tmp_path / "aotc" / "development.pub"
+    public.unlink()
+    public.mkdir()  # Nothing can be written there, by root either.
+    assert keys.development_key().key_id == made.key_id
+    public.rmdir()
+    assert keys.development_key().key_id == made.key_id
+    assert public.read_text() == made.public_pem
+    assert secret.exists()

@@ -21,7 +21,7 @@ from aotc.contract.manifest import NodePlacement, SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS
 from aotc.contract.target import Target
 from aotc.engine import placement, session
-from aotc.errors import AotcError, install_extra
+from aotc.errors import INSTALL_RUNTIME, AotcError
 
 CPU = ("CPUExecutionProvider",)
 PLAIN = SessionSpec(optimization="disable")
@@ -200,7 +200,7 @@ def test_two_distributions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.found == "onnxruntime 1.31.1 and onnxruntime-gpu 1.31.1"
 
 
-def test_a_missing_onnxruntime_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_onnxruntime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     base.import_onnxruntime.cache_clear()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     try:
@@ -209,7 +209,7 @@ def test_a_missing_onnxruntime_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
         probed = BACKENDS.load("cpu")().probe()
     finally:
         base.import_onnxruntime.cache_clear()
-    assert (caught.value.code, caught.value.mend) == ("AOTC-I019", install_extra("cpu"))
+    assert (caught.value.code, caught.value.mend) == ("AOTC-I019", INSTALL_RUNTIME)
     assert not probed.available
     assert probed.reason == caught.value.line()
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from aotc.contract.policy_decision import ReleaseOf
 from aotc.errors import AotcError
@@ -30,17 +31,27 @@ def climb(state: StateFile, who: int, steps: int) -> None:
 
 def die(state: StateFile, steps: int) -> None:
     """Kill this process between the written draft and its place, after `steps` good writes."""
-    replace = Path.replace
+    replace, link = Path.replace, os.link
     written = 0
 
-    def killed(self: Path, target: Path) -> Path:
+    def count() -> None:
         nonlocal written
         written += 1
         if written > steps:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def replacing(self: Path, target: Path) -> Path:
+        count()
         return replace(self, target)
 
-    Path.replace = killed  # type: ignore[assignment,method-assign]
+    def linking(source: str, target: str, **how: Any) -> None:
+        # Of a file that was there, the draft alone gets a name so.
+        if target == state.path.name and not state.path.exists():
+            count()
+        link(source, target, **how)
+
+    Path.replace = replacing  # type: ignore[assignment,method-assign]
+    os.link = linking  # type: ignore[assignment]
     climb(state, 0, steps)
 
 

@@ -37,5 +37,5 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             from aotc.errors import missing_package
 
-            raise missing_package(error, f"aotc.{name}") from None
+            raise missing_package(error, f"aotc.{name}", loads=name == "load") from None
     raise AttributeError(f"module 'aotc' has no attribute {name!r}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from aotc.escaping import printable
 from aotc.reasons import REASONS
 
 EXIT_YES: Final = 0
@@ -51,11 +51,14 @@ class AotcError(Exception):
         super().__init__(self.line())
 
     def line(self) -> str:
-        """The error in one line, without the mend."""
-        text = f"{self.code} {self.what}"
-        if self.where:
-            text += f" [{self.where}]"
-        return text + compared(self.expected, self.found)
+        """The error in one line that can be shown, without the mend."""
+        what, where, expected, found = map(
+            printable, (self.what, self.where, self.expected, self.found)
+        )
+        text = f"{self.code} {what}"
+        if where:
+            text += f" [{where}]"
+        return text + compared(expected, found)
 
     def to_dict(self) -> dict[str, str]:
         """The error as data; empty fields are left out."""
@@ -83,21 +86,29 @@ def install_extra(extra: str) -> str:
     return f"pip install '.[{extra}]' in a clone of aotc, or 'FILE.whl[{extra}]' of its wheel"
 
 
+INSTALL_RUNTIME: Final = (
+    "pip install onnxruntime, which brings numpy, is enough to load and run. To build as well: "
+    + install_extra("cpu")
+)
+# What loading and running needs.
+_RUNTIME_MODULES: Final = ("onnxruntime", "numpy")
 # Packages that the extra `cpu` brings, and what protobuf's is called.
 _EXTRA_MODULES: Final = ("onnx", "onnxruntime", "numpy", "google")
 
 
-def missing_package(error: ModuleNotFoundError, what: str, extra: str = "cpu") -> Exception:
-    """AOTC-I019 where the module is of an extra; else `error` itself, a bug of ours."""
+def missing_package(
+    error: ModuleNotFoundError, what: str, extra: str = "cpu", *, loads: bool = False
+) -> Exception:
+    """AOTC-I019 where the module is of an extra; else `error` itself, a bug of ours.
+
+    What only `loads` and runs needs no extra: ONNX Runtime's package is enough.
+    """
     missing = (error.name or "").partition(".")[0]
     if missing not in _EXTRA_MODULES:
         return error
-    return AotcError("AOTC-I019", f"{what} needs the package {missing}", mend=install_extra(extra))
-
-
-def cannot_write(error: OSError, what: str, where: str) -> AotcError:
-    """AOTC-I018 where the disk is full, else AOTC-I026; `what` says what cannot be written."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    enough = loads and missing in _RUNTIME_MODULES
     return AotcError(
-        "AOTC-I018" if full else "AOTC-I026", what, where=where, found=str(error.strerror)
+        "AOTC-I019",
+        f"{what} needs the package {missing}",
+        mend=INSTALL_RUNTIME if enough else install_extra(extra),
     )

@@ -23,7 +23,8 @@ from aotc.contract.signer import Signer
 from aotc.contract.tuning import Tried
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
-from aotc.files.replacing import put
+from aotc.files.failures import told
+from aotc.files.replacing import NEW, put
 from aotc.files.work_folders import beside, prepare_output
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import keys, provenance, sbom
@@ -130,6 +131,7 @@ def build(
     store = BuildCache() if cache and os.environ.get("AOTC_CACHE") != "off" else None
     given = nullcontext(workers) if workers is not None else None
     with (
+        told(str(place)),
         beside(place) as work,
         given or Workers(resolved_profile.limits, LATER) as workers,
     ):
@@ -168,8 +170,8 @@ def build(
             options = replace(options, profile=resolved(resolved_profile, table))
             require_providers(options)
         built = place_of(source, name, options)
-        taken = take(built, work / "artifact") if built is not None else None
-        artifact, evidence = taken or _line(model, options, work / "artifact", clock, front)
+        taken = take(built, work / NEW) if built is not None else None
+        artifact, evidence = taken or _line(model, options, work / NEW, clock, front)
         if table:
             evidence = replace(evidence, tuning=table, tuned_on=tuned_on or evidence.model)
         with clock.stage("sign"):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from aotc.contract.manifest import SessionSpec
 from aotc.contract.target import Plugin, Target
-from aotc.errors import AotcError, install_extra
+from aotc.errors import INSTALL_RUNTIME, AotcError
 from aotc.registry import Registry
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def import_onnxruntime() -> ModuleType:
             "AOTC-I019",
             "ONNX Runtime cannot be imported",
             found=str(error),
-            mend=install_extra("cpu"),
+            mend=INSTALL_RUNTIME,
         ) from None
     onnxruntime.set_default_logger_severity(_SILENT)
     module: ModuleType = onnxruntime

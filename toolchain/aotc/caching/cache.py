@@ -1,7 +1,7 @@
 """The build cache: folders of files by the digest of all that they were made from.
 
     <folder>/v1/<first two digits of the key>/<key>/    one entry: see `entry`
-    <folder>/v1/.new-<random>/                          being written; locked while its writer lives
+    <folder>/v1/.new-<owner>/                           being written; locked while its writer lives
     <folder>/v1/lock                                    held by whoever prunes
 
 It is a convenience: a build goes on without it, and its report says why.  An entry is written

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import secrets
-import shutil
-import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
+from aotc.files import work_folders
+from aotc.files.failures import cannot_use
+from aotc.files.folders import PRIVATE
 from aotc.files.locking import locked, try_lock
+from aotc.files.ownership import Unsafe, known_here, open_folder
+from aotc.files.removing import erase, take_away
 
 DEFAULT_LIMIT: Final = 10 << 30
 LOCK: Final = "lock"
@@ -59,82 +60,50 @@ def default_limit() -> int:
 
 def unusable(error: OSError, place: Path) -> AotcError:
     """R014 for a failed call of the operating system, on `place` where it names no file."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    what = "the disk is full" if full else f"the cache: {error.strerror}"
-    return AotcError("AOTC-R014", what, where=str(error.filename or place))
+    return cannot_use(
+        error,
+        "the cache",
+        str(error.filename or place),
+        "AOTC-R014",
+        full="the disk is full",
+        instead="Or point AOTC_CACHE at a folder of yours, or build with --no-cache.",
+    )
 
 
-def is_usable(folder: Path) -> bool:
-    """Whether the folder is there; raises R014 where it is, and others than this user own it.
+def is_usable(folder: Path, *, make: bool = False) -> bool:
+    """Whether the folder is there, and made for this user alone where it is to be and is not.
 
-    Whoever may write it could put files under the key of a build, with digests that fit.
+    Raises R014 where others than this user and root may change it, or a folder that leads to it:
+    they could put files under the key of a build, with digests that fit.
     """
     try:
-        found = folder.stat()
-    except (FileNotFoundError, NotADirectoryError):
+        if not known_here():
+            if make:
+                folder.mkdir(parents=True, exist_ok=True)
+            return folder.is_dir()
+        os.close(open_folder(folder, (os.geteuid(),), make=PRIVATE if make else None))
+    except FileNotFoundError:
         return False
+    except (NotADirectoryError, FileExistsError):
+        raise AotcError("AOTC-R014", "the cache is no folder", where=str(folder)) from None
     except OSError as error:
         raise unusable(error, folder) from None
-    if not stat.S_ISDIR(found.st_mode):
-        raise AotcError("AOTC-R014", "the cache is no folder", where=str(folder))
-    if found.st_uid != os.geteuid():
-        raise AotcError(
-            "AOTC-R014",
-            "the cache belongs to another user",
-            where=str(folder),
-            expected=f"user {os.geteuid()}",
-            found=f"user {found.st_uid}",
-        )
-    if found.st_mode & 0o022:
-        raise AotcError(
-            "AOTC-R014",
-            "others may write the cache",
-            where=str(folder),
-            expected="mode 0700",
-            found=f"mode {stat.S_IMODE(found.st_mode):04o}",
-            mend=f"Look at what is in it, then: chmod 700 {folder}",
-        )
+    except Unsafe as error:
+        raise error.refusal("AOTC-R014", "the cache", "AOTC_CACHE") from None
     return True
 
 
 def make(folder: Path) -> None:
     """Make the folder for this user alone where it is not there; raises R014."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise unusable(error, folder) from None
-    is_usable(folder)
+    is_usable(folder, make=True)
 
 
-@contextmanager
-def draft(root: Path) -> Iterator[Path]:
+def draft(root: Path) -> AbstractContextManager[Path]:
     """A new folder in `root` to fill and rename; locked, and removed where it was not renamed.
 
-    Raises OSError where it cannot be made or locked.
+    Raises OSError where it cannot be made.
     """
-    folder, descriptor = _locked_folder(root)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
-
-
-def _locked_folder(root: Path) -> tuple[Path, int]:
-    """A new folder and its lock; one that was cleared away before it was locked is made anew."""
-    for _ in range(8):
-        folder = root / f"{NEW}{secrets.token_hex(8)}"
-        folder.mkdir(mode=0o700)
-        try:
-            descriptor = _lock(folder)
-        except FileNotFoundError:
-            continue
-        if descriptor is None:
-            continue
-        if folder.is_dir():
-            return folder, descriptor
-        os.close(descriptor)
-    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(root))
+    return work_folders.held(root, NEW)
 
 
 def _lock(path: Path) -> int | None:
@@ -163,28 +132,34 @@ def alone(root: Path) -> Iterator[None]:
 
 
 def remove(path: Path, root: Path) -> bool:
-    """Take an entry out of sight by one rename, then remove it; whether it was there.
+    """Take an entry out of sight, then remove it; whether it was there.
 
-    Raises OSError where it cannot be moved.
+    Raises OSError where it cannot be moved or, in a lower layer of an overlay, removed.
     """
-    old = root / f"{OLD}{secrets.token_hex(8)}"
-    try:
-        path.rename(old)
-    except FileNotFoundError:
+    old = root / work_folders.new_name(OLD)
+    if not take_away(path, old):
         return False
-    _erase(old)
+    erase(old)
     return True
 
 
 def remove_leftovers(root: Path, seconds: float) -> int:
-    """Remove what dead processes left half-written at least `seconds` ago; how many folders."""
+    """Remove what dead processes left half-written; how many folders.
+
+    Where a name does not say whose it is, or with no `seconds` at all, it goes where its lock is
+    free and it is that old.
+    """
     found = 0
     for each in list(root.iterdir()):
         if each.name.startswith(OLD):
-            _erase(each)
+            erase(each)
             found += 1
         elif each.name.startswith(NEW):
-            found += _remove_stale(each, seconds)
+            stated = work_folders.states_owner(each.name)
+            dead = work_folders.remove_dead(each)
+            if not dead and (not stated or not seconds):
+                dead = _remove_stale(each, seconds)
+            found += dead
     return found
 
 
@@ -197,14 +172,6 @@ def _remove_stale(folder: Path, seconds: float) -> bool:
         return False
     if descriptor is None:
         return False
-    _erase(folder)
+    erase(folder)
     os.close(descriptor)
     return True
-
-
-def _erase(path: Path) -> None:
-    """Remove a folder or a file, as far as that goes: what is left goes with the next prune."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -23,7 +22,9 @@ from aotc.contract.parsing import Json, encode
 from aotc.contract.profile import Profile, WorkerLimits
 from aotc.contract.versions import VERSION
 from aotc.engine.session import import_onnxruntime
-from aotc.errors import AotcError, cannot_write, missing_package
+from aotc.errors import AotcError, missing_package
+from aotc.files import failures
+from aotc.files.work_folders import temporary
 from aotc.inspection.providers import capabilities
 from aotc.signing import keys, provenance
 from aotc.stages.clock import Progress
@@ -135,9 +136,12 @@ class _Checker:
         try:
             check = self._outcome(model, folder, sandbox)
         except OSError as error:
-            said = {"what": str(error.strerror), "where": str(error.filename or "")}
+            refused = failures.refusal_of(error)
             check = ModelCheck(
-                model=model.name, outcome="refused", code="AOTC-I043", **_said(said, folder)
+                model=model.name,
+                outcome="refused",
+                code=refused.code,
+                **_said(refused.to_dict(), folder),
             )
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -250,17 +254,13 @@ def _versions() -> ToolVersions:
 @contextmanager
 def _temporary() -> Iterator[Path]:
     """A folder for everything that is built, gone at the end; raises AOTC-I018 and I026."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="aotc-check-")).resolve()
-    except OSError as error:
-        where = tempfile.gettempdir()
-        raise cannot_write(error, "cannot write temporary files", where) from None
-    try:
-        yield folder
-    finally:
-        # What an interrupt ends may write for a moment yet.
-        for _ in range(_TRIES):
-            shutil.rmtree(folder, ignore_errors=True)
-            if not folder.exists():
-                break
-            time.sleep(_PAUSE)
+    with temporary("check") as folder:
+        try:
+            yield folder
+        finally:
+            # What an interrupt ends may write for a moment yet.
+            for _ in range(_TRIES):
+                shutil.rmtree(folder, ignore_errors=True)
+                if not folder.exists():
+                    break
+                time.sleep(_PAUSE)

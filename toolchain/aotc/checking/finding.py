@@ -13,6 +13,7 @@ from typing import Final
 
 from aotc.contract.model_checks import SkippedFile
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read
 
 _SUFFIX: Final = ".onnx"
 # A folder with this file is named for what it holds, as ONNX's own collections have it.
@@ -46,11 +47,10 @@ def find_models(
     seen: set[tuple[int, int]] = set()
 
     def refuse(error: OSError) -> None:
-        raise AotcError(
-            "AOTC-I001",
+        raise cannot_read(
+            error,
             "a folder cannot be read, and what is in it not checked",
-            where=str(error.filename or folder),
-            found=str(error.strerror),
+            str(error.filename or folder),
         )
 
     for place, below, files in os.walk(folder, onerror=refuse, followlinks=True):

@@ -21,6 +21,7 @@ from aotc.contract.model_checks import (
 )
 from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read
 from aotc.files.reading import read_at_most
 
 # Outcome and answers, of equal rank in one row.
@@ -80,12 +81,7 @@ def read_answer(path: Path) -> CheckModelsAnswer:
     try:
         data = read_at_most(path, MAX_JSON_BYTES)
     except OSError as error:
-        raise AotcError(
-            "AOTC-I001",
-            "the document to compare with cannot be read",
-            where=str(path),
-            found=str(error.strerror),
-        ) from None
+        raise cannot_read(error, "the document to compare with cannot be read", str(path)) from None
     try:
         return decode(CheckModelsAnswer, strict_json(data))
     except ParseError as error:

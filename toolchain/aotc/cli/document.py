@@ -10,8 +10,10 @@ from aotc.contract.parsing import encode
 
 
 def document_text(answer: Any) -> str:
-    """A record as text, every field in it, in ASCII."""
-    return json.dumps(encode(answer, full=True), indent=2, allow_nan=False) + "\n"
+    """A record as text, every field in it, in printable ASCII."""
+    text = json.dumps(encode(answer, full=True), indent=2, allow_nan=False) + "\n"
+    # Of the characters that steer a terminal the one that is ASCII and that JSON leaves as it is.
+    return text.replace("\x7f", "\\u007f")
 
 
 def write_document(answer: Any) -> None:

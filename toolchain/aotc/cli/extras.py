@@ -9,9 +9,12 @@ from aotc.errors import missing_package
 
 
 @contextmanager
-def needs(command: str, extra: str) -> Iterator[None]:
-    """Around imports: a package of an extra that is missing becomes AOTC-I019."""
+def needs(command: str, extra: str = "cpu", *, loads: bool = False) -> Iterator[None]:
+    """Around imports: a package of an extra that is missing becomes AOTC-I019.
+
+    A command that only `loads` and runs needs no more than ONNX Runtime.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
-        raise missing_package(error, f"'aotc {command}'", extra) from None
+        raise missing_package(error, f"'aotc {command}'", extra, loads=loads) from None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from aotc.errors import AotcError
+from aotc.escaping import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,38 +17,45 @@ _WIDEST = 120
 _WIDEST_NAME = 36
 # Of a table; `--json` has every row.
 _MOST_GROUPS = 12
+# Of further errors; likewise.
+_MOST_OTHERS = 50
 _LABELS = ("what", "where", "expected", "found", "mend")
 
 
-def printable(text: str) -> str:
-    """`text` with what could steer a terminal written out, as names and messages may be foreign."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each
-        if each.isprintable() or each == "\n"
-        else each.encode("unicode_escape").decode("ascii")
-        for each in text
-    )
+def error_lines(error: AotcError, width: int | None = None) -> list[str]:
+    """The error and the further ones in `also`, as lines; of too many the first.
 
-
-def error_lines(error: AotcError) -> list[str]:
-    """The error and every further one in `also`, as lines."""
+    Lines of foreign text that are longer than `width`, a terminal's, go on below their beginning:
+    the terminal itself would let them go on where our own lines begin.
+    """
     lines = [f"error: {error.code} {error.title}"]
     for label in _LABELS:
-        text = getattr(error, label)
-        if text:
-            first, *more = (printable(line) for line in text.rstrip().splitlines())
-            lines.append(f"  {label + ':':<10}{first}")
-            lines += [f"  {'':<10}{line}" for line in more]
+        if text := getattr(error, label).strip():
+            # A command in a mend is to be copied in one piece.
+            room = None if label == "mend" else width
+            lines += _indented(f"  {label + ':':<10}", printable(text), room)
     others = list(_flat(error.also))
     if others:
         lines.append(f"and {len(others)} more:")
-    for each in others:
-        lines.append(f"  {printable(each.line())}")
+    for each in others[:_MOST_OTHERS]:
+        lines += _indented("  ", printable(each.line()), width)
         if each.mend not in (error.mend, ""):
             lines.append(f"    mend: {printable(each.mend)}")
+    if len(others) > _MOST_OTHERS:
+        lines.append(f"  and {len(others) - _MOST_OTHERS} that only --json lists")
     return lines
+
+
+def _indented(label: str, text: str, width: int | None) -> list[str]:
+    """`text` after its label, in lines of `width` columns that begin below it."""
+    if width is None:
+        return [label + text]
+    # Letters may be two columns wide.
+    room = max((width - len(label)) // (1 if text.isascii() else 2), 20)
+    if len(text) <= room:
+        return [label + text]
+    first, *others = textwrap.wrap(text, room)
+    return [label + first, *(" " * len(label) + other for other in others)]
 
 
 def tables(error: AotcError) -> list[RenderableType]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.cli.render import duration, facts, heading, section
+from aotc.cli.render import duration, facts, heading, histogram, listing, section
 from aotc.contract.answers import LearnAnswer, PlanRow
 
 if TYPE_CHECKING:
@@ -13,14 +13,11 @@ if TYPE_CHECKING:
     from aotc.contract.answers import SizeCount
 
 _ROWS = 24
-_BAR = 40
 _LISTED = 10
 
 
 def learn_view(answer: LearnAnswer) -> list[RenderableType]:
     """The verdict, the comparison, the distribution of each dim, and the profile's dims."""
-    from rich.text import Text
-
     from aotc.contract.documents import yaml_text
     from aotc.contract.parsing import encode
 
@@ -52,7 +49,7 @@ def learn_view(answer: LearnAnswer) -> list[RenderableType]:
     for name, sizes in answer.sizes.items():
         parts.append(_histogram(name, sizes, chosen))
     fields = {name: encode(answer.profile.dims[name]) for name in answer.profile.dims}
-    parts.append(Text(yaml_text({"dims": fields}).rstrip()))
+    parts.append(listing(yaml_text({"dims": fields}).rstrip().split("\n")))
     return parts
 
 
@@ -89,25 +86,18 @@ def _listed(sizes: tuple[int, ...]) -> str:
 
 def _histogram(name: str, sizes: tuple[SizeCount, ...], chosen: PlanRow) -> RenderableType:
     """Requests by spans of sizes, with the chosen buckets where they lie."""
-    from rich.bar import Bar
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for index, column in enumerate((name, "requests", "", "buckets")):
-        table.add_column(column, justify="right" if index == 1 else "left", no_wrap=True)
     buckets = chosen.buckets.get(name, ())
     spans = _spans(min(each.size for each in sizes), max(sizes[-1].size, *buckets, 0))
     held = [sum(each.requests for each in sizes if low <= each.size <= high) for low, high in spans]
-    for (low, high), requests in zip(spans, held, strict=True):
-        inside = [str(bucket) for bucket in buckets if low <= bucket <= high]
-        table.add_row(
-            Text(f"  {low}..{high}" if low < high else f"  {low}"),
-            Text(str(requests)),
-            Bar(max(held), 0, requests, width=_BAR),
-            Text(", ".join(inside), style="bold"),
+    rows = [
+        (
+            f"{low}..{high}" if low < high else str(low),
+            requests,
+            ", ".join(str(bucket) for bucket in buckets if low <= bucket <= high),
         )
-    return table
+        for (low, high), requests in zip(spans, held, strict=True)
+    ]
+    return histogram(f"sizes of {name}", ("requests", "", "buckets"), rows)
 
 
 def _spans(low: int, high: int) -> list[tuple[int, int]]:

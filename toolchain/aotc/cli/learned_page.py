@@ -7,6 +7,7 @@ from typing import Any
 
 from aotc.contract.answers import LearnAnswer
 from aotc.errors import AotcError, install_extra
+from aotc.escaping import printable
 
 
 def learn_page(answer: LearnAnswer) -> str:
@@ -22,11 +23,15 @@ def learn_page(answer: LearnAnswer) -> str:
         ) from None
     chosen = next(plan for plan in answer.plans if plan.chosen)
     titles = [f"requests by {name}" for name in answer.sizes] + ["expected cost of a request"]
-    figure: Any = subplots.make_subplots(rows=len(titles), cols=1, subplot_titles=titles)
+    figure: Any = subplots.make_subplots(
+        rows=len(titles), cols=1, subplot_titles=[_shown(title) for title in titles]
+    )
     for row, (name, sizes) in enumerate(answer.sizes.items(), 1):
         figure.add_trace(
             graph_objects.Bar(
-                x=[each.size for each in sizes], y=[each.requests for each in sizes], name=name
+                x=[each.size for each in sizes],
+                y=[each.requests for each in sizes],
+                name=_shown(name),
             ),
             row=row,
             col=1,
@@ -36,7 +41,7 @@ def learn_page(answer: LearnAnswer) -> str:
                 x=bucket, line_dash="dash", annotation_text=str(bucket), row=row, col=1
             )
     labels = [
-        f"{plan.name}, {plan.variants}" + (" (chosen)" if plan.chosen else "")
+        _shown(f"{plan.name}, {plan.variants}" + (" (chosen)" if plan.chosen else ""))
         for plan in answer.plans
     ]
     figure.add_trace(
@@ -46,7 +51,8 @@ def learn_page(answer: LearnAnswer) -> str:
             orientation="h",
             name="to the best",
             customdata=[
-                [plan.seconds * 1e3, plan.padding, str(dict(plan.buckets))] for plan in answer.plans
+                [plan.seconds * 1e3, plan.padding, _shown(str(dict(plan.buckets)))]
+                for plan in answer.plans
             ],
             hovertemplate="%{x:.3f} of the best, %{customdata[0]:.3f} ms, "
             "padding %{customdata[1]:.1%}<br>%{customdata[2]}<extra></extra>",
@@ -56,8 +62,13 @@ def learn_page(answer: LearnAnswer) -> str:
     )
     figure.update_yaxes(autorange="reversed", row=len(titles), col=1)
     figure.update_layout(
-        title=html.escape(f"{answer.path}: {answer.verdict}"),
+        title=_shown(f"{answer.path}: {answer.verdict}"),
         showlegend=False,
         height=360 * len(titles) + 18 * len(labels),
     )
     return str(figure.to_html(include_plotlyjs=True, full_html=True))
+
+
+def _shown(text: str) -> str:
+    """Text that plotly, which reads tags and links in what it shows, shows as it is."""
+    return html.escape(printable(text))

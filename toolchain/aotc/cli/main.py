@@ -6,20 +6,23 @@ The first word names a command, which is imported only then.
 from __future__ import annotations
 
 import _thread
-import errno
+import contextlib
 import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from types import FrameType
+from typing import TextIO
 
+from aotc.cli import streams
 from aotc.cli.commands import COMMANDS, HELP
 from aotc.cli.commands.base import Group
 from aotc.contract.parsing import nearest
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_USAGE, EXIT_YES, AotcError
+from aotc.files import failures
 
 _ABOUT = "Build, verify and run signed artifacts of ONNX models."
 
@@ -37,13 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     _survive_any_text()
     try:
-        with _signals_as_interrupt():
+        with _signals_as_interrupt(), _escaped_warnings():
             status = _dispatch(words)
             sys.stdout.flush()
             return status
     except BrokenPipeError:
         # The reader has gone; what is still buffered must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.silence(sys.stdout)
         return EXIT_NO
     except KeyboardInterrupt:
         return _fail(AotcError("AOTC-I025", "the command was interrupted"), words, debug)
@@ -103,33 +106,45 @@ def _is_named(words: list[str], prog: str, about: str, rows: Mapping[str, str]) 
 
 
 def _fail(error: AotcError, words: list[str], debug: bool) -> int:
+    """Tell an error where it can be told; its exit status."""
     from aotc.cli.failure import error_answer, error_lines, tables
+    from aotc.cli.render import show, terminal_width, write_lines
 
     if debug:
         import traceback
 
-        traceback.print_exc()
-    if "--json" in words:
+        # Indented, as a message may be of several lines.
+        trace = traceback.format_exc().splitlines()
+        with streams.may_be_lost(sys.stderr):
+            write_lines([f"  {line}" for line in trace], file=sys.stderr)
+    lost = streams.failure_of(sys.stdout)
+    if "--json" in words and lost is None and error.where != streams.STDOUT:
         from aotc.cli.document import write_document
 
-        write_document(error_answer(error))
-        sys.stdout.flush()
-    else:
-        sys.stdout.flush()
-        sys.stderr.write("\n".join(error_lines(error)) + "\n")
+        try:
+            write_document(error_answer(error))
+        except OSError as failed:
+            lost = failed
+        lost = streams.failure_of(sys.stdout) or lost
+        if lost is None or isinstance(lost, BrokenPipeError):
+            return error.exit_status
+    with streams.may_be_lost(sys.stderr):
+        write_lines(error_lines(error, terminal_width(sys.stderr)), file=sys.stderr)
         if shown := tables(error):
-            from aotc.cli.render import show
-
-            sys.stderr.write("\n")
+            write_lines([""], file=sys.stderr)
             show(shown, file=sys.stderr)
     return error.exit_status
 
 
 def _unforeseen(error: Exception) -> AotcError:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return AotcError(
-            "AOTC-I018", "no space left on the device", where=str(error.filename or "")
-        )
+    if isinstance(error, OSError) and error.filename is None:
+        # What could not be written is still there, and fails again.
+        lost = streams.failure_of(sys.stdout)
+        if lost is not None:
+            return streams.unwritten(lost)
+    refused = failures.unforeseen(error)
+    if refused is not None:
+        return refused
     import traceback
 
     frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -148,7 +163,28 @@ def _survive_any_text() -> None:
             reconfigure(errors="backslashreplace")
 
 
-@contextmanager
+@contextlib.contextmanager
+def _escaped_warnings() -> Iterator[None]:
+    """What a package warns of may be a model's text."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        from aotc.cli.render import write_lines
+
+        write_lines([f"{category.__name__}: {message}"], file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+@contextlib.contextmanager
 def _signals_as_interrupt() -> Iterator[None]:
     """A termination signal ends a command as Ctrl-C does, so that it cleans up.
 

@@ -21,7 +21,7 @@ def run_view(answer: RunAnswer) -> list[RenderableType]:
     parts += _variants(answer.load)
     for case in answer.runs:
         rows = [_output(each) for each in case.outputs]
-        title = f"{case.name} ({duration(case.seconds)}{_route(case.route)})"
+        title = f"run of {case.name} ({duration(case.seconds)}{_route(case.route)})"
         parts.append(section(title, ("output", "least", "mean", "most", "file"), rows))
     return [*parts, *findings_view(answer.findings)]
 
@@ -117,7 +117,7 @@ def doctor_view(answer: DoctorAnswer) -> list[RenderableType]:
     bad = sum(each.status == "bad" for each in answer.checks)
     status = "healthy" if answer.healthy else f"{count(bad, 'problem')} to mend"
     rows = [
-        (each.name, each.status, each.found + (f"\n{each.mend}" if each.mend else ""))
+        (each.name, each.status, (each.found, each.mend) if each.mend else each.found)
         for each in answer.checks
     ]
     return [

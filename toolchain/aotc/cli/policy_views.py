@@ -29,7 +29,7 @@ def policy_view(answer: TrustAnswer) -> list[RenderableType]:
                 ("rules", ", ".join(answer.rules)),
                 ("keys", ", ".join(answer.keys)),
                 ("revoked keys", ", ".join(revoked)),
-                ("revoked artifacts", "\n".join(answer.revoked_artifacts)),
+                ("revoked artifacts", answer.revoked_artifacts),
                 ("signed by", ", ".join(short(each) for each in answer.signed_by)),
                 ("signature", answer.bundle),
                 ("roots of this host", roots),

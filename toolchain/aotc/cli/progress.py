@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from aotc.escaping import printable
+
 
 @contextmanager
 def stages(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
@@ -29,10 +31,10 @@ def stages(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
         if task is not None:
             shown.remove_task(task)
             console.print(f"  {name}  {now - since:.1f} s")
-        name, since = stage, now
+        name, since = printable(stage), now
         # Not before: it wipes its line, on which a password may be asked for.
         shown.start()
-        task = shown.add_task(stage, total=None)
+        task = shown.add_task(name, total=None)
 
     try:
         yield begin

@@ -1,4 +1,7 @@
-"""Tables and figures for the terminal; plain text where standard output is no terminal."""
+"""Tables and figures for the terminal; plain text where standard output is no terminal.
+
+Whatever is shown passes `printable`: a text is one line, and what has several is a sequence.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,24 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from aotc.cli.failure import printable
+from aotc.escaping import MOST_CHARACTERS, printable
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.text import Text
 
     from aotc.contract.manifest import Finding
 
+# One line, or several.
+Cell = str | Sequence[str]
 # Of text that goes to a file or a pipe, unless COLUMNS says otherwise.
 PLAIN_WIDTH = 120
+# Of a table, or of a cell that holds lines.
+_MOST_ROWS = 200
+_BAR = 40
+_WIDEST_NAME = 80
+# Of a line that several texts make up, each of which is cut by itself.
+_LONGEST_LINE = 4 * MOST_CHARACTERS
 
 
 def show(parts: Iterable[RenderableType], *, file: TextIO | None = None) -> None:
@@ -42,42 +54,107 @@ def show(parts: Iterable[RenderableType], *, file: TextIO | None = None) -> None
     target.write(text)
 
 
-def heading(text: str, status: str = "", style: str = "") -> RenderableType:
-    """A line that names what is shown, and its status."""
-    from rich.text import Text
+def write_lines(lines: Iterable[str], *, file: TextIO | None = None) -> None:
+    """Write each of `lines` as one line."""
+    target = file or sys.stdout
+    target.writelines(f"{printable(line, _LONGEST_LINE)}\n" for line in lines)
 
-    line = Text(printable(text), style="bold")
+
+def terminal_width(file: TextIO) -> int | None:
+    """Columns of the terminal that `file` is; None where it is none."""
+    try:
+        return os.get_terminal_size(file.fileno()).columns if file.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
+def heading(text: str, status: str = "", style: str = "") -> RenderableType:
+    """A line that names what is shown, and its status; where it is broken, the rest is indented."""
+    line = _cell(text, style="bold")
     if status:
         line.append(f"  {printable(status)}", style=f"bold {style}".strip())
-    return line
+    return _Hanging(line)
 
 
-def facts(rows: Sequence[tuple[str, str]]) -> RenderableType:
+def facts(rows: Sequence[tuple[str, Cell]]) -> RenderableType:
     """Labels and what is said of each; a row with nothing to say is left out."""
     from rich.table import Table
-    from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for label, text in rows:
-        if text:
-            table.add_row(f"  {label}", Text(printable(text)))
+    for label, text in _most([row for row in rows if row[1]]):
+        table.add_row(_cell(label, "  "), _cell(text))
     return table
 
 
-def section(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
+def section(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> RenderableType:
     """A titled table; the title stands in the first column's head."""
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for index, column in enumerate((title, *columns)):
-        table.add_column(column, overflow="fold", no_wrap=index == 0)
-    for row in rows:
-        first, *others = row
-        table.add_row(Text(f"  {printable(first)}"), *(Text(printable(cell)) for cell in others))
+        table.add_column(_cell(column), overflow="fold", no_wrap=index == 0)
+    for first, *others in _most(rows):
+        # It is not broken, and would take the room of the others.
+        table.add_row(_cell(first, "  ", most=_WIDEST_NAME), *(_cell(cell) for cell in others))
     return table
+
+
+def histogram(
+    title: str, columns: Sequence[str], rows: Sequence[tuple[str, int, str]]
+) -> RenderableType:
+    """A titled table of numbers, each with a bar; the last text of a row stands out."""
+    from rich.bar import Bar
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for index, column in enumerate((title, *columns)):
+        table.add_column(_cell(column), justify="right" if index == 1 else "left", no_wrap=True)
+    largest = max(number for _, number, _ in rows)
+    for name, number, marked in rows:
+        bar = Bar(largest, 0, number, width=_BAR)
+        table.add_row(_cell(name, "  "), _cell(str(number)), bar, _cell(marked, style="bold"))
+    return table
+
+
+def listing(lines: Sequence[str]) -> RenderableType:
+    """Lines as they are."""
+    return _cell(lines)
+
+
+def _cell(text: Cell, indent: str = "", style: str = "", most: int = MOST_CHARACTERS) -> Text:
+    """Lines of text for a table, each of which stays one line whatever is in it."""
+    from rich.text import Text
+
+    lines = (text,) if isinstance(text, str) else text
+    shown = [f"{indent}{printable(line, most)}" for line in lines[:_MOST_ROWS]]
+    if len(lines) > _MOST_ROWS:
+        shown.append(f"{indent}and {len(lines) - _MOST_ROWS} more")
+    return Text("\n".join(shown), style=style)
+
+
+def _most(rows: Sequence[Sequence[Cell]]) -> list[Sequence[Cell]]:
+    """The rows of a table, of too many the first; `--json` has all."""
+    left = len(rows) - _MOST_ROWS
+    if left <= 0:
+        return list(rows)
+    return [*rows[:_MOST_ROWS], (f"and {left} more", *("" for _ in rows[0][1:]))]
+
+
+class _Hanging:
+    """Text whose lines but the first are indented, where it is too wide for one."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Text]:
+        from rich.text import Text
+
+        first, *others = self.text.wrap(console, max(options.max_width - 2, 1))
+        yield first
+        for line in others:
+            yield Text("  ").append_text(line)
 
 
 def size(count: int) -> str:

@@ -25,7 +25,11 @@ def install_view(report: InstallReport) -> list[RenderableType]:
         ("size", size(report.bytes)),
         ("added", f"{added}: {', '.join(report.attestations)}" if report.attestations else ""),
     ]
-    return [heading(report.name, status), facts(rows), *findings_view(report.findings)]
+    return [
+        heading(f"artifact {report.name}", status),
+        facts(rows),
+        *findings_view(report.findings),
+    ]
 
 
 def list_view(answer: StoreListAnswer) -> list[RenderableType]:

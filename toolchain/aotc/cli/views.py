@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aotc.cli.attestation_views import claims_view
 from aotc.cli.partition_views import partitions_view, tuning_view
 from aotc.cli.render import (
+    Cell,
     count,
     duration,
     facts,
@@ -357,9 +358,9 @@ def _list(items: list[str] | tuple[str, ...]) -> str:
 
 
 def _refusals(title: str, refusals: tuple[Refusal, ...]) -> RenderableType:
-    rows = []
+    rows: list[tuple[str, Cell]] = []
     for each in refusals:
         where = f"{each.where}: " if each.where else ""
-        mend = f"\n{each.mend}" if each.mend else ""
-        rows.append((each.code, f"{where}{_reason(each)}{mend}"))
+        mend = (each.mend,) if each.mend else ()
+        rows.append((each.code, (f"{where}{_reason(each)}", *mend)))
     return section(title, ("",), rows)

@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from aotc.errors import AotcError, cannot_write
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_write
+from aotc.files.writing import is_written_through, write_whole
 
 
 def refuse_existing(paths: Iterable[Path], force: bool) -> None:
-    """Raise AOTC-I017 where one of `paths` exists, unless `force`, and I026 where it may not be."""
+    """Raise AOTC-I017 where one of `paths` exists, unless `force`, and I026 where it may not be.
+
+    A device or a pipe, such as /dev/stdout, is given on purpose: it is there, and replaced by none.
+    """
     for path in paths:
-        if path.is_dir() or (not force and (path.exists() or path.is_symlink())):
-            raise AotcError("AOTC-I017", "the output exists", where=str(path))
-        if not path.absolute().parent.is_dir():
-            raise AotcError(
-                "AOTC-I026", "the output's folder does not exist", where=str(path.parent)
-            )
+        try:
+            there = path.exists() or path.is_symlink()
+            if path.is_dir() or (not force and there and not is_written_through(path)):
+                raise AotcError("AOTC-I017", "the output exists", where=str(path))
+            if not path.absolute().parent.is_dir():
+                raise AotcError(
+                    "AOTC-I026", "the output's folder does not exist", where=str(path.parent)
+                )
+        except OSError as error:
+            raise cannot_write(error, "cannot write the file", str(path)) from None
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text; raises AOTC-I018 (full disk) and I026."""
+    """Write UTF-8 text, all of it or none; raises AOTC-I018 (full disk) and I026."""
     try:
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text.encode("utf-8"))
     except OSError as error:
         raise cannot_write(error, "cannot write the file", str(path)) from None

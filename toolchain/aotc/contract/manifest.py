@@ -23,6 +23,9 @@ from aotc.contract.target import Libc, Plugin
 Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}")]
 # As long as a file's name may be, and shown as it is.
 NAME = r"[^\x00-\x1f\x7f/]+"
+# Names that a build makes up, and that folders have.
+PlainName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")]
+FixtureName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")]
 # Two threads that hash 100 MB share it evenly only where chunks are small.
 CHUNK_BYTES = 16 << 20
 
@@ -226,12 +229,12 @@ class Requirements:
 class Variant:
     """One runnable form of the model: a component of the ORT package."""
 
-    name: str
+    name: PlainName
     spec: Annotated[str, "the profile's variant that it belongs to; empty: its own name"] = ""
     buckets: Annotated[
         Mapping[str, int], "the bucket of each dim that it is for; none: the dynamic variant"
     ] = field(default_factory=dict)
-    component: Annotated[str, "component of the ORT package"]
+    component: Annotated[PlainName, "component of the ORT package"]
     providers: Annotated[tuple[str, ...], "as ORT names them, in order"]
     device: str = "cpu"
     precision: str = "keep"
@@ -263,7 +266,7 @@ class FixtureTensor:
 class Fixture:
     """Golden inputs and the reference's outputs."""
 
-    name: str
+    name: FixtureName
     origin: Literal["generated", "user"]
     sizes: Annotated[Mapping[str, int], "of the dims"] = field(default_factory=dict)
     inputs: tuple[FixtureTensor, ...]

@@ -18,14 +18,16 @@ def fixture_problems(manifest: Manifest) -> Iterator[Problem]:
     """Every place where names of inputs, outputs and fixtures contradict each other."""
     yield from _values(manifest.inputs, "inputs")
     yield from _values(manifest.outputs, "outputs")
-    if len({fixture.name for fixture in manifest.fixtures}) != len(manifest.fixtures):
-        yield Problem("fixtures", "two fixtures have one name")
     inputs = {value.name for value in manifest.inputs}
     optional = {value.name for value in manifest.inputs if value.kind == "optional"}
     outputs = {value.name for value in manifest.outputs}
     listed = {entry.path for entry in manifest.files}
+    seen: set[str] = set()
     for index, fixture in enumerate(manifest.fixtures):
         where = f"fixtures[{index}]"
+        if fixture.name in seen:
+            yield Problem(f"{where}.name", "is another fixture's too")
+        seen.add(fixture.name)
         yield from _tensors(fixture.inputs, inputs, inputs - optional, listed, f"{where}.inputs")
         yield from _tensors(fixture.outputs, outputs, set(), listed, f"{where}.outputs")
         if not fixture.outputs:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from aotc.contract.manifest import Value
 from aotc.contract.parsing import Json, ParseError, nearest, strict_json
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read
 
 # Sizes above this are of no tensor that fits into memory.
 MAX_SIZE = 2**31 - 1
@@ -83,9 +84,7 @@ def read_traffic(path: str | Path, inputs: Sequence[Value] | None = None) -> Rec
                 if count:
                     counted[tuple(sorted(sizes.items()))] += count
     except OSError as error:
-        raise AotcError(
-            "AOTC-I001", "cannot read the traffic file", where=str(place), found=str(error.strerror)
-        ) from None
+        raise cannot_read(error, "cannot read the traffic file", str(place)) from None
     if errors:
         first, *others = errors
         first.also = tuple(others)

@@ -24,6 +24,7 @@ from aotc.engine.model_file import require_model_file
 from aotc.engine.model_text import escape_text
 from aotc.engine.output_types import infer_outputs
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read
 
 ORT_DOMAINS = (
     "com.microsoft",
@@ -66,9 +67,7 @@ def read_model(path: Path) -> onnx.ModelProto:
     try:
         model.ParseFromString(path.read_bytes())
     except OSError as error:
-        raise AotcError(
-            "AOTC-I001", f"cannot read the model: {error.strerror}", where=str(path)
-        ) from None
+        raise cannot_read(error, "cannot read the model", str(path)) from None
     except (DecodeError, ValueError) as error:
         if "MaxDepth" in str(error):
             raise AotcError(

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from aotc.files.names import file_name
+
 _MOST: Final = 20
 _MOST_BYTES: Final = 4 << 20
 
@@ -29,7 +31,8 @@ def kept_log(log: Path) -> str:
             return ""
         place = folder()
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        kept = place / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{log.parent.name}.log"
+        told = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{log.parent.name}"
+        kept = place / file_name(told, ".log")
         with log.open("rb") as source, kept.open("wb") as target:
             source.seek(max(0, log.stat().st_size - _MOST_BYTES))
             shutil.copyfileobj(source, target)

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read
 
 
 def require_model_file(path: Path) -> None:
@@ -15,9 +16,7 @@ def require_model_file(path: Path) -> None:
     except FileNotFoundError:
         raise AotcError("AOTC-I001", "no such model file", where=str(path)) from None
     except OSError as error:
-        raise AotcError(
-            "AOTC-I001", f"cannot read the model: {error.strerror}", where=str(path)
-        ) from None
+        raise cannot_read(error, "cannot read the model", str(path)) from None
     if stat.S_ISDIR(mode):
         raise AotcError("AOTC-I002", "the path is a folder, not a model file", where=str(path))
     if not stat.S_ISREG(mode):

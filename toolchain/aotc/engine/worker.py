@@ -26,6 +26,7 @@ from aotc.contract.profile import WorkerLimits
 from aotc.engine.forkserver import ForkServer
 from aotc.engine.kept_logs import kept_log
 from aotc.errors import AotcError
+from aotc.files import failures
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,19 +34,11 @@ T = TypeVar("T")
 _REQUEST = "request.json"
 _RESULT = "result.json"
 _LOG = "log.txt"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Exit status of a worker that could not write its result: for want of space, or else.
 _NO_SPACE = errno.ENOSPC
 _NOT_WRITTEN = 74
 # Exit status of a Python that failed outside of what a job may do.
 _BUG = 1
-# What the operating system refuses for reasons of its own, whatever a job asks of it.
-_SYSTEM = frozenset(
-    {
-        *(errno.EACCES, errno.EAGAIN, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE),
-        *(errno.ENODEV, errno.ENXIO, errno.EPERM, errno.EROFS, errno.ESTALE),
-    }
-)
 # Environment that would change what ONNX Runtime computes or reads; a build's plugins are those of
 # the profile.
 _UNSET = (
@@ -204,7 +197,7 @@ def _result(
             expected=error.get("expected", ""),
             found=error.get("found", ""),
             mend=error.get("mend", ""),
-        )
+        ) from (RuntimeError(error["trace"]) if "trace" in error else None)
     return JobResult(
         value=document["value"], seconds=seconds, peak_memory_bytes=document["peak_memory_bytes"]
     )
@@ -279,16 +272,15 @@ def _answer(memory_limit: int, process_limit: int) -> str:
 
 
 def _failure(error: Exception) -> dict[str, str]:
-    number = error.errno if isinstance(error, OSError) else None
-    if number in _FULL:
-        return {"code": "AOTC-I018", "what": str(error)}
-    if number == errno.ENOMEM:
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return {"code": "AOTC-I015", "what": "out of memory"}
-    if number in _SYSTEM:
-        return {"code": "AOTC-I043", "what": str(error)}
     import traceback
 
-    return {"internal": "".join(traceback.format_exception(error))}
+    text = "".join(traceback.format_exception(error))
+    refused = failures.unforeseen(error)
+    if refused is None:
+        return {"internal": text}
+    return {"code": refused.code, "what": str(error), "mend": refused.mend, "trace": text}
 
 
 def work(memory_limit: int, process_limit: int) -> None:
@@ -302,7 +294,7 @@ def work(memory_limit: int, process_limit: int) -> None:
         # There is no room to say it; and unwinding would end in native destructors.
         with contextlib.suppress(OSError):
             os.write(2, f"{error}\n".encode())
-        os._exit(_NO_SPACE if error.errno in _FULL else _NOT_WRITTEN)
+        os._exit(_NO_SPACE if failures.is_full(error) else _NOT_WRITTEN)
     # Tearing down sessions and numpy takes time and serves nobody.
     sys.stdout.flush()
     sys.stderr.flush()

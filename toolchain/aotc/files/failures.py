@@ -6,9 +6,11 @@ helps against it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -66,35 +68,46 @@ def mend(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         for variable in _OF_USERS:
             if _is_below(error.filename, os.environ.get(variable, "")):
-                text += f" {variable} leads there."
+                text += f" {variable} leads there: have it name a folder of this user's."
                 break
     return text
 
 
-def cannot_write(error: OSError, what: str, where: str, code: str = "AOTC-I026") -> AotcError:
-    """AOTC-I018 where the disk is full, else `code`; `what` says what cannot be written."""
+def cannot_write(
+    error: OSError, what: str, where: str, code: str = "AOTC-I026", *, instead: str = ""
+) -> AotcError:
+    """AOTC-I018 where the disk is full, else `code`; `what` says what cannot be written.
+
+    `instead` is what helps whatever the reason, beside what helps against this one.
+    """
     if is_full(error):
         return AotcError("AOTC-I018", what, where=where, found=said(error))
-    return AotcError(code, what, where=where, found=said(error), mend=mend(error))
+    return AotcError(code, what, where=where, found=said(error), mend=_both(mend(error), instead))
 
 
 def cannot_read(error: OSError, what: str, where: str, code: str = "AOTC-I001") -> AotcError:
-    """`code` for a file that cannot be read; `what` says what it is."""
-    return AotcError(
-        code,
-        f"{what}: {said(error)}",
-        where=where,
-        mend="" if error.errno == errno.ENOENT else mend(error),
-    )
+    """`code` for a file that cannot be read; `what` says what cannot be read."""
+    return AotcError(code, f"{what}: {said(error)}", where=where, mend=mend(error))
 
 
-def unforeseen(error: BaseException) -> AotcError | None:
+def cannot_use(
+    error: OSError, what: str, where: str, code: str, *, full: str, instead: str
+) -> AotcError:
+    """`code` for a folder that a cache or a store has; `full` says it where there is no room."""
+    if is_full(error):
+        return AotcError(code, full, where=where)
+    text = _both(mend(error), instead)
+    return AotcError(code, f"{what}: {said(error)}", where=where, mend=text)
+
+
+def unforeseen(error: BaseException, where: str = "") -> AotcError | None:
     """An error of the operating system that nobody caught; None for what is a bug of ours.
 
+    `where` is for an error that names no file.
     AOTC-I018 where the disk is full, I027 for a path that no file can have, else I043.
     """
     if isinstance(error, OSError) and not isinstance(error, io.UnsupportedOperation):
-        return _of_system(error)
+        return refusal_of(error, where)
     if is_no_path(error):
         return AotcError(
             "AOTC-I027",
@@ -105,15 +118,9 @@ def unforeseen(error: BaseException) -> AotcError | None:
     return None
 
 
-def is_no_path(error: BaseException) -> bool:
-    """Whether Python refused a path before the operating system saw it."""
-    if isinstance(error, UnicodeEncodeError):
-        return error.reason == "surrogates not allowed"
-    return isinstance(error, ValueError) and str(error).startswith("embedded null")
-
-
-def _of_system(error: OSError) -> AotcError:
-    where = _name(error.filename)
+def refusal_of(error: OSError, where: str = "") -> AotcError:
+    """AOTC-I018 or I043 for a failed call; `where` is for one that names no file."""
+    where = _name(error.filename) or where
     if is_full(error):
         return AotcError("AOTC-I018", "no space left", where=where, found=said(error))
     if error.errno == errno.ENOENT and not where.startswith(os.sep) and _is_nowhere():
@@ -128,6 +135,29 @@ def _of_system(error: OSError) -> AotcError:
     if error.filename2 is not None:
         what += f" (to {_name(error.filename2)})"
     return AotcError("AOTC-I043", what, where=where, mend=mend(error))
+
+
+@contextlib.contextmanager
+def told(where: str = "") -> Iterator[None]:
+    """Have what the operating system refuses within raised as what `unforeseen` makes of it."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        refused = unforeseen(error, where)
+        if refused is None:
+            raise
+        raise refused from error
+
+
+def is_no_path(error: BaseException) -> bool:
+    """Whether Python refused a path before the operating system saw it."""
+    if isinstance(error, UnicodeEncodeError):
+        return error.reason == "surrogates not allowed"
+    return isinstance(error, ValueError) and str(error).startswith("embedded null")
+
+
+def _both(*texts: str) -> str:
+    return " ".join(text for text in texts if text)
 
 
 def _is_nowhere() -> bool:

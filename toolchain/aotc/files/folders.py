@@ -16,12 +16,8 @@ from typing import Final
 PRIVATE: Final = 0o700
 SHARED: Final = 0o755
 
-# O_PATH: a folder that was made under an odd umask may not be readable yet.
-_TO_CHANGE: Final = (
-    getattr(os, "O_PATH", os.O_RDONLY)
-    | getattr(os, "O_DIRECTORY", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
+_FOLDER: Final = (
+    getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 )
 
 
@@ -57,29 +53,28 @@ def change_mode(path: str | Path, mode: int, *, at: int | None = None) -> None:
     if not hasattr(os, "fchmod") or os.open not in os.supports_dir_fd:
         os.chmod(path, mode)  # noqa: PTH101
         return
-    descriptor = os.open(path, _TO_CHANGE, dir_fd=at)
     try:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
-        if stat.S_IMODE(found.st_mode) == mode:
-            return
-        if hasattr(os, "O_PATH"):
-            _change_by_path(descriptor, mode)
-        else:
+        descriptor = os.open(path, os.O_RDONLY | _FOLDER, dir_fd=at)
+    except PermissionError:
+        # A folder that was made under an odd umask, or closed, is not readable.
+        if not hasattr(os, "O_PATH"):
+            raise
+        descriptor = os.open(path, os.O_PATH | _FOLDER, dir_fd=at)
+        try:
+            _require_own(descriptor, path)
+            os.chmod(f"/proc/self/fd/{descriptor}", mode)  # noqa: PTH101
+        finally:
+            os.close(descriptor)
+        return
+    try:
+        if stat.S_IMODE(_require_own(descriptor, path).st_mode) != mode:
             os.fchmod(descriptor, mode)
     finally:
         os.close(descriptor)
 
 
-def _change_by_path(descriptor: int, mode: int) -> None:
-    """What fchmod does, of a descriptor that was opened with O_PATH."""
-    try:
-        os.chmod(f"/proc/self/fd/{descriptor}", mode)  # noqa: PTH101
-    except FileNotFoundError:
-        # No /proc: a folder that can be opened will do.
-        readable = os.open(".", os.O_RDONLY | os.O_CLOEXEC, dir_fd=descriptor)
-        try:
-            os.fchmod(readable, mode)
-        finally:
-            os.close(readable)
+def _require_own(descriptor: int, path: str | Path) -> os.stat_result:
+    found = os.fstat(descriptor)
+    if found.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+    return found

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from aotc.errors import AotcError, cannot_write
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_write
 
 LOCK_CODE: Final = "AOTC-G041"
 # How long another process is waited for; who needs another limit states it.

@@ -18,10 +18,13 @@ import time
 from pathlib import Path
 from typing import Final
 
-from aotc.errors import AotcError, cannot_write
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_write
 from aotc.files.removing import FOLDER, MANIFEST, empty, empty_open, erase
 from aotc.files.renaming import EXISTS, UNKNOWN, exchange, rename_new
 
+NEW: Final = "new"
+"""The draft in a work folder; once it has its place, nothing is to be put back any more."""
 OLD: Final = "old"
 """What was moved aside, beside the draft that takes its place."""
 
@@ -46,7 +49,7 @@ def check_output(
     caller follows links and writes to devices instead of replacing them.
     """
     try:
-        why = _why_not(place, folder=folder, writes_through=writes_through)
+        why = why_kept(place, folder=folder, writes_through=writes_through)
         if why is not None and not force:
             raise _refused(place, "the output exists", mend)
         if why:
@@ -60,6 +63,35 @@ def check_output(
             )
     except OSError as error:
         raise cannot_write(error, "cannot write the output", str(place)) from None
+
+
+def why_kept(place: Path, *, folder: bool = False, writes_through: bool = False) -> str | None:
+    """Why what is there stays; empty where it may be replaced, None where nothing is there.
+
+    See `check_output`.  Raises OSError.
+    """
+    try:
+        found = place.lstat()
+    except FileNotFoundError:
+        return None
+    if writes_through and not stat.S_ISDIR(found.st_mode):
+        try:
+            found = place.stat()
+        except FileNotFoundError:
+            return ""
+        if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+            return ""
+    if stat.S_ISLNK(found.st_mode):
+        return "is no artifact but a link" if folder else "is a link"
+    if folder:
+        # No folder is taken away from under who stands in it.
+        return "" if place.name.strip(".") and is_artifact(place) else "is no artifact"
+    if not stat.S_ISREG(found.st_mode):
+        return "is a folder" if stat.S_ISDIR(found.st_mode) else "is no plain file"
+    owner = getattr(os, "geteuid", lambda: found.st_uid)()
+    if owner in (0, found.st_uid) or os.access(place, os.W_OK):
+        return ""
+    return "belongs to another user, who lets nobody write it"
 
 
 def put(draft: Path, place: Path, *, force: bool = False, mend: str = "") -> None:
@@ -119,33 +151,6 @@ def is_artifact(folder: Path) -> bool:
     return not folder.is_symlink() and (folder / MANIFEST).is_file()
 
 
-# -- what may be replaced
-def _why_not(place: Path, *, folder: bool, writes_through: bool) -> str | None:
-    """Why what is there stays; empty where it may be replaced, None where nothing is there."""
-    try:
-        found = place.lstat()
-    except FileNotFoundError:
-        return None
-    if writes_through and not stat.S_ISDIR(found.st_mode):
-        try:
-            found = place.stat()
-        except FileNotFoundError:
-            return ""
-        if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
-            return ""
-    if stat.S_ISLNK(found.st_mode):
-        return "is no artifact but a link" if folder else "is a link"
-    if folder:
-        # No folder is taken away from under who stands in it.
-        return "" if place.name.strip(".") and is_artifact(place) else "is no artifact"
-    if not stat.S_ISREG(found.st_mode):
-        return "is a folder" if stat.S_ISDIR(found.st_mode) else "is no plain file"
-    owner = getattr(os, "geteuid", lambda: found.st_uid)()
-    if owner in (0, found.st_uid) or os.access(place, os.W_OK):
-        return ""
-    return "belongs to another user, who lets nobody write it"
-
-
 def _refused(place: Path, what: str, mend: str) -> AotcError:
     return AotcError("AOTC-I017", what, where=str(place), mend=mend)
 
@@ -160,7 +165,7 @@ def _swap(draft: Path, place: Path, *, folder: bool) -> bool:
             raise
     else:
         # Between the look and the exchange it may have become another thing.
-        if _why_not(draft, folder=folder, writes_through=False):
+        if why_kept(draft, folder=folder):
             exchange(draft, place)
             return False
         return True

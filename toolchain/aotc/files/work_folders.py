@@ -36,9 +36,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from aotc.errors import AotcError, cannot_write
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_write, is_full
+from aotc.files.locking import try_lock
 from aotc.files.removing import erase
-from aotc.files.replacing import OLD, check_output, recover
+from aotc.files.replacing import NEW, OLD, check_output, recover
 
 # How long what cannot be looked up must have been left alone.
 MINUTE_SECONDS = 60.0
@@ -94,7 +96,7 @@ def beside(place: Path) -> Iterator[Path]:
         try:
             yield work
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if is_full(error):
                 raise AotcError("AOTC-I018", "no space left", where=str(place)) from None
             raise
 
@@ -107,7 +109,7 @@ def drafted(place: Path) -> Iterator[Path]:
     """
     try:
         with beside(place) as work:
-            yield work / "new"
+            yield work / NEW
     except OSError as error:
         raise cannot_write(error, "cannot write the output", str(place)) from None
 
@@ -166,6 +168,11 @@ def new_name(prefix: str = "", *, purpose: str = "", cut: bool = False) -> str:
     return f"{prefix}aotc{'x' if cut else ''}-{word}{'-'.join(marks)}"
 
 
+def states_owner(name: str) -> bool:
+    """Whether a name says whose it is."""
+    return _OWNER.fullmatch(name) is not None
+
+
 def lock(path: Path) -> int | None:
     """A descriptor that holds the lock of a file or folder; None where the system has none.
 
@@ -173,21 +180,18 @@ def lock(path: Path) -> int | None:
     """
     if sys.platform == "win32":
         return None
-    import fcntl
-
     descriptor = os.open(path, _OPEN)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise
+        if try_lock(descriptor):
+            return descriptor
     except OSError:
         os.close(descriptor)
         return None
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor
+    os.close(descriptor)
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
 
 
 def _lock_own(path: Path) -> int | None:
@@ -231,8 +235,12 @@ def remove_dead(path: Path, place: str = "") -> bool:
         descriptor = lock(path)
         if not _is_dead(found, path, locked=descriptor is not None):
             return False
-        if (old := path / OLD).is_dir() and (name := _output(found, place)):
-            recover(old, path.with_name(name))
+        name = _output(found, place)
+        if all(os.path.lexists(path / each) for each in (NEW, OLD)):
+            if name is None:
+                return False
+            if name:
+                recover(path / OLD, path.with_name(name))
         erase(path)
     except OSError:
         return False
@@ -323,11 +331,14 @@ def _stem(name: str) -> tuple[str, bool]:
     return name + digest, True
 
 
-def _output(found: re.Match[str], place: str) -> str:
-    """The name of the output that a work folder is beside; empty where it is not known."""
+def _output(found: re.Match[str], place: str) -> str | None:
+    """The name of the output that a work folder is beside; empty where there is none.
+
+    None where it was cut and is not `place`, the one that is asked for.
+    """
     stem = found["place"]
     if len(stem) < 3 or stem[0] != "." or stem[-1] != ".":
         return ""
     if not found["cut"]:
         return stem[1:-1]
-    return place if _stem(place)[0] == stem[1:-1] else ""
+    return place if _stem(place)[0] == stem[1:-1] else None

@@ -82,6 +82,16 @@ def write_new(path: Path, data: bytes, *, mode: int = 0o666, durable: bool = Fal
     _put(path, data, mode, new=True, durable=durable)
 
 
+def is_written_through(path: Path) -> bool:
+    """Whether `write_whole` writes to what is there and replaces nothing; raises OSError."""
+    if _descriptor(path) is not None:
+        return True
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def sync_folder(folder: Path) -> None:
     """Have the names in a folder written to the disk; raises OSError."""
     if sys.platform == "win32":
@@ -93,11 +103,11 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left unfinished in a folder, as far as that goes."""
+def remove_leftovers(folder: Path, prefix: str = PREFIX) -> None:
+    """Remove files of this prefix that no process writes any more, as far as that goes."""
     with contextlib.suppress(OSError):
         with os.scandir(folder) as found:
-            names = [each.name for each in found if each.name.startswith(PREFIX)]
+            names = [each.name for each in found if each.name.startswith(prefix)]
         for name in names:
             with contextlib.suppress(OSError):
                 _remove_unlocked(folder / name)

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from aotc.contract.artifact_words import artifact_path, id_in
 from aotc.contract.manifest import Finding, Manifest, Variant
 from aotc.contract.parsing import MAX_JSON_BYTES, Json, ParseError, Problem, decode, strict_json
 from aotc.contract.report import (
@@ -52,8 +53,8 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     G009, G010, G012, G015 and G039 where aotc.json cannot be read, of a model what
     `inspection.evidence` raises.
     """
-    place = Path(path)
-    if place.is_file() and not is_packed(place):
+    place = artifact_path(path)
+    if id_in(place) is None and place.is_file() and not is_packed(place):
         if traffic is not None:
             raise AotcError(
                 "AOTC-I027",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from aotc.engine.values import numpy_dtype
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
 from aotc.files.reading import read_at_most
+from aotc.files.work_folders import temporary
 from aotc.learning.candidates import ONE_DIM, TWO_DIMS, between, candidates
 from aotc.learning.costs import Costs
 from aotc.learning.measure import measure
@@ -65,8 +65,8 @@ def learn(
             "nothing says what a size costs",
             expected="--model MODEL, or --costs FILE",
         )
-    with tempfile.TemporaryDirectory(prefix="aotc-learn-") as folder, Workers(base.limits) as jobs:
-        options = _options(base, Path(folder), jobs)
+    with temporary("learn") as folder, Workers(base.limits) as jobs:
+        options = _options(base, folder, jobs)
         source = None
         if model is not None:
             say("import")

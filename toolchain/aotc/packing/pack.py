@@ -10,8 +10,10 @@ from io import FileIO
 from pathlib import Path
 
 from aotc.contract import packed_form
+from aotc.contract.artifact_words import artifact_path
 from aotc.contract.packing import PackAnswer
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read
 from aotc.files.replacing import put
 from aotc.files.work_folders import drafted, prepare_output
 from aotc.verification.container import ArtifactFile, Container
@@ -32,7 +34,7 @@ def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> Pa
     """
     place = Path(output)
     prepare_output(place, force=force)
-    with Container(Path(artifact)) as source, drafted(place) as draft:
+    with Container(artifact_path(artifact)) as source, drafted(place) as draft:
         sizes = _sizes(source)
         packed = _Packer(source, draft)
         try:
@@ -138,9 +140,7 @@ def _read(file: ArtifactFile, buffer: memoryview, name: str) -> int:
     try:
         return file.readinto(buffer) or 0
     except OSError as error:
-        raise AotcError(
-            "AOTC-I001", f"a file of the artifact cannot be read: {error.strerror}", where=name
-        ) from None
+        raise cannot_read(error, "a file of the artifact cannot be read", name) from None
 
 
 def _unfit(what: str, where: str, found: str = "", expected: str = "") -> AotcError:

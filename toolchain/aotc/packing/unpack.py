@@ -11,6 +11,7 @@ from pathlib import Path
 from aotc.contract.packing import UnpackAnswer
 from aotc.contract.parsing import MAX_JSON_BYTES
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read
 from aotc.files.replacing import put
 from aotc.files.work_folders import drafted, prepare_output
 from aotc.verification.archive import malformed
@@ -79,6 +80,4 @@ def _read(file: ArtifactFile, buffer: memoryview, path: str) -> int:
     try:
         return file.readinto(buffer) or 0
     except OSError as error:
-        raise AotcError(
-            "AOTC-I001", f"the archive cannot be read: {error.strerror}", where=path
-        ) from None
+        raise cannot_read(error, "the archive cannot be read", path) from None

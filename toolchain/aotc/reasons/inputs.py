@@ -63,7 +63,8 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The model's IR version is newer than the installed ONNX Runtime reads.",
      "Save the model with a lower ir_version, or use a newer ONNX Runtime."),
     ("AOTC-I017", "output exists", INPUT,
-     "The output folder is already there, and a build never overwrites silently.",
+     "Something is at the output already, and nothing is overwritten silently. --force replaces an artifact, or a "
+     "plain file, and never a link, a device, a pipe or another folder.",
      "Choose another output with -o, or replace it with --force."),
     ("AOTC-I018", "no space left", INPUT,
      "The file system is full. Nothing half-written was left in the output.",
@@ -118,8 +119,8 @@ INPUTS: Final[tuple[Row, ...]] = (
      "of another kind, such as a sparse tensor.",
      "Give the model dense tensors, and make the sparse one of them inside of the graph."),
     ("AOTC-I043", "the operating system refused a step", INPUT,
-     "A sandboxed step was refused by the operating system: too many open files or processes, a failing or "
-     "read-only disk, a file that may not be read. The model is not to blame, and neither is ONNX Runtime.",
+     "The operating system refused a step: too many open files or processes, a failing or read-only disk, a file "
+     "that may not be read, a folder that is gone. Neither the model nor ONNX Runtime is to blame.",
      "Mend what the message says, and run the command again."),
     ("AOTC-I046", "document is made by a newer aotc", INPUT,
      "The document's schema is known here, and its major version is later than any that this release reads. "

@@ -157,6 +157,15 @@ LOADING: Final[tuple[Row, ...]] = (
      "An entry of the build cache does not have the digests that were recorded; it was removed, and its "
      "content built anew.",
      "None is needed; if it happens again, check the disk."),
+    ("AOTC-R020", "model cannot leave its process", NO,
+     "A loaded model holds sessions, locks and its place in the store, which are of one process: it can be "
+     "neither pickled nor copied.",
+     "Send the artifact's path, and call aotc.load there: in each worker process once, not for each call."),
+    ("AOTC-R021", "call has another form", NO,
+     "The inputs of a call are not a mapping of arrays by name, or the outputs not a list of names. ONNX "
+     "Runtime's own run takes the outputs first.",
+     "Call model.run({NAME: array}), with names that model.inputs lists; outputs by name are the second "
+     "argument, model.run({NAME: array}, [OUTPUT])."),
     ("AOTC-R023", "model is not the one that the manifest describes", NO,
      "The session of a verified model has other inputs or outputs than the manifest names, or names that are no "
      "text. Whoever signed the artifact signed both, so no call could be answered as promised.",

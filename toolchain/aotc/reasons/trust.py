@@ -150,11 +150,12 @@ TRUST: Final[tuple[Row, ...]] = (
      "no fixture to compare with. Nothing was signed.",
      "Mend the reasons that are given with it, or build for this host."),
     # store
-    ("AOTC-R016", "store is not safe to read", INPUT,
-     "The store was named as system-wide, so that what was verified at install would not be hashed again; but "
-     "others than its owner may change it, or a folder on the way to it, or its file system keeps no owners.",
-     "Have its owner take the permission away (chmod go-w), or name the owner in AOTC_SYSTEM_STORE_OWNER; look "
-     "at what is in it first, or install anew."),
+    ("AOTC-R016", "store is not safe to use", INPUT,
+     "Others than root, the user of this process and the user whom AOTC_SYSTEM_STORE_OWNER names may change the "
+     "store, or a folder that leads to it: it is theirs, or they may write it. They could swap what is in it between "
+     "check and use. Or the store was named as system-wide, and its file system keeps no owners.",
+     "Have its owner take the permission away (chmod go-w) and look at what is in it, or install anew into a "
+     "folder of your own (--store, AOTC_STORE). If you trust its owner, name them in AOTC_SYSTEM_STORE_OWNER."),
     ("AOTC-R017", "store entry is in use", NO,
      "A process has loaded the artifact from the store, or is installing it.",
      "Close the model, or try again later."),

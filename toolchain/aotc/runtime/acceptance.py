@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from aotc.contract.report import LoadReport
 from aotc.contract.target import Target
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError, missing_package
+from aotc.files.work_folders import temporary
 
 
 @record
@@ -51,8 +51,8 @@ def accept(request: Request) -> Accepted:
 
     Raises what `load` raises, N009 where the process died, and R999 for a bug of ours.
     """
-    with tempfile.TemporaryDirectory(prefix="aotc-") as folder:
-        asked, result = Path(folder, "request.json"), Path(folder, "result.json")
+    with temporary("accept") as folder:
+        asked, result = folder / "request.json", folder / "result.json"
         asked.write_text(json.dumps(encode(request, full=True)))
         done = subprocess.run(
             [sys.executable, "-P", "-m", "aotc.runtime.acceptance", str(asked), str(result)],
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str]) -> int:
     except AotcError as error:
         document = {"errors": [each.to_dict() for each in (error, *error.also)]}
     except ModuleNotFoundError as error:
-        missing = missing_package(error, "'aotc attest --qualify'")
+        missing = missing_package(error, "'aotc attest --qualify'", loads=True)
         if not isinstance(missing, AotcError):
             raise
         document = {"errors": [missing.to_dict()]}

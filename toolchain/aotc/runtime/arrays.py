@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +11,10 @@ from aotc.contract.answers import RunOutput
 from aotc.contract.manifest import Fixture, Value
 from aotc.contract.parsing import nearest
 from aotc.engine import values
-from aotc.errors import AotcError, cannot_write
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_write
+from aotc.files.names import file_names
+from aotc.files.work_folders import beside
 
 _FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
 
@@ -29,7 +31,8 @@ def read_inputs(words: Sequence[str], inputs: Sequence[Value]) -> dict[str, valu
         # Names may hold '=' themselves: the longest that fits is meant.
         name = max((n for n in names if word.startswith(f"{n}=")), key=len, default=None)
         if name is not None:
-            given = {name: _read_value(Path(word[len(name) + 1 :]))}
+            path = Path(word[len(name) + 1 :])
+            given = {name: _read_member(path, name) if _is_archive(path) else _read_value(path)}
         elif word.endswith(".npz"):
             given = _read_archive(Path(word), names)
         else:
@@ -60,19 +63,48 @@ def _read_value(path: Path) -> values.Data:
     return values.load(path, refusal="AOTC-I027")
 
 
-def _read_archive(path: Path, names: Sequence[str]) -> dict[str, values.Data]:
+def _is_archive(path: Path) -> bool:
+    return path.suffix.lower() == ".npz"
+
+
+def _read_member(path: Path, name: str) -> values.Data:
+    """The one array of an archive, or of several the one that is called as the input."""
+    given, held = _members(path, (name,), one=True)
+    if not given:
+        raise AotcError(
+            "AOTC-I027",
+            f"the archive holds several arrays, and none of them is called {name!r}"
+            if held
+            else "the archive holds no array",
+            where=str(path),
+            expected=f"one array, or one called {name}",
+            found=", ".join(held),
+            mend=f"Save it alone, as .npy or with numpy.savez(file, {name}=array).",
+        )
+    return next(iter(given.values()))
+
+
+def _members(
+    path: Path, names: Sequence[str], *, one: bool = False
+) -> tuple[dict[str, values.Data], tuple[str, ...]]:
+    """Arrays of an archive that are among `names`, or its only `one`; and what it holds."""
     if not path.is_file():
         raise AotcError("AOTC-I001", "no such input file", where=str(path))
     try:
         # Given a path, numpy leaves the file open where it is no archive.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             held = tuple(archive.files)
-            given = {name: archive[name] for name in names if name in held}
+            wanted = held if one and len(held) == 1 else names
+            return {name: archive[name] for name in wanted if name in held}, held
     except Exception as error:
         # As of one array: zip and numpy let out whatever a file makes of them.
         raise AotcError(
             "AOTC-I027", "the file is no .npz archive", where=str(path), found=str(error)[:300]
         ) from None
+
+
+def _read_archive(path: Path, names: Sequence[str]) -> dict[str, values.Data]:
+    given, held = _members(path, names)
     if not given:
         raise AotcError(
             "AOTC-I027",
@@ -93,19 +125,19 @@ def read_fixture(payload: Path, fixture: Fixture) -> dict[str, values.Data]:
 
 
 def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str, Path]:
-    """Write each output to a file named after it in `folder`, which is made.
+    """Write each output to a file named after it in `folder`, which is made; each whole or not.
+
+    See `aotc.files.names` for names that are not plain.
 
     Raises AOTC-I018 (full disk) and I026.
     """
     written: dict[str, Path] = {}
-    taken: set[str] = set()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for index, (name, value) in enumerate(outputs.items()):
-            stem = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100] or "output"
-            stem = f"{stem}_{index}" if stem.lower() in taken else stem
-            taken.add(stem.lower())
-            written[name] = values.save(value, folder / stem)
+        with beside(folder / "outputs") as work:
+            for name, file in file_names(outputs, ".npy").items():
+                draft = values.save(outputs[name], work / file)
+                written[name] = draft.replace(folder / draft.name)
     except OSError as error:
         raise cannot_write(error, "cannot write the outputs", str(folder)) from None
     return written
@@ -145,6 +177,8 @@ def resize(
             if not isinstance(dim, str) or dim not in sizes:
                 continue
             array = result.get(value.name)
+            if isinstance(array, np.ndarray) and array.shape[axis] == sizes[dim]:
+                continue
             if not isinstance(array, np.ndarray) or array.shape[axis] == 0:
                 raise AotcError(
                     "AOTC-I027", f"input {value.name!r} cannot be resized", where=f"dim {dim}"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from aotc.contract.artifact_words import artifact_path
 from aotc.contract.attestations import (
     APPROVAL_PREDICATE,
     Approval,
@@ -52,7 +53,7 @@ def sign(
     is named after the key or identity; `force` replaces one of that name.
     Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
     """
-    place = Path(artifact)
+    place = artifact_path(artifact)
     name = f"oms-{tag(signer)}"
     check_place(place, name, force=force)
     found = vouched_for(place, signer, trust)
@@ -94,7 +95,7 @@ def approve(
     `trust` and `force` as for `sign`.
     Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
     """
-    place = Path(artifact)
+    place = artifact_path(artifact)
     name = f"approval-{channel}-{tag(signer)}"
     now = datetime.datetime.now(datetime.UTC)
     # What is refused for its words is refused before anything is read.

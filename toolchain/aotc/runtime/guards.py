@@ -194,7 +194,7 @@ class Guard:
         for name in inputs:
             if name not in self._names:
                 told = len(errors) < _MOST_NAMES
-                close = nearest(name, tuple(plan.name for plan in missing)) if told else ""
+                close = nearest(str(name), tuple(plan.name for plan in missing)) if told else ""
                 hint = f"; did you mean {close!r}?" if close else ""
                 errors.append(f"the model has no input {name!r}{hint}")
         for plan in missing:

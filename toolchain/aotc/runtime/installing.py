@@ -13,19 +13,20 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from aotc.contract.artifact_words import artifact_path
 from aotc.contract.store import InstallReport
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
-from aotc.runtime.draft import Draft, sync, unwritable
+from aotc.files.removing import FOLDER
+from aotc.runtime.draft import Draft, remove_leftovers, unwritable
 from aotc.runtime.hold import alone
-from aotc.runtime.ownership import open_folder
-from aotc.runtime.store import Store, StoredArtifact, default_root, make_shared
-from aotc.runtime.system_store import system_root
+from aotc.runtime.store import Store, StoredArtifact
 from aotc.signing.dsse import MAX_BUNDLE_BYTES
 from aotc.verification.authenticity import BUNDLE_SUFFIX, MAX_BUNDLES
 from aotc.verification.container import Container, open_container
 from aotc.verification.gate import authenticate
 from aotc.verification.policy.trust import Trust
+from aotc.verification.stores import default_root, system_root
 
 _FOLDER = "attestations"
 
@@ -42,15 +43,19 @@ def install(
     `store` is the store's folder, `system` the system-wide one (see `aotc.runtime.system_store`);
     with neither, the user's own.  A store that is made here may be read by all, the user's own by
     the user alone.
-    Raises the gate's refusals, R006, R007; R016 where others may change the system-wide store.
+    What dead installers left half-written is removed.
+    Raises the gate's refusals, R006, R007; R016 where others may change the store.
     """
     started = time.perf_counter()
     trust = Trust.of(keys)
     kept = Store(chosen_root(store, system=system), shared=system or store is not None)
-    if system:
-        _require_safe(kept.root)
-    stored = kept.install(artifact, trust, durable=True)
-    with open_container(Path(artifact)) as source:
+    place = artifact_path(artifact)
+    stored = kept.install(place, trust, durable=True)
+    try:
+        remove_leftovers(kept.root)
+    except OSError as error:
+        raise unwritable(error, kept.root) from None
+    with open_container(place) as source:
         added = _add_attestations(kept.root, stored, source, trust)
     manifest = stored.authentic.manifest
     return InstallReport(
@@ -80,15 +85,6 @@ def chosen_root(store: str | Path | None, *, system: bool) -> Path:
             mend="Name its folder in AOTC_SYSTEM_STORE, or give --store.",
         )
     return root
-
-
-def _require_safe(root: Path) -> None:
-    """Make the system-wide store where it is not there; raises R016 where others may change it."""
-    try:
-        make_shared(root)
-        os.close(open_folder(root, os.geteuid()))
-    except OSError as error:
-        raise unwritable(error, root) from None
 
 
 def _add_attestations(
@@ -124,7 +120,7 @@ def _add_attestations(
                 _write(draft, present | fresh)
                 with Container(draft.folder) as together:
                     authenticate(own, trust, attestations=together, reads=lambda _: ())
-                _move(draft, entry / _FOLDER, fresh)
+                _move(draft, stored.hold.descriptor, fresh)
             except OSError as error:
                 raise unwritable(error, entry) from None
             finally:
@@ -154,18 +150,23 @@ def _write(draft: Draft, bundles: dict[str, bytes]) -> None:
         writer = draft.open(f"{_FOLDER}/{name}")
         try:
             writer.write(0, memoryview(data))
+            os.fchmod(writer.descriptor, 0o444)
+            os.fsync(writer.descriptor)
         finally:
             writer.close()
-        (draft.folder / _FOLDER / name).chmod(0o444)
 
 
-def _move(draft: Draft, folder: Path, names: Iterable[str]) -> None:
-    """Rename bundles into the entry, each whole and on the disk."""
-    folder.chmod(0o755)
+def _move(draft: Draft, entry: int, names: Iterable[str]) -> None:
+    """Rename bundles, which are on the disk, into the open entry."""
+    folder = os.open(_FOLDER, FOLDER, dir_fd=entry)
     try:
-        for name in names:
-            sync(draft.folder / _FOLDER / name)
-            (draft.folder / _FOLDER / name).rename(folder / name)
-        sync(folder)
+        os.fchmod(folder, 0o755)
+        try:
+            with draft.below(_FOLDER) as source:
+                for name in names:
+                    os.rename(name, name, src_dir_fd=source, dst_dir_fd=folder)
+            os.fsync(folder)
+        finally:
+            os.fchmod(folder, 0o555)
     finally:
-        folder.chmod(0o555)
+        os.close(folder)

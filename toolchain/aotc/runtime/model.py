@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from aotc.contract.answers import CallRoute
 from aotc.contract.manifest import Finding, Manifest, Value, Variant
@@ -18,6 +18,8 @@ from aotc.engine import session, values
 from aotc.engine.ortvalue import needs_ortvalues
 from aotc.engine.padding import Padder
 from aotc.errors import AotcError
+from aotc.escaping import printable
+from aotc.runtime.call_form import refuse_other_forms
 from aotc.runtime.guards import Guard
 from aotc.runtime.hold import Hold
 from aotc.runtime.recorder import ShapeRecorder
@@ -61,6 +63,7 @@ class ReadyModel:
         self._report = report
         self._recorder = recorder
         self._hold = hold
+        self._closed = False
         self._warming = threading.Lock()
         self._guard = Guard(manifest)
         self._router = Router(manifest, self.variants)
@@ -86,7 +89,7 @@ class ReadyModel:
     @property
     def ready(self) -> bool:
         """Whether every loaded variant was warmed up, and the model is not closed."""
-        return bool(self._sessions) and all(each.warmed for each in self._report.variants)
+        return not self._closed and all(each.warmed for each in self._report.variants)
 
     @property
     def report(self) -> LoadReport:
@@ -124,8 +127,9 @@ class ReadyModel:
     def warm(self, names: Sequence[str] | None = None) -> None:
         """Warm up the loaded variants called `names` (None: all that are not warm yet).
 
-        Raises AOTC-I027 (no such variant is loaded), N003 and R005.
+        Raises AOTC-I027 (no such variant is loaded), N003, and R005 where the model is closed.
         """
+        self._refuse_closed()
         loaded = [each.name for each in self.variants]
         names = (names,) if isinstance(names, str) else names
         for name in names or ():
@@ -161,11 +165,12 @@ class ReadyModel:
 
         The call goes to the smallest loaded variant that takes it, padded where the profile says
         so, and what padding added to the outputs is cut off again.
-        Raises AOTC-R001 to R004, R010, R011 and S010 before anything runs, I027 on an unknown
+        Raises AOTC-R001 to R004, R010, R011, R021 and S010 before anything runs, I027 on an unknown
         output, and R005 where ONNX Runtime fails or the model is closed.
         """
         started = time.perf_counter()
         try:
+            refuse_other_forms(inputs, outputs, self.inputs)
             names = self._output_names(outputs)
             checked = self._guard.check(inputs)
             route = self._router.route(checked.sizes, checked.outside)
@@ -200,8 +205,10 @@ class ReadyModel:
     def route(self, inputs: Mapping[str, values.Data]) -> CallRoute:
         """Which variant would take a call, and why; nothing runs and nothing is counted.
 
-        Raises AOTC-R001 to R004, R010, R011 and S010, as `run` does.
+        Raises AOTC-R001 to R005, R010, R011, R021 and S010, as `run` does.
         """
+        self._refuse_closed()
+        refuse_other_forms(inputs, None, self.inputs)
         checked = self._guard.check(inputs)
         found = self._router.route(checked.sizes, checked.outside)
         return CallRoute(
@@ -213,9 +220,12 @@ class ReadyModel:
 
     def _opened(self, index: int) -> ort.InferenceSession:
         opened = self._sessions
-        if not opened:
-            raise AotcError("AOTC-R005", "the model is closed", mend="Load it again.")
+        self._refuse_closed()
         return opened[index]
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise AotcError("AOTC-R005", "the model is closed", mend="Load it again.")
 
     def _output_names(self, wanted: Sequence[str] | None) -> Sequence[str]:
         if wanted is None:
@@ -241,7 +251,11 @@ class ReadyModel:
         return wanted
 
     def close(self) -> None:
-        """Free the sessions and end the record; calls that are under way still answer."""
+        """Free the sessions and end the record; calls that are under way still answer.
+
+        A closed model stays closed; closing it again does nothing.
+        """
+        self._closed = True
         self._sessions = ()
         if self._recorder is not None:
             self._recorder.close()
@@ -249,6 +263,8 @@ class ReadyModel:
             self._hold.close()
 
     def __enter__(self) -> ReadyModel:
+        """The model; raises AOTC-R005 where it is closed."""
+        self._refuse_closed()
         return self
 
     def __exit__(
@@ -258,6 +274,16 @@ class ReadyModel:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{each.name} on {'+'.join(each.providers)}" for each in self.variants)
+        state = "closed" if self._closed else "ready" if self.ready else "open, not all warm"
+        text = f"{self.manifest.name!r}, sha256-{self._report.artifact_id[:12]}, {names}, {state}"
+        return f"<aotc model {printable(text)}>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Sessions, locks and the hold on the store are of this process; raises AOTC-R020."""
+        raise AotcError("AOTC-R020", "a loaded model cannot be copied or pickled", where=repr(self))
 
 
 def _no_variant(name: str, loaded: Sequence[str]) -> AotcError:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import datetime
 import os
-import re
-import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from aotc.contract.artifact_words import ENTRY, id_in
 from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, strict_json
 from aotc.contract.store import StoreEntry, StoreListAnswer, StorePruneReport
 from aotc.errors import AotcError
-from aotc.runtime.draft import PREFIX, remove, unwritable
+from aotc.files.removing import take_away
+from aotc.files.work_folders import new_name
+from aotc.runtime.draft import PREFIX, remove, remove_leftovers, unwritable
 from aotc.runtime.hold import alone, hold_alone, user_of
-from aotc.runtime.store import ENTRY, STALE_SECONDS, remove_leftovers
+from aotc.verification.stores import require_safe
 
-_NAME: Final = re.compile(rf"{ENTRY}([0-9a-f]{{64}})")
 # Looking at an entry is no use of it (open(2)); only its owner may ask for that.
 _QUIETLY: Final = getattr(os, "O_NOATIME", 0)
 _READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -41,9 +41,14 @@ class Entry:
 
 
 def entries(root: Path) -> list[Entry]:
-    """All entries, the one used longest ago first; none where there is no store.  Raises R007."""
+    """All entries, the one used longest ago first; none where there is no store.
+
+    Raises R007, and R016 where others may change the store.
+    """
     try:
-        found = [_weighed(path) for path in root.iterdir() if _NAME.fullmatch(path.name)]
+        if not require_safe(root):
+            return []
+        found = [_weighed(path) for path in root.iterdir() if id_in(path.name)]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -54,7 +59,7 @@ def entries(root: Path) -> list[Entry]:
 
 
 def listed(root: Path) -> StoreListAnswer:
-    """What is in a store, what was used last first; raises R007."""
+    """What is in a store, what was used last first; raises what `entries` does."""
     found = entries(root)
     return StoreListAnswer(
         store=str(root),
@@ -80,9 +85,9 @@ def prune(
     """Remove what was used longest ago until at most `limit` bytes are left, and what is older.
 
     `age` in seconds since the last use; None for no limit.  What is in use stays, and counts.
-    Half-written folders of processes that died go too.  Raises R007.
+    Half-written folders of processes that died go too.  Raises what `entries` does.
     """
-    if not root.is_dir():
+    if not _is_there(root):
         return StorePruneReport(store=str(root))
     moment = time.time() if now is None else now
     with alone(root):
@@ -116,7 +121,7 @@ def remove_entry(root: Path, artifact_id: str) -> StorePruneReport:
     """Remove one artifact by its id, or by the first digits of it where no other has them.
 
     Raises I001 where there is no such one, I027 where there are several, R017 where it is in use,
-    R007.
+    R007, R016.
     """
     digits = artifact_id.removeprefix(ENTRY)
     before = entries(root)
@@ -155,15 +160,16 @@ def remove_entry(root: Path, artifact_id: str) -> StorePruneReport:
 def _remove(entry: Path, root: Path) -> bool:
     """Take an entry out of sight by one rename, and remove it; False where it is in use.
 
+    One of an image's lower layer cannot be moved, and is emptied where it is, its aotc.json first.
     What a process that dies on the way leaves is half-written, and goes with the next prune.
     """
     held = hold_alone(entry)
     if held is None:
         return not entry.exists()
     try:
-        old = root / f"{PREFIX}{secrets.token_hex(8)}"
+        old = root / new_name(PREFIX)
         try:
-            entry.rename(old)
+            take_away(entry, old)
         except OSError as error:
             raise unwritable(error, entry) from None
         remove(old)
@@ -172,11 +178,33 @@ def _remove(entry: Path, root: Path) -> bool:
     return True
 
 
-def _leftovers(root: Path) -> int:
+def _is_there(root: Path) -> bool:
     try:
-        return remove_leftovers(root, STALE_SECONDS)
+        return require_safe(root)
     except OSError as error:
         raise unwritable(error, root) from None
+
+
+def _leftovers(root: Path) -> int:
+    try:
+        return remove_leftovers(root) + sum(
+            _remove(path, root)
+            for path in list(root.iterdir())
+            if id_in(path.name) and _is_half_removed(path)
+        )
+    except OSError as error:
+        raise unwritable(error, root) from None
+
+
+def _is_half_removed(entry: Path) -> bool:
+    """Whether an entry has lost its aotc.json, which is there from the first and goes first."""
+    try:
+        (entry / "payload" / "aotc.json").lstat()
+    except FileNotFoundError:
+        return entry.is_dir()
+    except OSError:
+        return False
+    return False
 
 
 def _weighed(path: Path) -> Entry | None:

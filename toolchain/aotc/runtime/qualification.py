@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from aotc.contract.artifact_words import artifact_path
 from aotc.contract.attestations import (
     QUALIFICATION_PREDICATE,
     ArtifactName,
@@ -50,7 +51,7 @@ def qualify(
     Raises N009 where the acceptance fails, and nothing is written then; the gate's refusals
     (AOTC-G), I001, I017, I018, I019, I026, I036, R006 and R007.
     """
-    place = Path(artifact)
+    place = artifact_path(artifact)
     # An early answer where there is no place for any.
     check_place(place, "qualification", force=True)
     vouched = vouched_for(place, signer, trust)

@@ -16,34 +16,39 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotc.contract.artifact_words import ENTRY
 from aotc.contract.manifest import Manifest
 from aotc.contract.parsing import MAX_JSON_BYTES
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
-from aotc.runtime.draft import PREFIX, Draft, lock, remove, sync, unwritable
-from aotc.runtime.hold import Hold, hold
+from aotc.files.folders import PRIVATE, SHARED
+from aotc.files.ownership import Unsafe, known_here, sizes_below
+from aotc.files.removing import take_away
+from aotc.files.work_folders import new_name
+from aotc.runtime.draft import PREFIX, Draft, remove, remove_leftovers, sync, unwritable
+from aotc.runtime.hold import Hold, hold, hold_alone, user_of
 from aotc.verification.container import Container, open_container
 from aotc.verification.gate import AuthenticArtifact, authenticate, require_signer
 from aotc.verification.model_references import require_inside
 from aotc.verification.policy.trust import Trust
+from aotc.verification.stores import default_root, owners, require_safe
 
-# A folder this old whose lock is free was left by a process that died.
-STALE_SECONDS = 60.0
-ENTRY = "sha256-"
+# How long the users of a damaged entry that cannot be moved are waited for.
+_WAIT_SECONDS = 2.0
+_PAUSE_SECONDS = 0.01
 # Permissions by which others than the owner search a folder: what they load is not hashed again.
 _SHARED = 0o011
 # Refusals that mean other bytes than were installed; others say something of reader or trust.
 _OF_DAMAGE = frozenset(
     {
         *("AOTC-G003", "AOTC-G005", "AOTC-G006", "AOTC-G007", "AOTC-G008", "AOTC-G009"),
-        *("AOTC-G012", "AOTC-G014", "AOTC-G015", "AOTC-I001"),
+        *("AOTC-G012", "AOTC-G014", "AOTC-G015", "AOTC-I001", "AOTC-R016"),
     }
 )
 
@@ -73,8 +78,8 @@ class Store:
     """
 
     def __init__(self, root: str | Path | None = None, *, shared: bool = False) -> None:
-        self.root = Path(root) if root is not None else default_root()
-        self._shared = shared
+        self.root = (Path(root) if root is not None else default_root()).absolute()
+        self._mode = SHARED if shared else PRIVATE
 
     def install(
         self,
@@ -90,19 +95,21 @@ class Store:
         alone are checked again, and the caller must read no others.  `durable`: what is copied is
         on the disk at the end, as it always is in a store that others may search.
         The copy is found by the digest of the source's aotc.json; then signatures are read from
-        the source, and the payload from the store only.  A damaged copy is replaced from the
-        source.
+        the source, and the payload from the store only.  A damaged copy, and one that others may
+        change, is replaced from the source.
         Raises the gate's refusals of the source, R006 where the copy is damaged and the source
-        is refused too, R007 where the store cannot be written.
+        is refused too, R007 where the store cannot be written, R016 where others may change it.
         """
         started = time.perf_counter()
         trust = Trust.of(keys)
+        self._check()
         with open_container(Path(path)) as source:
             entry = self.entry(identity_of(source))
             damage: AotcError | None = None
             held = hold(entry)
             if held is not None:
                 try:
+                    require_ours(entry, held)
                     authentic = _authenticate_entry(entry, source, trust, reads)
                     return stored(entry, authentic, held, started)
                 except AotcError as error:
@@ -117,7 +124,10 @@ class Store:
             try:
                 authentic, held = self._install(source, trust, durable)
             except AotcError as error:
-                if damage is None or error.code == "AOTC-R007":
+                if damage is not None and (damage.code, error.code) == ("AOTC-R016", "AOTC-R007"):
+                    # Who cannot write the store cannot replace it, and hears what is wrong there.
+                    raise damage from None
+                if damage is None or error.code in ("AOTC-R007", "AOTC-R017"):
                     raise
                 raise AotcError(
                     "AOTC-R006",
@@ -181,10 +191,11 @@ class Store:
                 self._clear_away(entry)
                 continue
             try:
+                require_ours(entry, held)
                 with Container(entry) as other, Container(draft.folder) as own:
                     return authenticate(other, trust, attestations=own), held
             except AotcError:
-                # Damaged, or just taken away by another installer: make room for ours.
+                # Damaged, somebody else's, or just taken away by another installer: make room.
                 held.close()
                 self._remove(entry)
             except BaseException:
@@ -204,67 +215,72 @@ class Store:
             self._remove(entry)
 
     def _remove(self, entry: Path) -> None:
-        old = self.root / f"{PREFIX}{secrets.token_hex(8)}"
+        """Take an entry that is damaged out of sight, and remove it.
+
+        In an image's lower layer it cannot be moved, and is emptied where it is: that is for who
+        holds it alone.  Raises R017 where somebody holds it for long.
+        """
+        old = self.root / new_name(PREFIX)
         try:
             entry.rename(old)
         except FileNotFoundError:
             return
-        remove(old)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            self._empty(entry)
+        else:
+            remove(old)
+
+    def _empty(self, entry: Path) -> None:
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while (held := hold_alone(entry)) is None:
+            if not entry.exists():
+                return
+            if time.monotonic() > deadline:
+                raise AotcError(
+                    "AOTC-R017",
+                    "the damaged entry is in use, and cannot be moved out of its layer",
+                    where=str(entry),
+                    found=user_of(entry),
+                )
+            time.sleep(_PAUSE_SECONDS)
+        try:
+            take_away(entry, self.root / new_name(PREFIX))
+        finally:
+            held.close()
+
+    def _check(self) -> None:
+        """Raises R016 where others may change the root; R007 where it cannot be looked at."""
+        try:
+            require_safe(self.root)
+        except OSError as error:
+            raise unwritable(error, self.root) from None
 
     def _prepare(self) -> None:
         """Make the root, and remove what dead installers left."""
         try:
-            if self._shared:
-                make_shared(self.root)
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            remove_leftovers(self.root, STALE_SECONDS)
+            require_safe(self.root, make=self._mode)
+            remove_leftovers(self.root)
         except OSError as error:
             raise unwritable(error, self.root) from None
 
 
-def default_root() -> Path:
-    """$AOTC_STORE, or aotc/store in $XDG_CACHE_HOME or ~/.cache; raises R007 with no home."""
-    stated = os.environ.get("AOTC_STORE")
-    if stated:
-        return Path(stated)
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if cache and Path(cache).is_absolute():
-        return Path(cache) / "aotc" / "store"
-    try:
-        return Path.home() / ".cache" / "aotc" / "store"
-    except RuntimeError:
-        raise AotcError("AOTC-R007", "this user has no home folder for a store") from None
+def require_ours(entry: Path, held: Hold) -> None:
+    """Raises R016 where others than the store's owners may change an entry that is held.
 
-
-def make_shared(root: Path) -> None:
-    """Make a folder, and those above it, that others may read and none but its owner write.
-
-    Whatever the umask says.  Raises OSError.
+    In a store that was another user's once, they may be there still.
     """
-    if root.is_dir():
+    if not known_here():
         return
-    make_shared(root.parent)
     try:
-        root.mkdir(mode=0o700)
-    except FileExistsError:
-        return
-    root.chmod(0o755)
-
-
-def remove_leftovers(root: Path, seconds: float) -> int:
-    """Remove half-written folders of dead processes, `seconds` old or older; how many."""
-    found = 0
-    for folder in [each for each in root.iterdir() if each.name.startswith(PREFIX)]:
-        try:
-            old = time.time() - folder.stat().st_mtime > seconds
-            descriptor = lock(folder) if old else None
-        except OSError:
-            continue
-        if descriptor is not None:
-            remove(folder)
-            os.close(descriptor)
-            found += 1
-    return found
+        sizes_below(held.descriptor, entry, owners())
+    except Unsafe as error:
+        raise error.refusal("AOTC-R016", "the store") from None
+    except OSError as error:
+        raise AotcError(
+            "AOTC-R016", f"the entry cannot be looked at: {error.strerror}", where=str(entry)
+        ) from None
 
 
 def identity_of(source: Container) -> str:

@@ -19,42 +19,31 @@ others may change is passed over, and refused (R016) where $AOTC_SYSTEM_STORE na
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
+from aotc.contract.artifact_words import ENTRY, artifact_path, id_in
 from aotc.contract.manifest import Manifest
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
+from aotc.files.ownership import ROOT_USER, Unsafe, known_here, open_folder, sizes_below
+from aotc.runtime.capability import is_shared, may_write, require_owners
 from aotc.runtime.hold import Hold, hold, leads_to
-from aotc.runtime.ownership import (
-    ROOT_USER,
-    is_shared,
-    may_write,
-    open_folder,
-    require_owners,
-    sizes_below,
-)
 from aotc.runtime.store import (
-    ENTRY,
     Reads,
     Store,
     StoredArtifact,
-    default_root,
     identity_of,
     is_damage,
     stored,
 )
-from aotc.verification.container import Container, open_container
+from aotc.verification.container import Container, open_container, other_artifact
 from aotc.verification.gate import authenticate
 from aotc.verification.policy.trust import Trust
-
-DEFAULT_ROOT: Final = Path("/var/lib/aotc/store")
-_NAME: Final = re.compile(rf"{ENTRY}[0-9a-f]{{64}}")
+from aotc.verification.stores import default_root, entry_of, system_owner, system_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +84,16 @@ def take(
     started = time.perf_counter()
     trust = Trust.of(keys)
     candidates = list(_candidates(store, trust_store=trust_store))
-    place = Path(path)
-    if not _NAME.fullmatch(str(place)) or place.exists():
+    asked = id_in(path)
+    if asked is None:
+        place = artifact_path(path)
         return _take(place, trust, candidates, reads, store, trust_store, started)
     roots = [*(each.root for each in candidates), Path(store or default_root())]
-    entry = next((root / place for root in roots if (root / place).is_dir()), place)
+    entry = entry_of(asked, roots)
     found = _take(entry, trust, candidates, reads, store, trust_store, started)
-    if f"{ENTRY}{found.authentic.id}" != place.name:
+    if found.authentic.id != asked:
         found.hold.close()
-        raise AotcError(
-            "AOTC-R006",
-            "the entry of the store holds another artifact than its name says",
-            where=str(entry),
-            found=found.authentic.id,
-        )
+        raise other_artifact(entry, asked, found.authentic.id)
     return found
 
 
@@ -140,40 +125,10 @@ def _take(
     return Store(store).install(place, trust, reads=reads)
 
 
-def system_root() -> Path | None:
-    """$AOTC_SYSTEM_STORE, or /var/lib/aotc/store; None where the variable is empty."""
-    stated = os.environ.get("AOTC_SYSTEM_STORE")
-    if stated is None:
-        return DEFAULT_ROOT
-    return Path(stated) if stated else None
-
-
-def system_owner() -> int:
-    """The user that $AOTC_SYSTEM_STORE_OWNER names, or root; raises R016 for no such user."""
-    stated = os.environ.get("AOTC_SYSTEM_STORE_OWNER", "")
-    if not stated:
-        return ROOT_USER
-    if stated.isascii() and stated.isdigit():
-        return int(stated)
-    import pwd
-
-    try:
-        return pwd.getpwnam(stated).pw_uid
-    except KeyError:
-        raise AotcError(
-            "AOTC-R016",
-            "there is no such user to own the system-wide store",
-            where="AOTC_SYSTEM_STORE_OWNER",
-            expected="a user's name or number",
-            found=stated,
-            mend="Name a user of this host, or leave the variable out for root.",
-        ) from None
-
-
 def _candidates(store: str | Path | None, *, trust_store: bool) -> Iterator[SystemStore]:
     """Stores to look into before the user's own; none that is not there."""
     root = Path(store) if store is not None else system_root()
-    if root is None or not hasattr(os, "geteuid"):
+    if root is None or not known_here():
         return
     stated = store is None and "AOTC_SYSTEM_STORE" in os.environ
     if not stated and not root.is_dir():
@@ -191,10 +146,10 @@ def _safe_entry(system: SystemStore, artifact_id: str) -> SafeEntry | None:
     """
     name = f"{ENTRY}{artifact_id}"
     try:
-        root = open_folder(system.root, system.owner)
-    except AotcError:
+        root = open_folder(system.root, (system.owner,))
+    except Unsafe as error:
         if system.stated:
-            raise
+            raise _unsafe(error) from None
         return None
     except OSError as error:
         if system.stated and not isinstance(error, FileNotFoundError):
@@ -208,8 +163,10 @@ def _safe_entry(system: SystemStore, artifact_id: str) -> SafeEntry | None:
             return _checked(system, name, root, held)
         except BaseException as error:
             held.close()
-            if isinstance(error, AotcError) and not system.stated:
+            if isinstance(error, AotcError | Unsafe) and not system.stated:
                 return None
+            if isinstance(error, Unsafe):
+                raise _unsafe(error) from None
             if isinstance(error, OSError):
                 raise _unreadable(error, system.root / name) from None
             raise
@@ -226,7 +183,7 @@ def _checked(system: SystemStore, name: str, root: int, held: Hold) -> SafeEntry
     if (below.st_dev, below.st_ino) != (found.st_dev, found.st_ino):
         held.close()
         return None
-    sizes = sizes_below(held.descriptor, path, system.owner)
+    sizes = sizes_below(held.descriptor, path, (system.owner,))
     if not may_write(system.owner):
         require_owners(held.descriptor, path)
     return SafeEntry(path, held, sizes, is_shared(root))
@@ -283,6 +240,10 @@ def _damaged(entry: Path, damage: AotcError) -> AotcError:
         mend="As its owner, run 'aotc install --system' with the artifact again.",
         also=(damage,),
     )
+
+
+def _unsafe(error: Unsafe) -> AotcError:
+    return error.refusal("AOTC-R016", "the system-wide store", "AOTC_SYSTEM_STORE")
 
 
 def _unreadable(error: OSError, path: Path) -> AotcError:

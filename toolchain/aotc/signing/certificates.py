@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from aotc.contract.trust import TrustedAuthority, TrustedKey, pem_bytes, split_certificates
 from aotc.errors import AotcError
+from aotc.escaping import printable
 from aotc.signing import key_files
 from aotc.signing.key_loading import key_id
 
@@ -79,8 +80,8 @@ def verify_chain(
     raise refusal or AotcError(
         "AOTC-G038",
         "the certificate is by no trusted CA",
-        expected=", ".join(_printable(each.certificate.subject) for each in anchors) or "a CA",
-        found=f"{name_of(leaf)}, issued by {_printable(leaf.issuer)}",
+        expected=", ".join(_name(each.certificate.subject) for each in anchors) or "a CA",
+        found=f"{name_of(leaf)}, issued by {_name(leaf.issuer)}",
     )
 
 
@@ -92,7 +93,7 @@ def leaf_key(chain: Sequence[bytes]) -> str:
 def claimed_name(chain: Sequence[bytes]) -> str:
     """Subject and issuer of the first certificate, UNVERIFIED; raises G037."""
     leaf = _load(chain[0])
-    return f"{name_of(leaf)}, issued by {_printable(leaf.issuer)}"
+    return f"{name_of(leaf)}, issued by {_name(leaf.issuer)}"
 
 
 def leaf_name(chain: Sequence[bytes]) -> str:
@@ -138,12 +139,12 @@ def name_of(certificate: x509.Certificate) -> str:
     from cryptography import x509
 
     if certificate.subject.rdns:
-        return _printable(certificate.subject)
+        return _name(certificate.subject)
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return "a certificate without a name"
-    return _clean(", ".join(str(getattr(each, "value", each)) for each in names))
+    return _shown(", ".join(str(getattr(each, "value", each)) for each in names))
 
 
 class _Search:
@@ -342,7 +343,7 @@ def _load(der: bytes) -> x509.Certificate:
         x509.UnsupportedGeneralNameType,
     ) as error:
         raise AotcError(
-            "AOTC-G037", "the certificate cannot be read", found=_clean(str(error))
+            "AOTC-G037", "the certificate cannot be read", found=_shown(str(error))
         ) from None
     # Bits of the last byte may be declared unused, and nothing signs that.
     if not der.endswith(b"\x00" + made.signature):
@@ -379,11 +380,10 @@ def _invalid(problems: Sequence[str], name: str) -> AotcError:
     return first
 
 
-def _printable(name: x509.Name) -> str:
-    return _clean(name.rfc4514_string())
+def _name(name: x509.Name) -> str:
+    return _shown(name.rfc4514_string())
 
 
-def _clean(text: str) -> str:
+def _shown(text: str) -> str:
     """A name as it may be shown: it was written by whoever asked for the certificate."""
-    shown = "".join(each if each.isprintable() else "?" for each in text)
-    return shown if len(shown) <= 200 else shown[:197] + "..."
+    return printable(text, 200)

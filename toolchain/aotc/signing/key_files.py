@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import stat
 from pathlib import Path
@@ -12,9 +10,8 @@ from typing import TYPE_CHECKING
 from aotc.contract.manifest import Finding
 from aotc.errors import AotcError
 from aotc.files import writing
-from aotc.files.renaming import rename_new
-from aotc.files.replacing import OLD
-from aotc.files.work_folders import beside
+from aotc.files.failures import cannot_read, cannot_write
+from aotc.files.locking import editing
 from aotc.signing.key_encryption import encrypted_pem
 
 if TYPE_CHECKING:
@@ -64,20 +61,20 @@ def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
 
 
 def remove_empty(path: Path) -> None:
-    """Remove a file of no bytes, and never one that somebody fills meanwhile; raises OSError."""
+    """Remove a file of no bytes, and nothing else; raises OSError, G041, I018 and I026."""
+    if _is_empty(path):
+        # Of several that do so, the second must not remove the key that the first made then.
+        with editing(path):
+            if _is_empty(path):
+                path.unlink()
+
+
+def _is_empty(path: Path) -> bool:
     try:
         found = path.lstat()
     except FileNotFoundError:
-        return
-    if not stat.S_ISREG(found.st_mode) or found.st_size:
-        return
-    with beside(path) as work:
-        old = work / OLD
-        with contextlib.suppress(FileNotFoundError):
-            path.rename(old)
-            if old.stat().st_size:
-                with contextlib.suppress(FileExistsError):
-                    rename_new(old, path)
+        return False
+    return stat.S_ISREG(found.st_mode) and not found.st_size
 
 
 def new_pair(password: bytes | None = None) -> tuple[bytes, str]:
@@ -110,10 +107,13 @@ def read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(MAX_KEY_FILE_BYTES)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise cannot_read(error, "cannot read the key file", str(path)) from None
+    except ValueError as error:
         # A signer file may name what can be no path.
-        why = getattr(error, "strerror", None) or str(error)
-        raise AotcError("AOTC-I001", f"cannot read the key file: {why}", where=str(path)) from None
+        raise AotcError(
+            "AOTC-I001", f"cannot read the key file: {error}", where=repr(str(path))
+        ) from None
 
 
 def exposure(path: Path) -> tuple[Finding, ...]:
@@ -140,12 +140,7 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 
 def unwritable(path: Path, error: OSError) -> AotcError:
     """I018 where the disk is full, else I026."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return AotcError(
-        "AOTC-I018" if full else "AOTC-I026",
-        f"cannot write the key: {error.strerror}",
-        where=str(path),
-    )
+    return cannot_write(error, "cannot write the key", str(path))
 
 
 def _exists(path: Path, mend: str = "Choose another name with -o.") -> AotcError:

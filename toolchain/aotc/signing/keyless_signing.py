@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from aotc.contract.trust import TrustedIdentity
 from aotc.errors import AotcError
+from aotc.escaping import printable
 from aotc.signing import dsse, key_files
 from aotc.signing.identity_token import Identity, read_token
 from aotc.signing.keyless import not_installed
@@ -215,4 +216,4 @@ def _parts(error: BaseException) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    return "".join(each if each.isprintable() else " " for each in " ".join(text.split()))
+    return printable(" ".join(text.split()))

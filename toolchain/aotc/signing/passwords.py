@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.escaping import printable
 
 FILE_VARIABLE = "AOTC_KEY_PASSWORD_FILE"
 VARIABLE = "AOTC_KEY_PASSWORD"
@@ -87,7 +88,7 @@ def _ask(prompt: str, where: str = "prompt", without: str = "") -> bytes:
     import getpass
 
     try:
-        typed = getpass.getpass(prompt)
+        typed = getpass.getpass(printable(prompt))
     except EOFError:
         typed = ""
     return _checked(typed.encode("utf-8", "surrogateescape"), where, "Type a password.")

@@ -6,7 +6,6 @@ sees half of it, and nothing else is touched.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,12 +17,18 @@ from aotc.contract.parsing import Json, decode, encode, strict_json
 from aotc.contract.report import Evidence
 from aotc.contract.signer import Signer
 from aotc.contract.versions import EVIDENCE_PREDICATE
-from aotc.errors import AotcError, cannot_write
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_write
 from aotc.files.renaming import rename_new
+from aotc.files.replacing import NEW, why_kept
+from aotc.files.work_folders import beside, remove_dead_in
+from aotc.files.writing import remove_leftovers, write_new, write_unseen
 from aotc.signing import attest, oms, provenance, sbom
 
 SUFFIX: Final = ".sigstore.json"
 FOLDER: Final = "attestations"
+# Of an attestation that is about to replace another.
+_SECOND: Final = "aotc-replacing-"
 
 
 def seal(
@@ -79,7 +84,8 @@ def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
             "AOTC-I036", "the artifact has no folder of attestations", where=str(artifact)
         )
     path = folder / f"{name}{SUFFIX}"
-    if path.is_symlink() or path.is_dir() or (path.exists() and not force):
+    kept = why_kept(path)
+    if kept or (kept is not None and not force):
         raise AotcError(
             "AOTC-I017",
             "this attestation is there already",
@@ -92,44 +98,70 @@ def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
 def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path, bool]:
     """Write one attestation: its path, and whether it replaced one.
 
-    It is written beside the artifact and renamed in, so that a reader finds all of it or nothing.
+    A reader finds all of it or nothing, and never another file beside the attestations: it has no
+    name until it is whole, or is renamed in from beside the artifact.
     Raises I017 (it is there, and not `force`), I018, I026 and I036.
     """
     path = refuse_existing(artifact, name, force=force)
-    draft = artifact.absolute().parent / f".{artifact.name}.{secrets.token_hex(8)}"
+    replaced = path.exists()
+    remove_dead_in(artifact.absolute().parent, artifact.name)
     try:
-        _write(draft, bundle)
-        replaced = _named(draft, path, force=force)
+        if replaced:
+            _replace(artifact, path, bundle)
+        elif not _add_unseen(path, bundle, new=not force):
+            replaced = _rename_in(artifact, path, bundle, force=force)
     except FileExistsError:
         # Another process added one of this name just now: says so.
         refuse_existing(artifact, name, force=force)
         raise
     except OSError as error:
-        raise cannot_write(error, "cannot write the attestation", str(path)) from None
-    finally:
-        draft.unlink(missing_ok=True)
+        raise cannot_write(
+            error,
+            "cannot write the attestation",
+            str(path),
+            instead="Attest a copy of the artifact, in a folder that may be written.",
+        ) from None
     return path, replaced
 
 
-def _write(path: Path, data: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def _add_unseen(path: Path, bundle: bytes, *, new: bool) -> bool:
+    """Write an attestation that has no name until it is whole; False where no file can be so.
+
+    What replaces one is seen under a second name for a moment, as an attestation like any other.
+    """
+    remove_leftovers(path.parent, _SECOND)
+    second = path.with_name(f"{_SECOND}{secrets.token_hex(8)}{SUFFIX}")
+    return write_unseen(path, bundle, beside=second, new=new)
 
 
-def _named(draft: Path, path: Path, *, force: bool) -> bool:
-    """Give a whole file its name; whether it replaced one, as only `force` lets it.
+def _replace(artifact: Path, path: Path, bundle: bytes) -> None:
+    """Write an attestation over one: by a rename, or where none goes there, as unseen as can be.
+
+    So it is where the artifact is a mount point, or the folder that it lies in takes no other file.
+    """
+    try:
+        _rename_in(artifact, path, bundle, force=True)
+    except (OSError, AotcError) as error:
+        if isinstance(error, AotcError) and error.code != "AOTC-I026":
+            raise
+        if not _add_unseen(path, bundle, new=False):
+            raise
+
+
+def _rename_in(artifact: Path, path: Path, bundle: bytes, *, force: bool) -> bool:
+    """Write an attestation beside the artifact and rename it in; whether it replaced one.
 
     Without a lock, which whoever may read the artifact could hold: of two processes that add one of
     a name, the file system lets the first.  Raises FileExistsError and OSError.
     """
-    try:
-        rename_new(draft, path)
-    except FileExistsError:
-        if not force:
-            raise
-        draft.replace(path)
-        return True
-    return False
+    with beside(artifact) as work:
+        draft = work / NEW
+        write_new(draft, bundle, durable=True)
+        try:
+            rename_new(draft, path)
+        except FileExistsError:
+            if not force:
+                raise
+            draft.replace(path)
+            return True
+        return False

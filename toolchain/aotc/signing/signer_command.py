@@ -21,6 +21,7 @@ from aotc.contract.parsing import ParseError, decode, strict_json
 from aotc.contract.signer import Signer, SignerFile
 from aotc.contract.trust import split_certificates
 from aotc.errors import AotcError
+from aotc.escaping import printable
 from aotc.signing import key_files
 from aotc.signing.key_loading import key_id, read_public
 
@@ -250,4 +251,4 @@ class _Conversation:
 def _last_lines(said: bytes) -> str:
     lines = said.decode("utf-8", "replace").strip().splitlines()[-_KEPT_LINES:]
     shown = " | ".join(line.strip() for line in lines)
-    return "".join(each if each.isprintable() else "?" for each in shown)
+    return printable(shown)

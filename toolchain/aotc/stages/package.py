@@ -27,6 +27,7 @@ from aotc.contract.profile import Profile
 from aotc.contract.target import Plugin, Target
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
 from aotc.errors import AotcError
+from aotc.files.names import file_name
 from aotc.stages.file_entries import file_entry
 from aotc.stages.types import (
     AnalyzedModel,
@@ -156,7 +157,7 @@ def _embedding_order(reference: ReferenceRun) -> tuple[bool, bool, int]:
 def _copied(files: Mapping[str, Path], name: str, payload: Path) -> tuple[FixtureTensor, ...]:
     result = []
     for value, source in files.items():
-        path = f"fixtures/{name}/{source.name}"
+        path = f"fixtures/{file_name(name)}/{source.name}"
         (payload / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, payload / path)
         result.append(FixtureTensor(name=value, path=path))

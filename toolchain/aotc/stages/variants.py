@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 from aotc.contract.manifest import Finding
 from aotc.errors import AotcError
@@ -18,6 +19,9 @@ from aotc.stages.types import (
     SourceModel,
     VariantPlan,
 )
+
+# Of the dims' names in a variant's, which names folders beside other words.
+_LONGEST: Final = 100
 
 
 def wanted_variants(
@@ -75,8 +79,9 @@ def wanted_variants(
             found=", ".join(host.isa or ()),
             mend="Build on a host like the target, or add a variant for any CPU to the profile.",
         )
-    names = Counter(plan.name for plan in plans)
-    twice = [name for name, number in names.items() if number > 1]
+    # They name folders, and not every system tells two cases apart.
+    names = Counter(plan.name.lower() for plan in plans)
+    twice = [plan.name for plan in plans if names[plan.name.lower()] > 1]
     if twice:
         raise AotcError(
             "AOTC-I022",
@@ -96,7 +101,7 @@ def _with_cpu(order: tuple[str, ...], options: BuildOptions) -> tuple[str, ...]:
 def suffix(buckets: Mapping[str, int]) -> str:
     """What names a combination of buckets in files and components, such as `batch2-seq64`."""
     words = [re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:32] for name in buckets]
-    if len(set(words)) < len(words) or not all(words):
+    if len(set(words)) < len(words) or not all(words) or sum(map(len, words)) > _LONGEST:
         words = [f"dim{index}" for index in range(len(words))]
     return "-".join(
         f"{word}_{size}" if word[-1].isdigit() else f"{word}{size}"

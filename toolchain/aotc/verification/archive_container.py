@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read
 from aotc.verification import archive
 from aotc.verification.container import READ_FILE, Container, Listing, plainness
 
@@ -186,4 +187,4 @@ def _unreadable(error: OSError, root: Path) -> AotcError:
             expected="a plain file with one link",
             found="a link or special file",
         )
-    return AotcError("AOTC-I001", f"cannot read the artifact: {error.strerror}", where=str(root))
+    return cannot_read(error, "cannot read the artifact", str(root))

@@ -12,6 +12,7 @@ after opening.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import stat
@@ -22,8 +23,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from aotc.contract.artifact_words import id_in
+from aotc.contract.parsing import MAX_JSON_BYTES
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read, said
 
+MANIFEST = "payload/aotc.json"
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
 
@@ -105,6 +110,14 @@ class Container:
         """Raises I001 where there is nothing to read, G015 where it is no folder."""
         self.root = root
         self._descriptor: int | None = None
+        if id_in(root) is not None:
+            raise AotcError(
+                "AOTC-I001",
+                "an artifact of a store cannot be taken here by its id",
+                where=str(root),
+                expected="a folder",
+                mend=f"A folder of this name is ./{root}",
+            )
         try:
             if not stat.S_ISDIR(root.stat().st_mode):
                 raise AotcError(
@@ -215,8 +228,13 @@ class Container:
         try:
             with os.scandir(source) as entries:
                 for entry in entries:
-                    usable = _usable(entry.name)
-                    yield entry.name, entry.stat(follow_symlinks=False) if usable else None
+                    status = None
+                    if _usable(entry.name):
+                        try:
+                            status = entry.stat(follow_symlinks=False)
+                        except FileNotFoundError:
+                            continue  # Gone since it was listed: it might have been before.
+                    yield entry.name, status
         except OSError as error:
             problems.append(_unreadable(error, folder))
         finally:
@@ -260,11 +278,14 @@ class Container:
 
 
 def open_container(path: Path) -> Container:
-    """The artifact at a path: a folder, or a packed one.
+    """The artifact at a path: a folder, or a packed one; or of an id (see `artifact_words`).
 
     Raises I001 where there is nothing to read, G015 where it is neither; of what is packed also
-    G008, G012 and G039.
+    G008, G012 and G039; of an id what `open_entry` does.
     """
+    asked = id_in(path)
+    if asked is not None:
+        return open_entry(asked)
     try:
         is_file = path.is_file()
     except OSError:
@@ -276,18 +297,47 @@ def open_container(path: Path) -> Container:
     return Container(path)
 
 
+def open_entry(artifact_id: str) -> Container:
+    """The entry of this id in the system-wide store, or in this user's.
+
+    Raises I001 where neither has it, R006 where it holds another artifact, R016 for a store that
+    others may change.
+    """
+    from aotc.verification.stores import entry_of
+
+    container = Container(entry_of(artifact_id))
+    try:
+        found = hashlib.sha256(container.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
+        if found != artifact_id:
+            raise other_artifact(container.root, artifact_id, found)
+    except BaseException:
+        container.close()
+        raise
+    return container
+
+
+def other_artifact(entry: Path, asked: str, found: str) -> AotcError:
+    """R006 for an entry that holds another artifact than the one that was asked for."""
+    return AotcError(
+        "AOTC-R006",
+        "the entry of the store holds another artifact than its name says",
+        where=str(entry),
+        expected=asked,
+        found=found,
+    )
+
+
 def _unreachable(error: OSError, root: Path) -> AotcError:
-    what = f"cannot read the artifact: {error.strerror}"
+    what = "cannot read the artifact"
     name = _STORED.fullmatch(str(root))
     if name is None or error.errno != errno.ENOENT:
-        return AotcError("AOTC-I001", what, where=str(root))
-    whole = len(name[1]) == _ID_DIGITS
+        return cannot_read(error, what, str(root))
     return AotcError(
         "AOTC-I001",
-        what,
+        f"{what}: {said(error)}",
         where=str(root),
         expected=f"sha256- and all {_ID_DIGITS} digits of an id, to load an entry of a store",
-        found="an id that is not there" if whole else f"{len(name[1])} digits",
+        found=f"{len(name[1])} digits",
         mend="'aotc store list --json' tells the ids of a store's entries.",
     )
 
@@ -331,9 +381,7 @@ def _unreadable(error: OSError, path: str) -> AotcError:
             expected="a plain file with one link",
             found="a link or special file",
         )
-    return AotcError(
-        "AOTC-I001", f"a file of the artifact cannot be read: {error.strerror}", where=path
-    )
+    return cannot_read(error, "a file of the artifact cannot be read", path)
 
 
 def _unlistable(path: str) -> AotcError:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from aotc.contract.manifest import CHUNK_BYTES
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read
 from aotc.verification.container import ArtifactFile, Container
 
 # Small enough to stay in the second-level cache between the read and the hash.
@@ -146,8 +147,7 @@ def _check_span(
         try:
             read = _stream(file, span.offset, length, writer, checksum=stated is not None)
         except OSError as error:
-            what = f"a file of the artifact cannot be read: {error.strerror}"
-            return AotcError("AOTC-I001", what, where=wanted.path), 0
+            return cannot_read(error, "a file of the artifact cannot be read", wanted.path), 0
         finally:
             if writer is not None:
                 writer.close()

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from aotc.contract.artifact_words import artifact_path, id_in
 from aotc.contract.manifest import Finding, Manifest
 from aotc.contract.policy_decision import PolicyDecision
 from aotc.contract.report import CheckResult, VariantVerdict, Verdict, VerifyReport
@@ -34,7 +35,7 @@ from aotc.errors import AotcError
 from aotc.signing.keys import key_id
 from aotc.verification import authenticity, contents
 from aotc.verification.compatibility import Judgement, error_of, judge, refusal_of
-from aotc.verification.container import Container, open_container
+from aotc.verification.container import Container, open_container, other_artifact
 from aotc.verification.digests import Sink
 from aotc.verification.examination import Examination
 from aotc.verification.policy.step import check_policy, qualified_of, remember
@@ -196,7 +197,7 @@ def verify(
     G035, G036, G041, G042, I021, I022, I023 and I027 for arguments that cannot be used.
     """
     started = time.perf_counter()
-    path = Path(artifact)
+    path = artifact_path(artifact)
     described = None if str(target) == "host" else _load_target(target)
     trusted = resolve(
         trust,
@@ -222,6 +223,10 @@ def verify(
     with container:
         state = Examination(container, trusted)
         steps = _examine(state, container, sink=None, full=full, collect=True)
+    asked = id_in(path)
+    if asked is not None and state.artifact_id not in ("", asked):
+        # It was the one that was asked for when it was opened.
+        state.refuse(other_artifact(container.root, asked, state.artifact_id))
     authentic = not state.refusals
     judgement: Judgement | None = None
     if authentic and state.manifest is not None:

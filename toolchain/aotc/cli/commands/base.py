@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from aotc.contract.artifact_words import artifact_path
 from aotc.contract.parsing import nearest
 from aotc.errors import AotcError
 
@@ -78,8 +79,10 @@ class Group:
 
 def add_artifact(parser: Parser, *, packed: bool = True) -> None:
     """The artifact to read; `packed` where it may be one file."""
-    form = "the NAME.aotc folder, or packed file" if packed else "the NAME.aotc folder"
-    parser.add_argument("artifact", metavar="ARTIFACT", type=Path, help=form)
+    form = "the NAME.aotc folder"
+    if packed:
+        form += ", or packed file, or sha256-ID of one in a store"
+    parser.add_argument("artifact", metavar="ARTIFACT", type=artifact_path, help=form)
 
 
 def add_trust(parser: Parser) -> None:

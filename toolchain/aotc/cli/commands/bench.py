@@ -74,7 +74,7 @@ def bench(
         sizes[name] = int(text)
     from aotc.cli.extras import needs
 
-    with needs("bench", "cpu"):
+    with needs("bench", loads=True):
         from aotc.runtime.bench import bench as measure
     from aotc.cli.progress import stages
 

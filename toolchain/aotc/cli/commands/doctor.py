@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 from aotc.cli.commands.base import Command, add_json
 from aotc.contract.answers import DoctorAnswer, DoctorCheck, DoctorTrust
@@ -15,10 +16,12 @@ from aotc.contract.lesser_host import ISA_VARIABLE, WITHOUT_VARIABLE
 from aotc.contract.target import Target
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
+from aotc.files.failures import said
 
 _BASE = ("rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
-_TO_BUILD = f"To build and run: {install_extra('cpu')}"
+_TO_BUILD = f"To build: {install_extra('cpu')}"
+_TO_RUN = f"To load and run: pip install onnxruntime. {_TO_BUILD}"
 _RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 
 
@@ -41,6 +44,7 @@ def doctor(*, json: bool) -> int:
         _signing_key(),
         *trust_checks,
         _store(),
+        *_system_store(),
         _cache(),
         _temporary(),
     )
@@ -94,9 +98,7 @@ def _runtime() -> DoctorCheck:
             name="ONNX Runtime", status="bad", found=f"{error.code} {text}", mend=error.mend
         )
     if not found:
-        return DoctorCheck(
-            name="ONNX Runtime", status="note", found="not installed", mend=_TO_BUILD
-        )
+        return DoctorCheck(name="ONNX Runtime", status="note", found="not installed", mend=_TO_RUN)
     return DoctorCheck(name="ONNX Runtime", status="ok", found=text)
 
 
@@ -249,14 +251,49 @@ def _refused(name: str, error: AotcError) -> DoctorCheck:
 
 def _store() -> DoctorCheck:
     stated = os.environ.get("AOTC_STORE", "")
-    from aotc.runtime.store import default_root
+    from aotc.verification.stores import default_root, require_safe
 
     try:
-        root = default_root()
+        root = default_root().absolute()
+        require_safe(root)
     except AotcError as error:
-        return DoctorCheck(name="store", status="bad", found=error.line(), mend=error.mend)
+        return _refused("store", error)
+    except OSError as error:
+        return DoctorCheck(
+            name="store",
+            status="bad",
+            found=f"{root}: {error.strerror}",
+            mend="Point AOTC_STORE at a folder of yours.",
+        )
     mend = "Point AOTC_STORE at a folder of yours." if not stated else "Make it writable."
     return _writable("store", root, mend)
+
+
+def _system_store() -> list[DoctorCheck]:
+    """Whether the system-wide store is taken as it is; none where there is none."""
+    from aotc.files.ownership import Unsafe, known_here, open_folder
+    from aotc.verification.stores import system_owner, system_root
+
+    root = system_root()
+    if root is None or not known_here():
+        return []
+    stated = "AOTC_SYSTEM_STORE" in os.environ
+    name = "system-wide store"
+    bad: Literal["bad", "note"] = "bad" if stated else "note"
+    try:
+        os.close(open_folder(root, (system_owner(),)))
+    except FileNotFoundError:
+        if not stated:
+            return []
+        return [DoctorCheck(name=name, status="note", found=f"{root} is not there")]
+    except OSError as error:
+        return [DoctorCheck(name=name, status=bad, found=f"{root}: {error.strerror}")]
+    except AotcError as error:
+        return [_refused(name, error)]
+    except Unsafe as error:
+        refused = error.refusal("AOTC-R016", "the system-wide store")
+        return [DoctorCheck(name=name, status=bad, found=refused.line(), mend=refused.mend)]
+    return [DoctorCheck(name=name, status="ok", found=f"{root}, safe from others")]
 
 
 def _cache() -> DoctorCheck:
@@ -275,7 +312,12 @@ def _cache() -> DoctorCheck:
 def _temporary() -> DoctorCheck:
     import tempfile
 
-    return _writable("temporary files", Path(tempfile.gettempdir()), "Point TMPDIR elsewhere.")
+    name, mend = "temporary files", "Point TMPDIR at a folder of yours."
+    try:
+        folder = Path(tempfile.gettempdir())
+    except OSError as error:
+        return DoctorCheck(name=name, status="bad", found=said(error), mend=mend)
+    return _writable(name, folder, mend)
 
 
 def _writable(name: str, folder: Path, mend: str) -> DoctorCheck:
@@ -283,12 +325,13 @@ def _writable(name: str, folder: Path, mend: str) -> DoctorCheck:
     import shutil
     import tempfile
 
-    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
     try:
+        there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
         # Rights alone say little: some folders take no file whoever asks.
         tempfile.TemporaryFile(dir=there).close()
-    except OSError:
-        return DoctorCheck(name=name, status="bad", found=f"{folder} may not be written", mend=mend)
+    except OSError as error:
+        found = f"{folder} cannot be written: {said(error)}"
+        return DoctorCheck(name=name, status="bad", found=found, mend=mend)
     free = shutil.disk_usage(there).free
     return DoctorCheck(name=name, status="ok", found=f"{folder}, {free / 1e9:.1f} GB free")
 

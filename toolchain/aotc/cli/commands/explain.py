@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from aotc.cli.commands.base import Command, Parser, add_json
+from aotc.cli.render import write_lines
 from aotc.contract.answers import ExplainAnswer, Explanation
 from aotc.errors import EXIT_YES, AotcError
 
@@ -28,13 +27,13 @@ def explain(*, code: str | None, list_all: bool, json: bool) -> int:
 
         write_document(ExplainAnswer(reasons=reasons))
     elif list_all:
-        sys.stdout.writelines(f"{each.code}  {each.title}\n" for each in reasons)
+        write_lines(f"{each.code}  {each.title}" for each in reasons)
     else:
-        sys.stdout.write(_text(reasons[0]))
+        write_lines(_lines(reasons[0]))
     return EXIT_YES
 
 
-def _text(each: Explanation) -> str:
+def _lines(each: Explanation) -> list[str]:
     import textwrap
 
     kind = (
@@ -45,7 +44,9 @@ def _text(each: Explanation) -> str:
     paragraphs = [f"{each.code}: {each.title}", f"({kind})", each.explain]
     paragraphs += each.detail.split("\n\n") if each.detail else []
     paragraphs.append(f"Mend: {each.mend}")
-    return "\n\n".join(textwrap.fill(" ".join(text.split()), 96) for text in paragraphs) + "\n"
+    return [
+        line for text in paragraphs for line in ("", *textwrap.wrap(" ".join(text.split()), 96))
+    ][1:]
 
 
 command = Command(explain, arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aotc.cli.commands.base import Command, Parser, add_json
+from aotc.contract.artifact_words import artifact_path
 from aotc.errors import EXIT_YES
 
 
@@ -13,8 +14,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "path",
         metavar="ARTIFACT|MODEL",
-        type=Path,
-        help="a NAME.aotc folder, a packed artifact, or a .onnx file",
+        type=artifact_path,
+        help="a NAME.aotc folder, a packed artifact, sha256-ID of one in a store, or a .onnx file",
     )
     parser.add_argument(
         "--traffic",

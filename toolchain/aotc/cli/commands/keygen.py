@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from aotc.cli.commands.base import Command, Parser, add_json
@@ -74,9 +73,14 @@ def keygen(
 
         write_document(answer)
     else:
-        sys.stdout.write(
-            f"private key  {answer.private_key}\npublic key   {answer.public_key}\n"
-            f"key id       {answer.key_id}\n"
+        from aotc.cli.render import write_lines
+
+        write_lines(
+            (
+                f"private key  {answer.private_key}",
+                f"public key   {answer.public_key}",
+                f"key id       {answer.key_id}",
+            )
         )
     return EXIT_YES
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.cli.commands.base import Command, Parser, add_json
+from aotc.cli.commands.base import Command, Parser, add_artifact, add_json
 from aotc.errors import EXIT_YES
 
 
 def arguments(parser: Parser) -> None:
     """Declare them."""
-    parser.add_argument("artifact", metavar="ARTIFACT", type=Path, help="the NAME.aotc folder")
+    add_artifact(parser, packed=False)
     parser.add_argument(
         "-o",
         "--output",

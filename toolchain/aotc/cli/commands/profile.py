@@ -19,8 +19,10 @@ def list_profiles(*, json: bool) -> int:
 
         write_document(ListAnswer(kind="profile", items=items))
     else:
+        from aotc.cli.render import write_lines
+
         width = max(len(name) for name in items)
-        sys.stdout.writelines(f"{name:<{width}}  {text}\n" for name, text in items.items())
+        write_lines(f"{name:<{width}}  {text}" for name, text in items.items())
     return EXIT_YES
 
 
@@ -57,7 +59,9 @@ def check(*, path: Path, json: bool) -> int:
 
         write_document(CheckAnswer(path=str(path), valid=True, profile=profile))
     else:
-        sys.stdout.write(f"{path}: profile {profile.name!r} is valid\n")
+        from aotc.cli.render import write_lines
+
+        write_lines([f"{path}: profile {profile.name!r} is valid"])
     return EXIT_YES
 
 

@@ -21,6 +21,7 @@ from aotc.cli.commands.base import (
 )
 from aotc.contract.answers import RunAnswer, RunCase
 from aotc.errors import EXIT_YES, AotcError
+from aotc.files.names import file_names
 
 if TYPE_CHECKING:
     from aotc.runtime.model import ReadyModel
@@ -36,8 +37,8 @@ def arguments(parser: Parser) -> None:
         metavar="NAME=FILE|FILE.npz",
         action="append",
         default=[],
-        help="one input (.npy, or .json for what that cannot hold), or an archive of inputs by "
-        "name; may be repeated",
+        help="one input (.npy, .npz of one array or with one of this name, or .json for what those "
+        "cannot hold), or an archive of inputs by name; may be repeated",
     )
     parser.add_argument(
         "--output-dir", metavar="DIR", type=Path, help="folder to write each output to"
@@ -81,7 +82,7 @@ def run(
     """
     from aotc.cli.extras import needs
 
-    with needs("run", "cpu"):
+    with needs("run", loads=True):
         from aotc.runtime import arrays
         from aotc.runtime.bench import payload_of
         from aotc.runtime.loading import load
@@ -118,7 +119,7 @@ def run(
             seconds = time.perf_counter() - started
             written: dict[str, Path] = {}
             if output_dir is not None:
-                place = output_dir if inputs else output_dir / name
+                place = output_dir if inputs else output_dir / file_names(cases)[name]
                 written = arrays.write_outputs(place, found)
             outputs = tuple(
                 arrays.describe_output(each, value, written.get(each))

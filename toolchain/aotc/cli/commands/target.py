@@ -20,8 +20,10 @@ def list_targets(*, json: bool) -> int:
 
         write_document(ListAnswer(kind="target", items=items))
     else:
+        from aotc.cli.render import write_lines
+
         width = max(len(name) for name in items)
-        sys.stdout.writelines(f"{name:<{width}}  {text}\n" for name, text in items.items())
+        write_lines(f"{name:<{width}}  {text}" for name, text in items.items())
     return EXIT_YES
 
 

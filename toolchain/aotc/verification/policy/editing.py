@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -26,8 +24,11 @@ from aotc.contract.trust_policy import (
     Rule,
     TrustPolicy,
 )
-from aotc.errors import AotcError, cannot_write
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_write
 from aotc.files.locking import editing
+from aotc.files.replacing import check_output
+from aotc.files.writing import write_new, write_whole
 from aotc.verification.policy.document import (
     PolicyFile,
     parse_policy,
@@ -230,26 +231,24 @@ def write(path: Path, data: bytes, *, new: bool) -> None:
 
 
 def _replace(path: Path, data: bytes, *, new: bool) -> None:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    # A policy may be kept elsewhere, and a link lead to it: the link stays.
+    place = path if new else Path(os.path.realpath(path))
+    if not new:
+        check_output(place, force=True)
     try:
-        with os.fdopen(os.open(draft, flags, 0o644), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if new and path.exists():
-            raise AotcError(
-                "AOTC-I017",
-                "the file is already there",
-                where=str(path),
-                mend="Choose another -o, or give --force.",
-            )
-        draft.replace(path)
+        if new:
+            write_new(place, data, mode=0o644, durable=True)
+        else:
+            write_whole(place, data, mode=0o644, durable=True)
+    except FileExistsError:
+        raise AotcError(
+            "AOTC-I017",
+            "the file is already there",
+            where=str(path),
+            mend="Choose another -o, or give --force.",
+        ) from None
     except OSError as error:
         raise cannot_write(error, "cannot write the file", str(path)) from None
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def _merged(old: tuple[T, ...], new: tuple[T, ...], by: str) -> tuple[T, ...]:

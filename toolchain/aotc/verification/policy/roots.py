@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_read
 from aotc.signing import attest, dsse
 from aotc.signing.keys import key_id
 
@@ -159,9 +160,7 @@ def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:
         with path.open("rb") as opened:
             bundle = opened.read(dsse.MAX_BUNDLE_BYTES + 1)
     except OSError as error:
-        raise AotcError(
-            "AOTC-I001", f"cannot read the bundle: {error.strerror}", where=str(path)
-        ) from None
+        raise cannot_read(error, "cannot read the bundle", str(path)) from None
     said = attest.read(bundle, trusted, predicate_type=POLICY_PREDICATE)
     if tuple(said.subjects.values()) != (file.sha256,):
         raise AotcError(

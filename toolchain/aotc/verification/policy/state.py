@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from aotc.contract.trust_policy import Sha256
 from aotc.errors import AotcError
 from aotc.files.folders import PRIVATE, make_folder
 from aotc.files.locking import locked
+from aotc.files.writing import write_whole
 from aotc.verification.policy.release import is_older, rank
 
 SCHEMA: Final = "aotc.trust-state/1"
@@ -183,21 +183,10 @@ class StateFile:
         self._write(data)
 
     def _write(self, data: bytes) -> None:
-        place = self.place
-        draft = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-            with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(place)
-            _sync_folder(place.parent)
+            write_whole(self.place, data, mode=0o600, durable=True)
         except OSError as error:
             raise self._unkept(error) from None
-        finally:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

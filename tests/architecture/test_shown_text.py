@@ -1,0 +1,212 @@
+"""Every place that writes to a terminal is known, and writes no foreign text as it is.
+
+What is shown goes through `aotc.escaping.printable`.  Here are all places that could go past it:
+whoever adds one either uses `aotc.cli.render`, or is read by somebody, who lists it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "toolchain" / "aotc"
+SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+# Modules that write, or that show what is given to them.
+WRITERS = {
+    "rich",
+    "getpass",
+    "logging",
+    "warnings",
+    "traceback",
+    "plotly",
+    "html",
+    "curses",
+    "pprint",
+}
+IMPORTED = {
+    ("cli/render.py", "rich"): "checked below, call by call",
+    ("cli/progress.py", "rich"): "checked below, call by call",
+    ("cli/learned_page.py", "html"): "`_shown`, checked below",
+    ("cli/learned_page.py", "plotly"): "every text in it is of `_shown`",
+    ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
+    ("cli/main.py", "warnings"): "given to `write_lines`",
+    ("engine/worker.py", "traceback"): "of a job, into its answer or its log",
+    ("signing/keyless.py", "logging"): "to keep sigstore quiet",
+    ("signing/passwords.py", "getpass"): "its prompt is checked below",
+}
+# Uses of the streams, by function, with how often.
+STREAMS = {
+    ("backends/offered_devices.py", "_main", 3): "of a process of ours whose output is read",
+    ("cli/document.py", "write_document", 1): "JSON, in printable ASCII",
+    ("cli/main.py", "main", 6): "opens them where they are closed, flushes",
+    ("cli/main.py", "_dispatch", 2): "our version, help texts",
+    ("cli/main.py", "_is_named", 1): "help texts",
+    ("cli/main.py", "_fail", 9): "given to `write_lines`, `show` and `streams`",
+    ("cli/main.py", "_unforeseen", 1): "given to `streams`",
+    ("cli/main.py", "_escaped_warnings", 1): "given to `write_lines`",
+    ("cli/main.py", "_survive_any_text", 2): "sets their encoding up",
+    ("cli/commands/profile.py", "show", 1): "YAML, in printable ASCII",
+    ("cli/commands/target.py", "_write", 1): "YAML, in printable ASCII",
+    ("cli/progress.py", "stages", 1): "asks whether it is a terminal",
+    ("cli/render.py", "show", 1): "what the functions below made",
+    ("cli/render.py", "write_lines", 1): "each line through `printable`",
+    ("contract/schema.py", "main", 1): "a tool of this repository, on its own files",
+    ("engine/worker.py", "work", 2): "flushes",
+    ("files/writing.py", "write_whole", 2): "flushes, before a file that is standard output",
+    ("signing/passwords.py", "_ask", 1): "asks whether it is a terminal",
+}
+# Descriptors 1 and 2, past the streams.
+DESCRIPTORS = {
+    ("engine/forkserver.py", "_say"): "JSON to the parent",
+    ("engine/worker.py", "work"): "into the job's log",
+}
+# What gives text that is safe, and what takes text to show it.
+SAFE = {"printable", "_cell", "_shown"}
+SHOWS = {"Text", "append", "append_text", "add_row", "add_column", "print", "add_task", "getpass"}
+SHOWN = {
+    "cli/render.py": {
+        "console.print(Text())",
+        "console.print(part)",  # made by the functions of this file
+        "Text('\\n'.join(shown), style=style)",  # of lines through `printable`
+        "table.add_row(_cell(name, '  '), _cell(str(number)), bar, _cell(marked, style='bold'))",
+        "Text('  ').append_text(line)",  # a part of what `_cell` made
+        "shown.append(f'{indent}and {len(lines) - _MOST_ROWS} more')",
+    },
+    "cli/progress.py": {
+        "console.print(f'  {name}  {now - since:.1f} s')",  # through `printable` in `begin`
+        "shown.add_task(name, total=None)",
+    },
+}
+
+
+def functions(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Each node with the name of the outermost function that it stands in."""
+    for child in ast.iter_child_nodes(tree):
+        inner = name
+        if not name and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = child.name
+        yield inner, child
+        yield from functions(child, inner)
+
+
+def parsed(path: str) -> ast.AST:
+    return ast.parse(SOURCES[path].read_text(encoding="utf-8"))
+
+
+def at_type_checking(tree: ast.AST) -> set[ast.AST]:
+    """What is imported for type checkers alone."""
+    return {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+
+
+def test_every_import_of_what_writes_is_known() -> None:
+    found = set()
+    for path in SOURCES:
+        tree = parsed(path)
+        skipped = at_type_checking(tree)
+        for node in ast.walk(tree):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [each.name for each in node.names]
+            elif isinstance(node, ast.ImportFrom) and node not in skipped:
+                names = [node.module or ""]
+            found |= {(path, top) for each in names if (top := each.split(".")[0]) in WRITERS}
+    assert found == set(IMPORTED)
+
+
+def test_every_use_of_the_streams_is_known() -> None:
+    found: dict[tuple[str, str], int] = {}
+    for path in SOURCES:
+        for function, node in functions(parsed(path)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in (
+                *("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__"),
+            ):
+                found[path, function] = found.get((path, function), 0) + 1
+            assert not (
+                isinstance(node, ast.ImportFrom)
+                and node.module == "sys"
+                and {each.name for each in node.names} & {"stdout", "stderr"}
+            ), f"{path} takes a stream by itself"
+    assert {(*place, count) for place, count in found.items()} == set(STREAMS)
+
+
+def test_nothing_is_printed_past_the_streams() -> None:
+    found = set()
+    for path in SOURCES:
+        for function, node in functions(parsed(path)):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            assert name not in ("print", "input", "breakpoint"), f"{path}: {ast.unparse(node)}"
+            assert "/dev/tty" not in ast.unparse(node), f"{path}: {ast.unparse(node)}"
+            first = node.args[0] if node.args else None
+            if name in ("os.write", "os.fdopen", "open", "os.writev", "io.open") and (
+                isinstance(first, ast.Constant) and first.value in (1, 2)
+            ):
+                found.add((path, function))
+    assert found == set(DESCRIPTORS)
+
+
+def is_safe(node: ast.expr) -> bool:
+    """Whether an expression is a literal, or text through a function that makes it safe."""
+    if isinstance(node, ast.Constant):
+        return True
+    if isinstance(node, ast.Starred | ast.FormattedValue):
+        return is_safe(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return all(is_safe(each) for each in node.values)
+    if isinstance(node, ast.GeneratorExp):
+        return is_safe(node.elt)
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in SAFE
+
+
+@pytest.mark.parametrize("path", ["cli/render.py", "cli/progress.py", "signing/passwords.py"])
+def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
+    reviewed, used = SHOWN.get(path, set()), set()
+    for _, node in functions(parsed(path)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func).rpartition(".")[2]
+        if name not in SHOWS or all(is_safe(each) for each in node.args):
+            continue
+        text = ast.unparse(node)
+        assert text in reviewed, f"{path} shows what nobody made safe: {text}"
+        used.add(text)
+    missing = {each for each in reviewed - used if each != "console.print(Text())"}
+    assert not missing, "no longer there"
+
+
+def test_whatever_is_given_to_plotly_is_safe() -> None:
+    """It takes tags and links in every text."""
+    texts = {"subplot_titles", "name", "title", "text", "annotation_text", "y", "hovertemplate"}
+    tree = parsed("cli/learned_page.py")
+    found = [
+        ast.unparse(each.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for each in node.keywords
+        if each.arg in texts and not is_safe(each.value)
+    ]
+    assert sorted(found) == sorted(
+        [
+            "[_shown(title) for title in titles]",
+            "[each.requests for each in sizes]",
+            "labels",  # of _shown
+            "str(bucket)",  # a number
+        ]
+    )
+    labels = [
+        ast.unparse(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "labels"
+    ]
+    assert len(labels) == 1
+    assert labels[0].startswith("[_shown(")

@@ -1,0 +1,50 @@
+"""Standard output and standard error as they may be: full, closed at the other end, or gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TextIO
+
+from aotc.errors import AotcError
+from aotc.files import failures
+
+STDOUT = "standard output"
+
+
+def failure_of(stream: TextIO) -> OSError | None:
+    """Why what is written to a stream cannot go out; then nothing more does, and nothing fails."""
+    try:
+        stream.flush()
+    except OSError as error:
+        silence(stream)
+        return error
+    return None
+
+
+def silence(stream: TextIO) -> None:
+    """Let what a stream still holds go nowhere, so that it does not fail again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(null, stream.fileno())
+        finally:
+            os.close(null)
+
+
+def unwritten(error: OSError) -> AotcError:
+    """AOTC-I018 or I026 for an answer that standard output does not take."""
+    refusal = failures.cannot_write(error, "cannot write the answer", STDOUT)
+    refusal.mend = "Free space where standard output leads, or lead it elsewhere."
+    return refusal
+
+
+@contextlib.contextmanager
+def may_be_lost(stream: TextIO) -> Iterator[None]:
+    """Around what is written to a stream and may be lost, such as words on standard error."""
+    try:
+        yield
+        stream.flush()
+    except OSError:
+        silence(stream)
