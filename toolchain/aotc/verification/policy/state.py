@@ -94,7 +94,7 @@ class StateFile:
         return Path(os.path.realpath(self.path))
 
     def read(self) -> SeenState:
-        """What was seen; nothing where the file is not there.  Raises G035."""
+        """What was seen; nothing where the file is not there.  Raises G035, I046."""
         try:
             data = _bytes_of(self.path)
         except OSError as error:
@@ -104,6 +104,13 @@ class StateFile:
         try:
             return decode(SeenState, strict_json(data, limit=MAX_STATE_BYTES))
         except ParseError as error:
+            if error.problems[0].code:
+                raise AotcError(
+                    error.problems[0].code,
+                    "the trust state cannot be read",
+                    where=str(self.path),
+                    found=error.problems[0].what,
+                ) from None
             raise self._unusable("is damaged", str(error.problems[0])) from None
 
     def require_keeping(self) -> None:
