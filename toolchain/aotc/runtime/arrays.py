@@ -14,6 +14,8 @@ from aotc.contract.parsing import nearest
 from aotc.engine import values
 from aotc.errors import AotcError, cannot_write
 from aotc.files.names import file_names
+from aotc.files.replacing import put, why_kept
+from aotc.files.work_folders import drafted
 
 _FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
 
@@ -95,18 +97,35 @@ def read_fixture(payload: Path, fixture: Fixture) -> dict[str, values.Data]:
 def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str, Path]:
     """Write each output to a file named after it in `folder`, which is made.
 
-    See `aotc.files.names` for names that are not plain.
+    See `aotc.files.names` for names that are not plain.  Each file is there whole or not at all.
 
-    Raises AOTC-I018 (full disk) and I026.
+    Raises AOTC-I017 (a link, a folder or a device has its name), I018 (full disk) and I026.
     """
     written: dict[str, Path] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, file in file_names(outputs, ".npy").items():
-            written[name] = values.save(outputs[name], folder / file)
+            with drafted(folder / file) as draft:
+                saved = values.save(outputs[name], draft)
+                place = (folder / file).with_suffix(saved.suffix)
+                _require_plain(place)
+                put(saved, place, force=True)
+            written[name] = place
     except OSError as error:
         raise cannot_write(error, "cannot write the outputs", str(folder)) from None
     return written
+
+
+def _require_plain(place: Path) -> None:
+    """Who else may write the folder may have put a link there, to a file of this user's."""
+    kept = why_kept(place)
+    if kept:
+        raise AotcError(
+            "AOTC-I017",
+            f"the output's file exists and {kept}",
+            where=str(place),
+            mend="Name another folder with --output-dir, or remove it yourself.",
+        )
 
 
 def describe_output(name: str, value: values.Data, file: Path | None = None) -> RunOutput:
