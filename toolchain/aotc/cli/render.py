@@ -63,7 +63,7 @@ def write_lines(lines: Iterable[str], *, file: TextIO | None = None) -> None:
 def terminal_width(file: TextIO) -> int | None:
     """Columns of the terminal that `file` is; None where it is none."""
     try:
-        return os.get_terminal_size(file.fileno()).columns if file.isatty() else None
+        return (os.get_terminal_size(file.fileno()).columns or None) if file.isatty() else None
     except (OSError, ValueError):
         return None
 
