@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from aotc.contract.plugin_library import libraries_digest
 from aotc.engine.kept_logs import kept_log
 from aotc.errors import AotcError
 from aotc.signing import keys
+from aotc.verification.policy.state import SeenPolicy, state_to_compare, user_state
 
 STRANGER = 12345
 
@@ -110,6 +112,32 @@ def test_logs_are_not_kept_in_another_users_home(home: Path, tmp_path: Path) -> 
     give(home)
     assert kept_log(log) == ""
     assert len(list(theirs.iterdir())) == 31
+
+
+def test_a_trust_state_is_not_kept_in_another_users_home(home: Path, secret: Path) -> None:
+    """A link there had root make a lock file beside any file: passwd.lock, or in an artifact."""
+    seen = SeenPolicy(sequence=1, sha256="0" * 64)
+    now = datetime.now(UTC)
+    user_state().note_policy("plant", seen, now, exact=True)
+    folder = home / ".local" / "state" / "aotc"
+    given = folder / "given.json"
+    (folder / "trust-state.json").rename(given)
+    for target in (given, secret):
+        (folder / "trust-state.json").unlink(missing_ok=True)
+        (folder / "trust-state.json").symlink_to(target)
+        give(home)
+        with pytest.raises(AotcError, match="AOTC-G035") as caught:
+            user_state().note_policy("plant", seen, now, exact=True)
+        assert "XDG_STATE_HOME" in caught.value.mend
+        with pytest.raises(AotcError, match="AOTC-G035"):
+            user_state().require_keeping()
+        assert not target.with_name(f"{target.name}.lock").exists()
+    # What a deployer gives to compare with is read.
+    (folder / "trust-state.json").unlink()
+    given.rename(folder / "trust-state.json")
+    given_state = state_to_compare()
+    assert given_state is not None
+    assert given_state.read().policies == {"plant": seen}
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
