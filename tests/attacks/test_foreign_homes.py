@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from aotc.cli.main import main
 from aotc.contract import plugin_library
 from aotc.contract.plugin_library import libraries_digest
 from aotc.engine.kept_logs import kept_log
@@ -54,7 +55,9 @@ def give(home: Path) -> None:
         os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
 
 
-def test_a_development_key_of_another_user_is_none(home: Path, secret: Path) -> None:
+def test_a_development_key_of_another_user_is_none(
+    home: Path, secret: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     keys.development_key()
     config = home / ".config" / "aotc"
     assert len(keys.default_trust()) == 1
@@ -66,6 +69,9 @@ def test_a_development_key_of_another_user_is_none(home: Path, secret: Path) -> 
     assert (caught.value.code, caught.value.where) == ("AOTC-I026", str(config))
     assert "--key" in caught.value.mend
     assert keys.default_trust() == ()
+    capsys.readouterr()
+    main(["doctor"])
+    assert "key belongs to another user" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_link_of_another_user_to_a_folder_of_ones_own(home: Path, tmp_path: Path) -> None:

@@ -26,14 +26,8 @@ def development_key() -> PrivateKey:
     Raises I023 where the file is unusable, I026 where it cannot be written, or where its folder is
     another user's.
     """
+    require_own_folder()
     secret_path, public_path = _paths()
-    if _is_of_others(secret_path.parent):
-        raise AotcError(
-            "AOTC-I026",
-            "the folder of the development key belongs to another user",
-            where=str(secret_path.parent),
-            mend=_ELSEWHERE,
-        )
     if not _is_there(secret_path):
         _create(secret_path)
     key = load_private(secret_path, development=True)
@@ -44,6 +38,18 @@ def development_key() -> PrivateKey:
     except OSError as error:
         raise _unwritable(public_path, error) from None
     return key
+
+
+def require_own_folder() -> None:
+    """Raise I026 where the folder of the development key is another user's."""
+    folder = _paths()[0].parent
+    if _is_of_others(folder):
+        raise AotcError(
+            "AOTC-I026",
+            "the folder of the development key belongs to another user",
+            where=str(folder),
+            mend=_ELSEWHERE,
+        )
 
 
 def default_trust() -> tuple[TrustedKey, ...]:
