@@ -173,7 +173,8 @@ def yaml_text(record: Any, *, full: bool = True) -> str:
             Dumper=Dumper,
             sort_keys=False,
             default_flow_style=None,
-            width=100,
+            # A long name that goes on in a line of its own would stand at its beginning.
+            width=float("inf"),
         )
     )
 
