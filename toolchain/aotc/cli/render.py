@@ -124,8 +124,10 @@ def histogram(
 
 
 def listing(lines: Sequence[str]) -> RenderableType:
-    """Lines as they are."""
-    return _cell(lines)
+    """Lines as they are; where one is too wide, the rest of it is indented."""
+    from rich.console import Group
+
+    return Group(*(_Hanging(line) for line in _cell(lines).split("\n", allow_blank=True)))
 
 
 def _cell(text: Cell, indent: str = "", style: str = "", most: int = MOST_CHARACTERS) -> Text:
@@ -156,7 +158,7 @@ class _Hanging:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Text]:
         from rich.text import Text
 
-        first, *others = self.text.wrap(console, max(options.max_width - 2, 1))
+        first, *others = self.text.wrap(console, max(options.max_width - 2, 1)) or [Text()]
         yield first
         for line in others:
             yield Text("  ").append_text(line)
