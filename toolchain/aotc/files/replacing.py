@@ -85,7 +85,12 @@ def why_kept(place: Path, *, folder: bool = False, writes_through: bool = False)
         return "is no artifact but a link" if folder else "is a link"
     if folder:
         # No folder is taken away from under who stands in it.
-        return "" if place.name.strip(".") and is_artifact(place) else "is no artifact"
+        if place.name.strip(".") and is_artifact(place):
+            return ""
+        if _stands(place, found):
+            return "is no artifact"
+        # Somebody replaced it meanwhile.
+        return _why_not(place, folder=folder, writes_through=writes_through)
     if not stat.S_ISREG(found.st_mode):
         return "is a folder" if stat.S_ISDIR(found.st_mode) else "is no plain file"
     owner = getattr(os, "geteuid", lambda: found.st_uid)()
@@ -149,6 +154,13 @@ def recover(old: Path, place: Path) -> bool:
 def is_artifact(folder: Path) -> bool:
     """Whether a folder, and no link to one, holds an artifact."""
     return not folder.is_symlink() and (folder / MANIFEST).is_file()
+
+
+def _stands(place: Path, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(place.lstat(), found)
+    except FileNotFoundError:
+        return False
 
 
 def _refused(place: Path, what: str, mend: str) -> AotcError:
