@@ -71,7 +71,7 @@ def why_kept(place: Path, *, folder: bool = False, writes_through: bool = False)
     See `check_output`.  Raises OSError.
     """
     try:
-        found = place.lstat()
+        found = named = place.lstat()
     except FileNotFoundError:
         return None
     if writes_through and not stat.S_ISDIR(found.st_mode):
@@ -87,10 +87,10 @@ def why_kept(place: Path, *, folder: bool = False, writes_through: bool = False)
         # No folder is taken away from under who stands in it.
         if place.name.strip(".") and is_artifact(place):
             return ""
-        if _stands(place, found):
+        if _stands(place, named):
             return "is no artifact"
         # Somebody replaced it meanwhile.
-        return _why_not(place, folder=folder, writes_through=writes_through)
+        return why_kept(place, folder=folder, writes_through=writes_through)
     if not stat.S_ISREG(found.st_mode):
         return "is a folder" if stat.S_ISDIR(found.st_mode) else "is no plain file"
     owner = getattr(os, "geteuid", lambda: found.st_uid)()
