@@ -15,6 +15,7 @@ import pytest
 from kill_sweep import Home, sweep
 from made_models import linear, save
 
+from aotc.caching.cache import BuildCache
 from aotc.cli.commands import COMMANDS
 from aotc.files import renaming
 from aotc.signing.key_loading import load_private, load_public
@@ -94,21 +95,13 @@ def stored_are_whole(home: Home) -> None:
 
 
 def entries_are_whole(home: Home) -> None:
-    ended = home.run("cache", "list", "--json")
-    assert ended.status == 0, ended
-    assert '"damaged"' not in ended.said
-
-
-def builds_as_before(home: Home) -> None:
-    """What the cache holds is right, and is taken or not."""
-    ended = home.run("build", "linear.onnx", "-o", "again.aotc", *KEY)
-    assert ended.status == 0, ended
-    assert "AOTC-R015" not in ended.said
-    verifies(home, "again.aotc")
-
-
-def anything(home: Home) -> None:
-    """Nothing is to be said of it."""
+    cache = BuildCache(home.folder / "home" / "cache" / "build")
+    for number, entry in enumerate(cache.entries()):
+        into = home.folder / "tmp" / str(number)
+        into.mkdir()
+        assert cache.get(entry.key, into) is not None, entry
+        shutil.rmtree(into)
+    assert cache.findings() == ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +112,6 @@ class Case:
     holds: Callable[[Home], None]
     again: tuple[str, ...]
     before: tuple[tuple[str, ...], ...] = ()
-    after: Callable[[Home], None] = anything
     samples: int = 5
 
 
@@ -183,8 +175,6 @@ CASES = {
         entries_are_whole,
         ("cache", "prune", "--limit", "1"),
         before=(BUILD,),
-        after=builds_as_before,
-        samples=2,
     ),
     "install": Case(
         ("install", "old.aotc", "--key", "release.pub"),
@@ -244,7 +234,6 @@ def check(
             assert again.status == 0, again
             assert home.leftovers(_ALLOWED) == []
             case.holds(home)
-            case.after(home)
         except AssertionError as error:
             raise AssertionError(f"killed at step {number} of {case.words}") from error
     assert kills
