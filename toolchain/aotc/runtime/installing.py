@@ -18,8 +18,8 @@ from aotc.contract.store import InstallReport
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.removing import FOLDER
-from aotc.runtime.draft import Draft, remove_leftovers, unwritable
-from aotc.runtime.hold import alone
+from aotc.runtime.draft import Draft, remove_leftovers
+from aotc.runtime.hold import alone, unwritable
 from aotc.runtime.store import Store, StoredArtifact
 from aotc.signing.dsse import MAX_BUNDLE_BYTES
 from aotc.verification.authenticity import BUNDLE_SUFFIX, MAX_BUNDLES
