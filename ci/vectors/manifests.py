@@ -9,6 +9,7 @@ from vectors.payloads import (
     MODEL_FILE,
     PACKAGE,
     manifest_of,
+    on_device,
     package_of,
     part_outside,
     weights_outside,
@@ -77,11 +78,31 @@ def other_payloads(out: Vectors) -> None:
             MODEL,
             {"session.model_external_initializers_file_folder_path": "/tmp"},
         ),
+        (
+            "context-option",
+            "a session option that has ONNX Runtime write a compiled model",
+            MODEL,
+            {"ep.context_enable": "1"},
+        ),
     ):
         folder = f"payload-{name}"
         data = json_text(_payload(out, folder, model, options))
         file = f"manifest-{name}"
         out.add("invalid-payload", file, "manifest", "AOTC-G014", why, data, payload=folder)
+    folder = "payload-other-device"
+    good = _payload(out, folder, MODEL, {})
+    package = out.files[f"{folder}/{PACKAGE}"] = on_device(out.files[f"{folder}/{PACKAGE}"], "gpu")
+    put(good, "files", 0, "sha256", to=sha256(package))
+    put(good, "files", 0, "size", to=len(package))
+    out.add(
+        "invalid-payload",
+        "manifest-other-device",
+        "manifest",
+        "AOTC-G014",
+        "manifest.json is for another device than aotc.json",
+        json_text(good),
+        payload=folder,
+    )
 
 
 def _payload(
@@ -117,6 +138,18 @@ _BAD_MANIFESTS: tuple[tuple[str, str, str, Callable[[Json], object]], ...] = (
         "G010",
         "another major version",
         lambda m: m.update(schema="aotc.manifest/2.0"),
+    ),
+    (
+        "manifest-major-alone",
+        "G010",
+        "another major version, which may have no minor one",
+        lambda m: m.update(schema="aotc.manifest/2"),
+    ),
+    (
+        "manifest-newer-in-every-way",
+        "G010",
+        "a later major version may have any fields: its version is all that is told",
+        lambda m: (m.clear(), m.update(schema="aotc.manifest/2.0", variants="elsewhere")),
     ),
     (
         "manifest-other-schema",

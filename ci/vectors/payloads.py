@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -61,6 +62,13 @@ def package_of(options: Mapping[str, str]) -> bytes:
             "components": {"model": {"variants": {"portable": variant}}},
         }
     )
+
+
+def on_device(package: bytes, device: str) -> bytes:
+    """ORT's manifest.json with a device for its one variant."""
+    found = json.loads(package)
+    found["components"]["model"]["variants"]["portable"]["device"] = device
+    return json_text(found)
 
 
 def manifest_of(data: bytes, options: Mapping[str, str]) -> dict[str, Json]:

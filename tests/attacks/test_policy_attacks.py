@@ -458,7 +458,7 @@ def test_a_clock_that_was_set_back_is_noticed(host: Setting) -> None:
     [
         b"",
         b"{}x",
-        b'{"schema": "aotc.trust-state/2"}',
+        b'{"schema": "aotc.trust-state/0"}',
         b'{"latest": "2026-13-01T00:00:00Z"}',
         b"\0" * 99,
     ],

@@ -14,6 +14,7 @@ import mmap
 import os
 import shutil
 import signal
+import stat
 import struct
 import sys
 import tempfile
@@ -31,7 +32,8 @@ _EVENTS = frozenset(
     | {"os.chown", "os.truncate", "os.utime", "os.setxattr"}
 )
 # Of files, and of the system.
-_METHODS = frozenset({"write", "writelines", "flush", "truncate", "close"})
+_METHODS = frozenset({"write", "writelines", "flush", "truncate"})
+_FILES = (io.FileIO, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
 _CALLS = frozenset(
     {"write", "pwrite", "writev", "pwritev", "sendfile", "copy_file_range", "ftruncate"}
     | {"fsync", "fchmod", "fchown", "ioctl"}
@@ -215,8 +217,8 @@ def watch(kill_at: int, counter: Any) -> None:
             if getattr(opened, "here", False):
                 opened.here = False
                 step()
-        elif name in _METHODS and isinstance(owner, io.IOBase):
-            if owner not in (sys.stdout, sys.stderr):
+        elif name in _METHODS and isinstance(owner, _FILES):
+            if _is_plain(owner):
                 step()
         elif name in _CALLS and isinstance(owner, ModuleType):
             step()
@@ -224,3 +226,12 @@ def watch(kill_at: int, counter: Any) -> None:
     sys.addaudithook(heard)
     threading.setprofile(called)
     sys.setprofile(called)
+
+
+def _is_plain(file: io.IOBase) -> bool:
+    """Whether it is a file on a disk: no pipe, no terminal, and open."""
+    try:
+        number = file.fileno()
+        return number > 2 and stat.S_ISREG(os.fstat(number).st_mode)
+    except (OSError, ValueError):
+        return False

@@ -21,6 +21,7 @@ from aotc.verification.policy.document import parse_policy, read_roots
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="aotc-fuzz-")
 atexit.register(_FOLDER.cleanup)
+REFUSED = {"AOTC-G019", "AOTC-I046"}
 FILE = Path(_FOLDER.name) / "file.yaml"
 
 
@@ -29,7 +30,7 @@ def check(data: bytes) -> bool:
     try:
         policy = parse_policy(data, FILE).policy
     except AotcError as error:
-        assert {each.code for each in (error, *error.also)} == {"AOTC-G019"}
+        assert {each.code for each in (error, *error.also)} <= REFUSED
     else:
         _check_policy(policy)
         return True
@@ -37,7 +38,7 @@ def check(data: bytes) -> bool:
     try:
         roots = read_roots(FILE)
     except AotcError as error:
-        assert {each.code for each in (error, *error.also)} == {"AOTC-G019"}
+        assert {each.code for each in (error, *error.also)} <= REFUSED
         return False
     assert 0 < roots.threshold <= len(roots.keys) == len(set(roots.keys))
     FILE.write_text(yaml_text(roots), encoding="utf-8")

@@ -6,20 +6,31 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from edited_artifact import make_place
 from fuzz_target import Target
 from structured import mutated, words_of
 
 from aotc.contract.canonical import canonical_json
-from aotc.contract.documents import strict_yaml, yaml_text
+from aotc.contract.documents import load_profile, load_target, strict_yaml, yaml_text
 from aotc.contract.parsing import Json, ParseError, decode, encode, strict_json
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target as Host
+from aotc.errors import AotcError
 
+OF_SHAPES = {"AOTC-S003"}
+FILE = make_place() / "file.yaml"
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 
 
 def check(data: bytes) -> bool:
     """What is accepted is written, as YAML and as JSON, and read again the same."""
+    FILE.write_bytes(data)
+    for load in (load_profile, load_target):
+        try:
+            load(FILE)
+        except AotcError as error:
+            codes = {each.code for each in (error, *error.also)}
+            assert codes <= {"AOTC-I022", "AOTC-I046", "AOTC-S015", "AOTC-S017"} | OF_SHAPES, codes
     try:
         value = strict_yaml(data)
     except ParseError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from fuzz_target import CORPUS, Target, load
 
 CHILD = Path(__file__).resolve().with_name("fuzz_child.py")
 WORKERS = 2
+# Targets write files, some of them thousands a minute.
+MEMORY = Path("/dev/shm")
 # An input that takes this long hangs; and no reader needs this much memory.
 INPUT_SECONDS = 60
 MEMORY_MIB = 2048
@@ -93,7 +96,9 @@ def _merge(target: Target, folder: Path) -> None:
 
 
 def _fuzz(target: Target, seconds: int, grow: bool) -> Outcome:
-    with tempfile.TemporaryDirectory(prefix="aotc-fuzz-") as place:
+    with tempfile.TemporaryDirectory(
+        prefix="aotc-fuzz-", dir=MEMORY if MEMORY.is_dir() else None, ignore_cleanup_errors=True
+    ) as place:
         folder = Path(place)
         _write_seeds(target, folder / "found")
         words = folder / "words"
@@ -134,6 +139,8 @@ def _run(target: Target, folder: Path, *words: str) -> subprocess.CompletedProce
         text=True,
         errors="replace",
         check=False,
+        # The fuzzer ends without a word to Python, whose temporary folders then stay.
+        env={**os.environ, "TMPDIR": str(folder)},
     )
 
 

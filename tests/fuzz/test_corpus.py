@@ -10,6 +10,8 @@ from fuzz_target import CORPUS, NAMES, load
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kept_input_and_seed(name: str) -> None:
+    if name == "keyless":
+        pytest.importorskip("sigstore")
     target = load(name)
     kept = [path.read_bytes() for path in target.kept()]
     assert kept

@@ -183,7 +183,7 @@ def test_there_is_no_shell(pair: tuple[Path, Path], tmp_path: Path) -> None:
     [
         ("", "expected a mapping, found nothing"),
         ("{", "not YAML"),
-        ("schema: aotc.signer/2\ncommand: [a]\npublic_key: b\n", "schema: 'aotc.signer/2'"),
+        ("schema: aotc.sign/1\ncommand: [a]\npublic_key: b\n", "schema: 'aotc.sign/1'"),
         ("schema: aotc.signer/1\ncommand: []\npublic_key: b\n", "command: 0 is less than 1"),
         ("schema: aotc.signer/1\ncommand: ['']\npublic_key: b\n", "command[0]: is empty"),
         ("schema: aotc.signer/1\ncommand: a b\npublic_key: b\n", "command: expected a list"),

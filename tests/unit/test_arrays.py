@@ -73,6 +73,26 @@ def test_outputs_are_written_under_names_that_are_safe(tmp_path: Path) -> None:
     assert values.load(written["text"]).tolist() == ["a"]
 
 
+def test_outputs_replace_files_and_nothing_else(tmp_path: Path) -> None:
+    """A link that lay in the folder led root to a file of its own."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    outputs = {"y": np.zeros(2, np.float32)}
+    for _ in range(2):
+        (written,) = arrays.write_outputs(folder, outputs).values()
+        assert values.load(written).tolist() == [0.0, 0.0]
+        assert list(folder.iterdir()) == [folder / "y.npy"]
+    for spoil in (lambda: written.symlink_to(secret), written.mkdir):
+        written.unlink()
+        spoil()
+        with pytest.raises(AotcError, match="AOTC-I017"):
+            arrays.write_outputs(folder, outputs)
+        assert secret.read_bytes() == b"secret"
+        assert list(folder.iterdir()) == [written]
+
+
 def test_an_output_in_words() -> None:
     numbers = np.array([1.0, np.nan, 3.0], np.float32)
     shown = arrays.describe_output("y", numbers, Path("y.npy"))

@@ -564,6 +564,23 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     assert found.found == "user 12345"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
+@pytest.mark.parametrize("above", [0, 1])
+def test_an_entry_of_another_user_is_dropped(
+    above: int, cache: BuildCache, key: str, into: Path, tmp_path: Path
+) -> None:
+    """Whose cache it was once: its digests fit whatever they put there."""
+    theirs = (place(cache, key), *place(cache, key).parents)[above]
+    os.chown(theirs, 12345, 12345)
+    assert cache.get(key, into) is None
+    assert list(into.iterdir()) == []
+    assert [each.code for each in cache.findings()] == ["AOTC-R015"]
+    assert not place(cache, key).exists()
+    os.chown(theirs.parent if above == 0 else theirs, 0, 0)
+    cache.put(key, tmp_path / "source-0", tuple(FILES), DOCUMENT)
+    assert cache.get(key, into) == DOCUMENT
+
+
 def test_folder_and_limit_follow_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -127,6 +127,26 @@ def test_a_change_leaves_no_lock_file_and_keeps_out_others(tmp_path: Path) -> No
     assert sorted(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_has_one_lock_by_whatever_links_it_is_named(tmp_path: Path) -> None:
+    """Else a change by one name is lost to one by another, as both begin with the same file."""
+    (tmp_path / "kept").mkdir()
+    path = tmp_path / "kept" / "policy.yaml"
+    path.write_text("1")
+    (tmp_path / "link.yaml").symlink_to("kept/policy.yaml")
+    (tmp_path / "folder").symlink_to("kept")
+    for other in (tmp_path / "link.yaml", tmp_path / "folder" / "policy.yaml"):
+        with (
+            locking.editing(path),
+            pytest.raises(AotcError, match="AOTC-G041"),
+            locking.editing(other, seconds=0),
+        ):
+            pass
+    assert sorted(tmp_path.rglob(".*")) == []
+    (tmp_path / "lost").symlink_to("nowhere/policy.yaml")
+    with locking.editing(tmp_path / "lost"):
+        assert [each.name for each in tmp_path.glob(".*")] == [".lost.lock"]
+
+
 def test_a_lock_file_that_a_killed_process_left_is_used_and_removed(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     left = (

@@ -30,6 +30,26 @@ def test_shapes_and_nothing_else(tmp_path: Path) -> None:
     assert recorder.lost == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_that_nobody_reads_keeps_no_request_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "shapes.jsonl")
+    program = (
+        "import sys, numpy; from aotc.runtime.recorder import ShapeRecorder; "
+        "recorder = ShapeRecorder(sys.argv[1]); recorder.record({'ids': numpy.empty((1, 2))}); "
+        "recorder.close(); print(recorder.lost)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "shapes.jsonl")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "toolchain")},
+    )
+    assert done.stdout == "1\n"
+    assert (tmp_path / "shapes.jsonl").is_fifo()
+
+
 def test_the_file_is_bounded_and_an_even_sample(tmp_path: Path) -> None:
     limit = 20_000
     recorder = ShapeRecorder(tmp_path / "shapes.jsonl", limit=limit)

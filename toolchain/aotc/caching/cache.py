@@ -164,6 +164,7 @@ class BuildCache:
         except OSError as error:
             raise place.unusable(error, entry) from None
         try:
+            _require_own(entry)
             index = read_index(entry, entry.name)
             touch(entry)
             take(entry, index, into)
@@ -224,6 +225,16 @@ def _shard(key: str) -> str:
     if not _KEY.fullmatch(key):
         raise ValueError(f"{key!r} is no key")
     return key[:2]
+
+
+def _require_own(entry: Path) -> None:
+    """Raises `Damaged` for what another user could have written."""
+    try:
+        own = place.is_own(entry)
+    except OSError:
+        return  # Whoever reads it says what it is.
+    if not own:
+        raise Damaged("others than this user may change it")
 
 
 def _publish(draft: Path, entry: Path) -> None:

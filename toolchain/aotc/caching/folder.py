@@ -93,6 +93,20 @@ def is_usable(folder: Path, *, make: bool = False) -> bool:
     return True
 
 
+def is_own(entry: Path) -> bool:
+    """Whether an entry, and the folder that it is in, are of this user or of root alone.
+
+    In a cache that was another user's once, some may be theirs still.  Raises OSError.
+    """
+    if not known_here():
+        return True
+    try:
+        os.close(open_folder(entry, (os.geteuid(),)))
+    except Unsafe:
+        return False
+    return True
+
+
 def make(folder: Path) -> None:
     """Make the folder for this user alone where it is not there; raises R014."""
     is_usable(folder, make=True)

@@ -19,9 +19,10 @@ from aotc.contract.model_checks import (
     ModelCheck,
     OutcomeChange,
 )
-from aotc.contract.parsing import ParseError, decode, strict_json
+from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
+from aotc.files.reading import read_at_most
 
 # Outcome and answers, of equal rank in one row.
 RANKS: Final[tuple[frozenset[tuple[str, str]], ...]] = (
@@ -76,21 +77,24 @@ def summary_of(checks: Iterable[ModelCheck]) -> dict[str, int]:
 
 
 def read_answer(path: Path) -> CheckModelsAnswer:
-    """A document of `--json`, whole or with the outcomes alone; raises AOTC-I001 and I027."""
+    """A document of `--json`, whole or with the outcomes alone; raises AOTC-I001, I027, I046."""
     try:
-        data = path.read_bytes()
+        data = read_at_most(path, MAX_JSON_BYTES)
     except OSError as error:
         raise cannot_read(error, "the document to compare with cannot be read", str(path)) from None
     try:
         return decode(CheckModelsAnswer, strict_json(data))
     except ParseError as error:
+        first = error.problems[0]
         raise AotcError(
-            "AOTC-I027",
+            first.code or "AOTC-I027",
             "this is no document of 'aotc check-models --json'",
             where=f"--against {path}",
             expected="aotc.check-models/1",
-            found=str(error.problems[0]),
-            mend="Give a file that 'aotc check-models DIR --output FILE' wrote.",
+            found=str(first),
+            mend=""
+            if first.code
+            else "Give a file that 'aotc check-models DIR --output FILE' wrote.",
         ) from None
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Cell = str | Sequence[str]
 # Of text that goes to a file or a pipe, unless COLUMNS says otherwise.
 PLAIN_WIDTH = 120
+# Of a terminal that does not know its width, and says 0.
+_USUAL_WIDTH = 80
 # Of a table, or of a cell that holds lines.
 _MOST_ROWS = 200
 _BAR = 40
@@ -66,7 +68,10 @@ def write_lines(lines: Iterable[str], *, file: TextIO | None = None) -> None:
 def terminal_width(file: TextIO) -> int | None:
     """Columns of the terminal that `file` is; None where it is none."""
     try:
-        return os.get_terminal_size(file.fileno()).columns if file.isatty() else None
+        # A terminal that does not know its width says 0.
+        return (
+            (os.get_terminal_size(file.fileno()).columns or _USUAL_WIDTH) if file.isatty() else None
+        )
     except (OSError, ValueError):
         return None
 
@@ -122,8 +127,10 @@ def histogram(
 
 
 def listing(lines: Sequence[str]) -> RenderableType:
-    """Lines as they are."""
-    return _cell(lines)
+    """Lines as they are; where one is too wide, the rest of it is indented."""
+    from rich.console import Group
+
+    return Group(*(_Hanging(line) for line in _cell(lines).split("\n", allow_blank=True)))
 
 
 def _cell(text: Cell, indent: str = "", style: str = "", most: int = MOST_CHARACTERS) -> Text:
@@ -154,7 +161,7 @@ class _Hanging:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Text]:
         from rich.text import Text
 
-        first, *others = self.text.wrap(console, max(options.max_width - 2, 1))
+        first, *others = self.text.wrap(console, max(options.max_width - 2, 1)) or [Text()]
         yield first
         for line in others:
             yield Text("  ").append_text(line)

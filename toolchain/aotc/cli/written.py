@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
+from aotc.files.replacing import check_output
 from aotc.files.writing import is_written_through, write_whole
 
 
@@ -17,15 +17,10 @@ def refuse_existing(paths: Iterable[Path], force: bool) -> None:
     """
     for path in paths:
         try:
-            there = path.exists() or path.is_symlink()
-            if path.is_dir() or (not force and there and not is_written_through(path)):
-                raise AotcError("AOTC-I017", "the output exists", where=str(path))
-            if not path.absolute().parent.is_dir():
-                raise AotcError(
-                    "AOTC-I026", "the output's folder does not exist", where=str(path.parent)
-                )
+            through = is_written_through(path)
         except OSError as error:
             raise cannot_write(error, "cannot write the file", str(path)) from None
+        check_output(path, force=force or through, writes_through=True)
 
 
 def write_text(path: Path, text: str) -> None:

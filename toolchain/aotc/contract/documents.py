@@ -8,7 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aotc.contract.parsing import Json, ParseError, Problem, decode, encode, nearest
+from aotc.contract.parsing import (
+    MAX_INTEGER,
+    Json,
+    ParseError,
+    Problem,
+    check_text,
+    decode,
+    encode,
+    nearest,
+)
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 from aotc.errors import AotcError
@@ -16,6 +25,8 @@ from aotc.errors import AotcError
 T = TypeVar("T", Profile, Target)
 
 MAX_YAML_BYTES = 1 << 20
+# A value of YAML takes fifty microseconds to read.
+MAX_YAML_VALUES = 50_000
 
 
 def data_folder(name: str) -> Path:
@@ -49,10 +60,18 @@ def load_profile(name_or_path: str | Path) -> Profile:
 def with_libraries(profile: Profile, folder: Path) -> Profile:
     """`profile` with absolute paths of plugin libraries; relative ones are below `folder`."""
     base = folder.resolve()
-    plugins = {
-        name: replace(spec, library=str(base / Path(spec.library).expanduser()))
-        for name, spec in profile.plugins.items()
-    }
+    plugins = {}
+    for name, spec in profile.plugins.items():
+        try:
+            library = str(base / Path(spec.library).expanduser())
+        except RuntimeError:
+            raise AotcError(
+                "AOTC-I022",
+                "the library's path begins with the home folder of nobody",
+                where=f"plugins.{name}.library",
+                found=spec.library,
+            ) from None
+        plugins[name] = replace(spec, library=library)
     return replace(profile, plugins=plugins)
 
 
@@ -104,8 +123,11 @@ def _load(
 
 
 def strict_yaml(data: bytes) -> Json:
-    """Parse one YAML document of plain types; refuse duplicate keys, aliases and odd keys.
+    """Parse one YAML document of plain types; refuse duplicate keys, aliases, tags and odd keys.
 
+    No more than `MAX_YAML_BYTES` and `MAX_YAML_VALUES` are read.
+
+    Halves of surrogate pairs are refused, and integers beyond 2^53 - 1, which no JSON can say.
     Plain words are read by the core schema of YAML 1.2 (section 10.3.2), with decimal numbers
     only: `1e-3` is a number, `no` is text, and so is every key.  Raises `ParseError`.
     """
@@ -114,7 +136,9 @@ def strict_yaml(data: bytes) -> Json:
     if len(data) > MAX_YAML_BYTES:
         raise ParseError([Problem("", f"more than {MAX_YAML_BYTES} bytes")])
     try:
-        return yaml.load(data.decode("utf-8"), _loader())  # noqa: S506 - a SafeLoader
+        value = yaml.load(data.decode("utf-8"), _loader())  # noqa: S506 - a SafeLoader
+        check_text(value)
+        return value
     except ParseError:
         raise
     except UnicodeDecodeError as error:
@@ -149,7 +173,8 @@ def yaml_text(record: Any, *, full: bool = True) -> str:
             Dumper=Dumper,
             sort_keys=False,
             default_flow_style=None,
-            width=100,
+            # A long name that goes on in a line of its own would stand at its beginning.
+            width=float("inf"),
         )
     )
 
@@ -173,10 +198,18 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
+        values = 0
+
         def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                line = _line(self.current_event)
-                raise ParseError([Problem("", f"line {line}: aliases are not allowed")])
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            if isinstance(event, yaml.AliasEvent):
+                raise ParseError([Problem("", f"line {_line(event)}: aliases are not allowed")])
+            if getattr(event, "tag", None) is not None:
+                # Some make numbers without end, and others what is no plain type.
+                raise ParseError([Problem("", f"line {_line(event)}: tags are not allowed")])
+            self.values += 1
+            if self.values > MAX_YAML_VALUES:
+                raise ParseError([Problem("", f"more than {MAX_YAML_VALUES} values")])
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -190,6 +223,14 @@ def _loader() -> Any:
                 key.tag = "tag:yaml.org,2002:str"
             return super().construct_mapping(node, deep=True)
 
+        def construct_yaml_int(self, node: Any) -> int:
+            value = int(node.value)
+            if abs(value) > MAX_INTEGER:
+                what = f"line {_line(node)}: integer {node.value} exceeds 2^53 - 1"
+                raise ParseError([Problem("", what)])
+            return value
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
     Loader.yaml_implicit_resolvers = {}
     for name, pattern, first in _WORDS:
         tag = f"tag:yaml.org,2002:{name}"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
+from aotc.contract.manifest_fixtures import fixture_problems
 from aotc.contract.manifest_shapes import shape_problems
 from aotc.contract.padding import Padding
 from aotc.contract.parsing import Bounds, Json, Pattern, Problem, record
@@ -302,7 +303,7 @@ class Manifest:
     ]
     toolchain: Toolchain
     inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    outputs: Annotated[tuple[Value, ...], Bounds(1)]
     domain: Domain = Domain()
     shapes: Annotated[tuple[ValueShapes, ...], "of the outputs"] = ()
     padding: Padding | None = None
@@ -329,14 +330,10 @@ class Manifest:
             parts = variant.partitioning.partitions if variant.partitioning is not None else ()
             if any(part.file is not None and part.file not in variant.files for part in parts):
                 found.append(Problem(f"variants[{index}].partitioning", "names a file not read"))
+        if not isinstance(self.profile, Mapping):
+            found.append(Problem("profile", "is no mapping"))
         found += shape_problems(self)
-        named = [fixture.name for fixture in self.fixtures]
-        for index, fixture in enumerate(self.fixtures):
-            if fixture.name in named[:index]:
-                found.append(Problem(f"fixtures[{index}].name", "is another fixture's too"))
-            for tensor in (*fixture.inputs, *fixture.outputs):
-                if tensor.path not in known:
-                    found.append(Problem(f"fixtures[{index}].{tensor.name}", "is not among files"))
+        found += fixture_problems(self)
         for index, entry in enumerate(self.files):
             wanted = -(-entry.size // CHUNK_BYTES) if entry.chunks else 0
             if entry.chunks and len(entry.chunks) != wanted:

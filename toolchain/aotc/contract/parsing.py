@@ -9,17 +9,20 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+
+from aotc.contract.spelling import hint
+from aotc.contract.spelling import nearest as nearest
+from aotc.contract.versions import is_newer
 
 Json = Any
 T = TypeVar("T")
@@ -32,7 +35,9 @@ MAX_VALUES = 1_000_000
 MAX_INTEGER = 2**53 - 1
 # Of a float below 1e21, with its sign.
 _LONGEST_DIGITS = 22
-_MOST_HINTS, _LONGEST_WORD = 20, 100
+# Nobody mends more at a time, and a document may hold a million.
+MAX_PROBLEMS = 100
+NEWER = "AOTC-I046"
 # Only an escape can write one: UTF-8 has none.
 _HALF_OF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -73,27 +78,41 @@ class ParseError(ValueError):
         super().__init__("; ".join(str(problem) for problem in problems))
 
 
+class _Enough(Exception):
+    """So many problems are known that no more are looked for."""
+
+
+class _Found(list[Problem]):
+    """Problems, up to `MAX_PROBLEMS`; the next one ends the search."""
+
+    def append(self, problem: Problem) -> None:
+        if len(self) == MAX_PROBLEMS:
+            super().append(Problem("", f"there are more than these {MAX_PROBLEMS} problems"))
+            raise _Enough
+        super().append(problem)
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def record(cls: type[T]) -> type[T]:
     """A frozen, slotted, keyword-only dataclass."""
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
-def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
+def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_VALUES) -> Json:
     """Parse JSON; refuse duplicate keys, NaN, infinities, huge integers, deep nesting, a BOM.
 
     RFC 8785 writes floats between 2^53 and 1e21 as digits alone.  Digits that are just what it
     writes are read as that float, which no integer field takes; other huge integers are refused.
-    No more than `MAX_VALUES` values are read.  Halves of surrogate pairs are refused too: parsers
-    differ in what they make of them.
+    No more than `limit` bytes and `values` values are read.  Halves of surrogate pairs are refused
+    too: parsers differ in what they make of them.
 
     Raises `ParseError`.
     """
     if len(data) > limit:
         raise ParseError([Problem("", f"{len(data)} bytes, at most {limit} are read")])
 
-    if sum(map(data.count, (b"{", b"[", b","))) > MAX_VALUES:
-        raise ParseError([Problem("", f"more than {MAX_VALUES} values")])
+    if sum(map(data.count, (b"{", b"[", b","))) > values:
+        raise ParseError([Problem("", f"more than {values} values")])
 
     def pairs(items: list[tuple[str, Json]]) -> dict[str, Json]:
         result: dict[str, Json] = {}
@@ -136,7 +155,7 @@ def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES) -> Json:
         raise ParseError([Problem("", f"not JSON: {error}")]) from None
     _check_depth(value)
     if _HALF_OF_PAIR.search(data):
-        _check_text(value)
+        check_text(value)
     return value
 
 
@@ -145,8 +164,8 @@ def _is_digits(value: float, text: str) -> bool:
     return abs(value) < 1e21 and f"{Decimal(repr(value)):f}".removesuffix(".0") == text
 
 
-def _check_text(value: Json) -> None:
-    """Refuse texts that UTF-8 cannot hold; names of fields as well."""
+def check_text(value: Json) -> None:
+    """Refuse texts that UTF-8 cannot hold; names of fields as well.  Raises `ParseError`."""
     if isinstance(value, str):
         try:
             value.encode("utf-8")
@@ -154,11 +173,11 @@ def _check_text(value: Json) -> None:
             raise ParseError([Problem("", "half of a surrogate pair")]) from None
     elif isinstance(value, dict):
         for key, item in value.items():
-            _check_text(key)
-            _check_text(item)
+            check_text(key)
+            check_text(item)
     elif isinstance(value, list):
         for item in value:
-            _check_text(item)
+            check_text(item)
 
 
 def _check_depth(value: Json, depth: int = 0) -> None:
@@ -186,15 +205,34 @@ def _is_optional(cls: type) -> dict[str, bool]:
 
 
 def decode(cls: type[T], data: Json, *, path: str = "", allow_unknown: bool = False) -> T:
-    """Read `data` as a record of class `cls`; raise `ParseError` with every problem found.
+    """Read `data` as a record of class `cls`; raise `ParseError` with the problems found.
 
-    An unknown field is a problem and names the nearest known one, unless `allow_unknown`.
+    They are all of them, up to `MAX_PROBLEMS`.  A document of a later major version of the record's
+    schema has that one problem, of code `NEWER`.  An unknown field is a problem and names the
+    nearest known one, unless `allow_unknown`.
     """
-    problems: list[Problem] = []
-    value = _decode(cls, data, path, problems, allow_unknown)
+    _require_no_newer(cls, data)
+    problems = _Found()
+    try:
+        value = _decode(cls, data, path, problems, allow_unknown)
+    except _Enough:
+        raise ParseError(problems) from None
     if problems:
         raise ParseError(problems)
     return typing.cast(T, value)
+
+
+def _require_no_newer(cls: type, data: Json) -> None:
+    if not dataclasses.is_dataclass(cls) or not isinstance(data, dict):
+        return
+    kind = hints_of(cls).get("schema")
+    while get_origin(kind) is typing.Annotated:
+        kind = get_args(kind)[0]
+    found = data.get("schema")
+    known = get_args(kind) if get_origin(kind) is Literal else ()
+    if known and found not in known and all(is_newer(found, each) for each in known):
+        what = f"this was made by a newer aotc: {found}, and this release reads {known[0]}"
+        raise ParseError([Problem("schema", what, NEWER)])
 
 
 def _decode(kind: Any, data: Json, path: str, problems: list[Problem], loose: bool) -> Any:
@@ -213,7 +251,7 @@ def _decode(kind: Any, data: Json, path: str, problems: list[Problem], loose: bo
     if origin is Literal:
         if data not in get_args(kind) or isinstance(data, bool):
             wanted = ", ".join(str(choice) for choice in get_args(kind))
-            near = _near(data, get_args(kind), problems).partition("; known: ")[0]
+            near = hint(data, get_args(kind), len(problems)).partition("; known: ")[0]
             problems.append(Problem(path, f"{data!r:.100} is none of: {wanted}{near}"))
         return data
     if origin is tuple:
@@ -251,8 +289,11 @@ def _decode_union(kind: Any, data: Json, path: str, problems: list[Problem], loo
     if len(choices) == 1:
         return _decode(choices[0], data, path, problems, loose)
     for choice in choices:
-        trial: list[Problem] = []
-        value = _decode(choice, data, path, trial, loose)
+        trial = _Found()
+        try:
+            value = _decode(choice, data, path, trial, loose)
+        except _Enough:
+            continue
         if not trial:
             return value
     wanted = " or ".join(getattr(choice, "__name__", str(choice)) for choice in choices)
@@ -284,7 +325,7 @@ def _decode_record(cls: Any, data: Json, path: str, problems: list[Problem], loo
         if key in optional:
             values[key] = _decode(hints[key], value, where, problems, loose)
         elif not loose:
-            near = _near(key, tuple(optional), problems)
+            near = hint(key, tuple(optional), len(problems))
             problems.append(Problem(where, f"unknown field{near}"))
     for name, has_default in optional.items():
         if name not in data and not has_default:
@@ -338,22 +379,6 @@ def _holds_default(field: dataclasses.Field[Any], value: Any) -> bool:
     if field.default_factory is not dataclasses.MISSING:
         return bool(value == field.default_factory())
     return field.default is not dataclasses.MISSING and bool(value == field.default)
-
-
-def nearest(word: object, known: tuple[Any, ...]) -> str:
-    """The known word that is closest in spelling, or an empty string."""
-    close = difflib.get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.5)
-    return close[0] if close else ""
-
-
-def _near(word: object, known: tuple[Any, ...], told: Sequence[Problem]) -> str:
-    """A hint, for the first problems only: hostile documents have many, and long words."""
-    if len(told) >= _MOST_HINTS or len(str(word)) > _LONGEST_WORD:
-        return ""
-    close = nearest(word, known)
-    if close:
-        return f"; did you mean {close!r}?"
-    return f"; known: {', '.join(sorted(str(k) for k in known))}"
 
 
 def _kind_name(kind: Any) -> str:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from aotc.errors import AotcError
+from aotc.files.folders import is_others, make_folder
 from aotc.files.locking import editing
 from aotc.files.writing import write_whole
 
@@ -102,7 +103,8 @@ def _cache_file() -> Path | None:
 
 def _read(place: Path | None) -> dict[str, list[int | str]]:
     try:
-        if place is None or place.stat().st_uid != os.getuid():
+        # Elsewhere the time of change may be another one (`_state`).
+        if place is None or os.name != "posix" or is_others(place.parent) or is_others(place):
             return {}
         found = json.loads(place.read_text())
     except (OSError, ValueError, AttributeError):
@@ -117,7 +119,9 @@ def _add(place: Path | None, found: dict[str, list[int | str]]) -> None:
     if place is None:
         return
     try:
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(place.parent)
+        if is_others(place.parent):
+            return
         with editing(place, seconds=_LOCK_SECONDS):
             # What other processes kept since it was read stays.
             known = _read(place) | found

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+# ONNX Runtime takes no longer value.
+MOST_OF_VALUE: Final = 8192
+
 # May stand in a manifest: they change how a session computes, and name no file.
 MANIFEST_KEYS: Final = frozenset(
     {
-        "ep.context_enable",
         "mlas.disable_kleidiai",
         "mlas.enable_gemm_fastmath_arm64_bfloat16",
         "mlas.qnbit.force_fp32",

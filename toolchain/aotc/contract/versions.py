@@ -24,6 +24,7 @@ KNOWN_FEATURES = frozenset(
     {"ep-context", "rejected-routes", "shape-domain", "shape-routing", "shared-weights"}
 )
 
+_VERSIONED = re.compile(r"(aotc\.[a-z-]+/|urn:aotc:[a-z-]+:v)([0-9]{1,9})(?:\.[0-9]{1,9})?")
 
 # What is built: a version such as 1.4.0.
 RELEASE = r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}"
@@ -33,6 +34,27 @@ def manifest_version(schema: str) -> tuple[int, int] | None:
     """(major, minor) of a manifest's `schema`, or None where it is not one."""
     match = re.fullmatch(r"aotc\.manifest/([0-9]{1,4})\.([0-9]{1,4})", schema)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def is_newer(found: object, known: str) -> bool:
+    """Whether `found` names a later major version of the schema or predicate type `known`."""
+    ours, theirs = _VERSIONED.fullmatch(known), _VERSIONED.fullmatch(str(found))
+    return (
+        ours is not None
+        and theirs is not None
+        and theirs[1] == ours[1]
+        and int(theirs[2]) > int(ours[2])
+    )
+
+
+def unsupported_manifest(schema: object) -> str:
+    """Why this release reads no manifest of such a `schema`; empty: it does, or it is none."""
+    version = manifest_version(schema) if isinstance(schema, str) else None
+    if is_newer(schema, MANIFEST_SCHEMA):
+        return "the artifact was made by a newer aotc"
+    if version is not None and version[0] != (manifest_version(MANIFEST_SCHEMA) or version)[0]:
+        return "the manifest's version is not supported"
+    return ""
 
 
 def release(version: str) -> tuple[int, ...]:

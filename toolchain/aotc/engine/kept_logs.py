@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from aotc.files.folders import is_others, make_folder
 from aotc.files.names import file_name
 
 _MOST: Final = 20
@@ -30,7 +31,9 @@ def kept_log(log: Path) -> str:
         if not log.is_file() or not log.stat().st_size:
             return ""
         place = folder()
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(place)
+        if is_others(place) or is_others(place.parent):
+            return ""
         told = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{log.parent.name}"
         kept = place / file_name(told, ".log")
         with log.open("rb") as source, kept.open("wb") as target:

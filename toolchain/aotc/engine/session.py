@@ -74,9 +74,7 @@ def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.Ses
     Raises `ValueError` on a config key that is not in `CONFIG_KEYS`.
     """
     runtime = import_onnxruntime()
-    unknown = sorted(set(spec.config) - CONFIG_KEYS)
-    if unknown:
-        raise ValueError(f"unknown session config keys: {', '.join(unknown)}")
+    _require_known(spec)
     options = runtime.SessionOptions()
     options.graph_optimization_level = getattr(
         runtime.GraphOptimizationLevel, _LEVELS[spec.optimization]
@@ -96,6 +94,12 @@ def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.Ses
     for key, value in spec.config.items():
         options.add_session_config_entry(key, value)
     return options
+
+
+def _require_known(spec: SessionSpec) -> None:
+    unknown = sorted(set(spec.config) - CONFIG_KEYS)
+    if unknown:
+        raise ValueError(f"unknown session config keys: {', '.join(unknown)}")
 
 
 def reference_options(
@@ -137,17 +141,18 @@ def create_session(
     model, AOTC-I019 and AOTC-I020, and `ValueError` on an unknown config key.
     """
     runtime = import_onnxruntime()
-    options = session_options(spec, threads=spec.threads if threads is None else threads)
-    if not compiles:
-        options.add_session_config_entry(_NO_COMPILE, "1")
-    if record_placement:
-        options.add_session_config_entry(_RECORD, "1")
-    if weights_folder is not None:
-        options.add_session_config_entry(_FOLDER, str(weights_folder.resolve()))
-    if context_path is not None:
-        options.add_session_config_entry(_CONTEXT, str(context_path.resolve()))
-    _add_providers(options, providers, spec, weights_folder, libraries or {}, threads)
+    _require_known(spec)
     try:
+        options = session_options(spec, threads=spec.threads if threads is None else threads)
+        if not compiles:
+            options.add_session_config_entry(_NO_COMPILE, "1")
+        if record_placement:
+            options.add_session_config_entry(_RECORD, "1")
+        if weights_folder is not None:
+            options.add_session_config_entry(_FOLDER, str(weights_folder.resolve()))
+        if context_path is not None:
+            options.add_session_config_entry(_CONTEXT, str(context_path.resolve()))
+        _add_providers(options, providers, spec, weights_folder, libraries or {}, threads)
         session: ort.InferenceSession = runtime.InferenceSession(
             model if isinstance(model, bytes) else str(model), options, enable_fallback=0
         )

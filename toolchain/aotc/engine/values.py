@@ -19,8 +19,9 @@ import numpy as np
 from aotc.contract.canonical import canonical_json
 from aotc.contract.dim_names import is_anonymous
 from aotc.contract.manifest import Kind, Value
-from aotc.contract.parsing import Json, ParseError, strict_json
+from aotc.contract.parsing import MAX_JSON_BYTES, Json, strict_json
 from aotc.errors import AotcError
+from aotc.files.reading import read_at_most
 
 # ndarray, list, dict or None.
 Data = Any
@@ -157,12 +158,6 @@ def save(value: Data, path: Path) -> Path:
     return target
 
 
-_UNREADABLE: Final = (
-    *(OSError, ParseError, ValueError, KeyError, TypeError, EOFError, AttributeError),
-    AotcError,
-)
-
-
 def load(path: Path, *, refusal: str = "AOTC-I024") -> Data:
     """Read a value that `save` wrote, or any `.npy` without objects.
 
@@ -170,12 +165,14 @@ def load(path: Path, *, refusal: str = "AOTC-I024") -> Data:
     """
     try:
         if path.suffix == ".json":
-            return _decode(strict_json(path.read_bytes()))
+            return _decode(strict_json(read_at_most(path, MAX_JSON_BYTES)))
         with path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
-    except _UNREADABLE as error:
+    except Exception as error:
+        # numpy has no error of its own for a header that is no header: it lets out those of
+        # Python's tokenizer and compiler, and of memory that a shape asks for.
         raise AotcError(
-            refusal, "a value cannot be read", where=str(path), found=str(error)
+            refusal, "a value cannot be read", where=str(path), found=str(error)[:300]
         ) from None
 
 

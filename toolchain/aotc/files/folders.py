@@ -48,6 +48,17 @@ def make_below(path: str | Path, mode: int, *, at: int | None = None) -> bool:
     return True
 
 
+def is_others(folder: Path) -> bool:
+    """Whether a folder, or a link to it, is neither this user's nor root's.
+
+    Its owner may put there what they like, links too: so it is where root runs with a home of
+    somebody else's.  Raises OSError.
+    """
+    if not hasattr(os, "geteuid"):
+        return False
+    return not {folder.lstat().st_uid, folder.stat().st_uid} <= {0, os.geteuid()}
+
+
 def change_mode(path: str | Path, mode: int, *, at: int | None = None) -> None:
     """Give a folder of this user's a mode, and follow no link to it; raises OSError."""
     if not hasattr(os, "fchmod") or os.open not in os.supports_dir_fd:

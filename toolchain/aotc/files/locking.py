@@ -144,8 +144,10 @@ def editing(path: Path, *, seconds: float | None = None) -> Iterator[None]:
     """Be the only process of ours that reads, changes and writes the file `path`.
 
     The lock is a file beside it, which goes with it: what is replaced cannot hold one itself.
+    By whatever links it is named, it has one lock.
     Raises G041 where another process does not end, I018 and I026 where the folder takes no file.
     """
+    path = _meant(path)
     place = path.with_name(f".{path.name}.lock")
     if len(os.fsencode(place.name)) > _LONGEST_NAME:
         place = path.with_name(f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.lock")
@@ -207,6 +209,12 @@ def _taken(place: Path, path: Path, seconds: float | None) -> int:
 def _open(path: Path) -> int:
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     return os.open(path, flags, 0o600)
+
+
+def _meant(path: Path) -> Path:
+    """The file that a path leads to; the path itself where it leads into no folder."""
+    found = Path(os.path.realpath(path))
+    return found if found.parent.is_dir() else path
 
 
 def _leads_to(path: Path, descriptor: int) -> bool:

@@ -74,7 +74,7 @@ def why_kept(place: Path, *, folder: bool = False, writes_through: bool = False)
     See `check_output`.  Raises OSError.
     """
     try:
-        found = place.lstat()
+        found = named = place.lstat()
     except FileNotFoundError:
         return None
     if writes_through and not stat.S_ISDIR(found.st_mode):
@@ -87,7 +87,11 @@ def why_kept(place: Path, *, folder: bool = False, writes_through: bool = False)
     if stat.S_ISLNK(found.st_mode):
         return "is no artifact but a link" if folder else "is a link"
     if folder:
-        return _why_folder_kept(place)
+        why = _why_folder_kept(place)
+        if not why or _stands(place, named):
+            return why
+        # Somebody replaced it meanwhile.
+        return why_kept(place, folder=folder, writes_through=writes_through)
     if not stat.S_ISREG(found.st_mode):
         return "is a folder" if stat.S_ISDIR(found.st_mode) else "is no plain file"
     owner = getattr(os, "geteuid", lambda: found.st_uid)()
@@ -99,7 +103,10 @@ def why_kept(place: Path, *, folder: bool = False, writes_through: bool = False)
 def _why_folder_kept(place: Path) -> str:
     if not place.name.strip(".") or not is_artifact(place):
         return "is no artifact"
-    foreign = sorted({each.name for each in place.iterdir()} - _PARTS)
+    try:
+        foreign = sorted({each.name for each in place.iterdir()} - _PARTS)
+    except FileNotFoundError:
+        return "is no artifact"
     if foreign:
         return f"holds {foreign[0]!r}, which is of no artifact"
     try:
@@ -165,6 +172,13 @@ def recover(old: Path, place: Path) -> bool:
 def is_artifact(folder: Path) -> bool:
     """Whether a folder, and no link to one, holds an artifact."""
     return not folder.is_symlink() and (folder / MANIFEST).is_file()
+
+
+def _stands(place: Path, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(place.lstat(), found)
+    except FileNotFoundError:
+        return False
 
 
 def _refused(place: Path, what: str, mend: str) -> AotcError:

@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from aotc.files.renaming import rename_new
+
 # A name of its own, as the file's could be as long as the file system takes.
 PREFIX: Final = ".aotc-new-"
 _WRITE: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -30,8 +32,6 @@ _NEEDS_NAME: Final = (
     *(errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.ENOSYS, errno.EXDEV),
     *(errno.EPERM, errno.ELOOP),
 )
-# What a file system without hard links says.
-_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o666, durable: bool = False) -> None:
@@ -226,7 +226,7 @@ def _put_beside(
     try:
         _fill(descriptor, data, like, durable=durable)
         if new:
-            _rename_new(beside, place)
+            rename_new(beside, place)
         else:
             beside.replace(place)
     finally:
@@ -245,18 +245,6 @@ def _beside(place: Path, mode: int) -> tuple[Path, int]:
             return beside, descriptor
         os.close(descriptor)
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-
-
-def _rename_new(beside: Path, place: Path) -> None:
-    try:
-        os.link(beside, place)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        # No hard links here, so that the name is asked for first and taken then.
-        if os.path.lexists(place):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-        beside.replace(place)
 
 
 def _fill(

@@ -31,12 +31,14 @@ from aotc.contract.versions import (
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
     manifest_version,
+    unsupported_manifest,
 )
 from aotc.errors import AotcError
 from aotc.inspection.claims import in_words
 from aotc.inspection.coverage import shape_report, traffic_coverage
 from aotc.signing import attest, dsse, keys
 from aotc.verification.archive_container import is_packed
+from aotc.verification.authenticity import BUNDLE_SUFFIX, MAX_BUNDLES, MAX_BUNDLES_BYTES
 from aotc.verification.container import Container, open_container
 from aotc.verification.rereading import reread
 
@@ -127,16 +129,16 @@ def _manifest(content: bytes) -> Manifest:
         schema = data.get("schema") if isinstance(data, dict) else None
         version = manifest_version(schema) if isinstance(schema, str) else None
         ours = manifest_version(MANIFEST_SCHEMA) or (0, 0)
-        if version is None:
-            raise ParseError([Problem("schema", f"is not like {MANIFEST_SCHEMA}")])
-        if version[0] != ours[0]:
+        if what := unsupported_manifest(schema):
             raise AotcError(
                 "AOTC-G010",
-                "the manifest's version is not supported",
+                what,
                 where=MANIFEST,
-                expected=f"aotc.manifest/{ours[0]}.x",
-                found=str(schema),
+                expected=f"{MANIFEST_SCHEMA.rpartition('.')[0]}.x",
+                found=str(schema)[:100],
             )
+        if version is None:
+            raise ParseError([Problem("schema", f"is not like {MANIFEST_SCHEMA}")])
         return decode(Manifest, data, allow_unknown=version[1] > ours[1])
     except ParseError as error:
         first, *others = [
@@ -185,9 +187,20 @@ def _attestations(
     own = {keys.key_id(each.pem) for each in keys.default_trust()}
     claims: list[Claim] = []
     evidence: Evidence | None = None
-    for path in container.listing("attestations").files:
-        if not path.endswith(".sigstore.json"):
-            continue
+    listed = container.listing("attestations").files
+    bundles = [path for path in listed if path.endswith(BUNDLE_SUFFIX)]
+    total = sum(listed[path] for path in bundles)
+    if len(bundles) > MAX_BUNDLES or total > MAX_BUNDLES_BYTES:
+        problems.append(
+            Refusal(
+                code="AOTC-G012",
+                what="there are more attestations than any reader takes, and none was read",
+                where="attestations",
+                found=f"{len(bundles)} bundles of {total} bytes",
+            )
+        )
+        bundles = []
+    for path in bundles:
         try:
             said = attest.peek(container.read(path, dsse.MAX_BUNDLE_BYTES))
             claims.append(

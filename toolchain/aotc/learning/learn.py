@@ -21,6 +21,7 @@ from aotc.engine.fixtures import shape_of
 from aotc.engine.values import numpy_dtype
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
+from aotc.files.reading import read_at_most
 from aotc.files.work_folders import temporary
 from aotc.learning.candidates import ONE_DIM, TWO_DIMS, between, candidates
 from aotc.learning.costs import Costs
@@ -156,14 +157,14 @@ def _require_memory(
 
 def _read_costs(path: Path, known: VaryingDims, source: SourceModel | None) -> CostTable:
     try:
-        table = decode(CostTable, strict_json(path.read_bytes()[: MAX_JSON_BYTES + 1]))
+        table = decode(CostTable, strict_json(read_at_most(path, MAX_JSON_BYTES)))
     except OSError as error:
         raise AotcError(
             "AOTC-I001", "cannot read the costs", where=str(path), found=str(error.strerror)
         ) from None
     except ParseError as error:
         first, *others = [
-            AotcError("AOTC-S026", each.what, where=f"{path}: {each.path or '(top)'}")
+            AotcError(each.code or "AOTC-S026", each.what, where=f"{path}: {each.path or '(top)'}")
             for each in error.problems
         ]
         first.also = tuple(others)

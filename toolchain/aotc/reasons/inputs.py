@@ -122,6 +122,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The operating system refused a step: too many open files or processes, a failing or read-only disk, a file "
      "that may not be read, a folder that is gone. Neither the model nor ONNX Runtime is to blame.",
      "Mend what the message says, and run the command again."),
+    ("AOTC-I046", "document is made by a newer aotc", INPUT,
+     "The document's schema is known here, and its major version is later than any that this release reads. "
+     "It may be right in every way.",
+     "Update aotc, or write the document for this release."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model frees some dims, but no combination of sizes that was tried runs.",

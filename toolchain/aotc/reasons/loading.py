@@ -37,8 +37,9 @@ LOADING: Final[tuple[Row, ...]] = (
      "aotc.json or manifest.json does not fit its schema; each problem is given with its path.",
      "Get the artifact from its builder again."),
     ("AOTC-G010", "manifest version is not supported", NO,
-     "The manifest's major version is not one that this release reads.",
-     "Use the aotc release that built the artifact, or a newer one."),
+     "The manifest's major version is not one that this release reads: most often the artifact was made by a "
+     "newer aotc.",
+     "Update aotc: use the release that built the artifact, or a newer one."),
     ("AOTC-G011", "required feature is unknown", NO,
      "The artifact needs a feature that this release does not know, so it could be misread.",
      "Use a newer aotc."),
@@ -63,6 +64,10 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-G018", "attestation by an unknown key", FINDING,
      "A further signature or attestation is by a key that is not trusted; it was not considered.",
      "Pass the signer's public key with --trust, if you trust it."),
+    ("AOTC-G047", "attestation is made by a newer aotc", FINDING,
+     "A trusted key signed an attestation of a later version than this release reads. It was not considered, so "
+     "what a policy demands of its kind is missing.",
+     "Update aotc to have it counted."),
     # compatibility
     ("AOTC-C001", "operating system differs", NO,
      "No code for this operating system is in the artifact.", "Build for this operating system."),
@@ -161,6 +166,10 @@ LOADING: Final[tuple[Row, ...]] = (
      "Runtime's own run takes the outputs first.",
      "Call model.run({NAME: array}), with names that model.inputs lists; outputs by name are the second "
      "argument, model.run({NAME: array}, [OUTPUT])."),
+    ("AOTC-R023", "model is not the one that the manifest describes", NO,
+     "The session of a verified model has other inputs or outputs than the manifest names, or names that are no "
+     "text. Whoever signed the artifact signed both, so no call could be answered as promised.",
+     "Get the artifact from its builder again; report it to them."),
     ("AOTC-R999", "internal error", BUG,
      "A bug of aotc itself.", "Report it with the traceback that --debug prints."),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from aotc.engine import values
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
 from aotc.files.names import file_names
+from aotc.files.replacing import put, why_kept
 from aotc.files.work_folders import beside
 
 _FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
@@ -97,9 +97,10 @@ def _members(
             held = tuple(archive.files)
             wanted = held if one and len(held) == 1 else names
             return {name: archive[name] for name in wanted if name in held}, held
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except Exception as error:
+        # As of one array: zip and numpy let out whatever a file makes of them.
         raise AotcError(
-            "AOTC-I027", "the file is no .npz archive", where=str(path), found=str(error)
+            "AOTC-I027", "the file is no .npz archive", where=str(path), found=str(error)[:300]
         ) from None
 
 
@@ -127,9 +128,9 @@ def read_fixture(payload: Path, fixture: Fixture) -> dict[str, values.Data]:
 def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str, Path]:
     """Write each output to a file named after it in `folder`, which is made; each whole or not.
 
-    See `aotc.files.names` for names that are not plain.
+    See `aotc.files.names` for names that are not plain.  Each file is there whole or not at all.
 
-    Raises AOTC-I018 (full disk) and I026.
+    Raises AOTC-I017 (a link, a folder or a device has its name), I018 (full disk) and I026.
     """
     written: dict[str, Path] = {}
     try:
@@ -137,10 +138,25 @@ def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str,
         with beside(folder / "outputs") as work:
             for name, file in file_names(outputs, ".npy").items():
                 draft = values.save(outputs[name], work / file)
-                written[name] = draft.replace(folder / draft.name)
+                place = folder / draft.name
+                _require_plain(place)
+                put(draft, place, force=True)
+                written[name] = place
     except OSError as error:
         raise cannot_write(error, "cannot write the outputs", str(folder)) from None
     return written
+
+
+def _require_plain(place: Path) -> None:
+    """Who else may write the folder may have put a link there, to a file of this user's."""
+    kept = why_kept(place)
+    if kept:
+        raise AotcError(
+            "AOTC-I017",
+            f"the output's file exists and {kept}",
+            where=str(place),
+            mend="Name another folder with --output-dir, or remove it yourself.",
+        )
 
 
 def describe_output(name: str, value: values.Data, file: Path | None = None) -> RunOutput:

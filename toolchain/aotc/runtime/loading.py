@@ -16,7 +16,12 @@ from aotc.contract.target import Target
 from aotc.engine import session
 from aotc.errors import AotcError
 from aotc.runtime.model import ReadyModel
-from aotc.runtime.promises import check_compatibility_strings, check_placement
+from aotc.runtime.promises import (
+    check_compatibility_strings,
+    check_placement,
+    check_session,
+    profile_of,
+)
 from aotc.runtime.recorder import ShapeRecorder
 from aotc.runtime.routing import choose, spec_of
 from aotc.runtime.store import StoredArtifact
@@ -93,6 +98,8 @@ def load(
         stored = taken(lambda promised: [entry.path for entry in promised.files])
         compatible, chosen = _chosen(stored, variant, libraries)
     manifest = stored.authentic.manifest
+    # Budgets and fallback are in it; what needs it later must not be the first to look.
+    profile_of(manifest)
     remember_release(stored.authentic)
     passed: list[Finding] = []
     while True:
@@ -143,8 +150,7 @@ def _alternate(
 
 
 def _alternates(manifest: Manifest) -> bool:
-    policy = manifest.profile.get("fallback", {}).get("policy")
-    return bool(policy == "alternate-variant")
+    return profile_of(manifest).fallback.policy == "alternate-variant"
 
 
 def _ready(
@@ -173,6 +179,7 @@ def _ready(
     placed = []
     for each, session_of in zip(chosen, opened, strict=True):
         placing = time.perf_counter()
+        check_session(session_of, manifest, each)
         noticed += check_placement(session_of, manifest, each)
         placed.append(time.perf_counter() - placing)
     stated = record or os.environ.get("AOTC_RECORD_SHAPES")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.manifest import Finding, Manifest, Variant
-from aotc.contract.parsing import decode
+from aotc.contract.parsing import ParseError, decode
 from aotc.contract.profile import Profile
 from aotc.engine import placement
 from aotc.engine.compatibility import verdicts
@@ -52,7 +52,15 @@ def check_placement(
 
     Raises AOTC-P003 (unless the artifact has a waiver: a finding then), P001 and P002.
     """
-    observed = placement.observe(opened)
+    try:
+        observed = placement.observe(opened)
+    except UnicodeDecodeError as bad:
+        raise AotcError(
+            "AOTC-R023",
+            "the model names its nodes in what is no UTF-8",
+            where=f"variant {variant.name}",
+            found=repr(bad.object)[:200],
+        ) from None
     promised = variant.placement
     if promised.how == "predicted":
         _check_policy(manifest, variant, opened)
@@ -73,8 +81,43 @@ def check_placement(
     return (finding,)
 
 
+def check_session(opened: ort.InferenceSession, manifest: Manifest, variant: Variant) -> None:
+    """Hold the session's inputs and outputs to the manifest's names; raises AOTC-R023."""
+    for kind, promised, observed in (
+        ("inputs", manifest.inputs, opened.get_inputs),
+        ("outputs", manifest.outputs, opened.get_outputs),
+    ):
+        wanted = sorted(value.name for value in promised)
+        try:
+            found = sorted(value.name for value in observed())
+        except UnicodeDecodeError as error:
+            found = [repr(error.object)]
+        if found != wanted:
+            raise AotcError(
+                "AOTC-R023",
+                f"the model's {kind} are not those that the manifest names",
+                where=f"variant {variant.name}",
+                expected=", ".join(wanted)[:200],
+                found=", ".join(found)[:200] or "none",
+            )
+
+
+def profile_of(manifest: Manifest) -> Profile:
+    """The profile that an artifact was built with; raises AOTC-G009, I046."""
+    try:
+        return decode(Profile, manifest.profile, allow_unknown=True)
+    except ParseError as error:
+        first = error.problems[0]
+        raise AotcError(
+            first.code or "AOTC-G009",
+            "the profile in the manifest is malformed",
+            where=f"payload/aotc.json: profile.{first.path}",
+            found=first.what,
+        ) from None
+
+
 def _check_policy(manifest: Manifest, variant: Variant, opened: ort.InferenceSession) -> None:
-    profile = decode(Profile, manifest.profile)
+    profile = profile_of(manifest)
     spec = next((each for each in profile.variants if each.name == variant.spec), None)
     names = (spec.providers if spec is not None else None) or profile.providers
     flops = {node.name: node.flops for node in variant.placement.nodes}

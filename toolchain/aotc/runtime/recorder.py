@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import json
 import os
+import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +25,14 @@ _SECONDS = 2.0
 _KEPT = 4096
 # How long a request waits for another process that writes the file.
 _LOCK_SECONDS = 0.25
+_APPEND = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_APPEND
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
 # Below this, thinning would leave nothing.
 LEAST_BYTES = 4096
 
@@ -132,7 +142,7 @@ def _alone(path: Path) -> Iterator[BinaryIO]:
     """
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
-        with path.open("ab") as file:
+        with os.fdopen(_open_plain(path), "ab") as file:
             # Where the file system has no locks, it is written without.
             with suppress(OSError):
                 if not wait(file.fileno(), seconds=max(0.0, deadline - time.monotonic())):
@@ -140,6 +150,15 @@ def _alone(path: Path) -> Iterator[BinaryIO]:
             if _leads_to(path, file.fileno()):
                 yield file
                 return
+
+
+def _open_plain(path: Path) -> int:
+    """A file, and nothing else: a pipe would have the request wait for who reads it."""
+    descriptor = os.open(path, _APPEND, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return descriptor
 
 
 def _leads_to(path: Path, descriptor: int) -> bool:

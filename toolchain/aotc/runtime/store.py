@@ -34,7 +34,7 @@ from aotc.files.work_folders import new_name
 from aotc.runtime.draft import PREFIX, Draft, remove, remove_leftovers, sync
 from aotc.runtime.hold import Hold, hold, hold_alone, unwritable, user_of
 from aotc.verification.container import Container, open_container
-from aotc.verification.gate import AuthenticArtifact, authenticate
+from aotc.verification.gate import AuthenticArtifact, authenticate, require_signer
 from aotc.verification.model_references import require_inside
 from aotc.verification.policy.trust import Trust
 from aotc.verification.stores import default_root, owners, require_safe
@@ -145,6 +145,8 @@ class Store:
     def _install(
         self, source: Container, trust: Trust, durable: bool
     ) -> tuple[AuthenticArtifact, Hold]:
+        # Whatever nobody vouches for is not even cloned.
+        require_signer(source, trust)
         draft = Draft(self.root)
         try:
             if draft.clone(source):

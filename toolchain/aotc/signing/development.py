@@ -8,19 +8,25 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Final
 
 from aotc.contract.trust import TrustedKey, split_pem
 from aotc.errors import AotcError
 from aotc.files import writing
+from aotc.files.folders import is_others, make_folder
 from aotc.signing import key_files
 from aotc.signing.key_loading import PrivateKey, load_private, load_public
+
+_ELSEWHERE: Final = "Set XDG_CONFIG_HOME to a folder of yours, or sign with --key."
 
 
 def development_key() -> PrivateKey:
     """This user's development key, created at its first use.
 
-    Raises I023 where the file is unusable, I026 where it cannot be written.
+    Raises I023 where the file is unusable, I026 where it cannot be written, or where its folder is
+    another user's.
     """
+    require_own_folder()
     secret_path, public_path = _paths()
     if not _is_there(secret_path):
         _create(secret_path)
@@ -33,11 +39,23 @@ def development_key() -> PrivateKey:
     return key
 
 
+def require_own_folder() -> None:
+    """Raise I026 where the folder of the development key is another user's."""
+    folder = _paths()[0].parent
+    if _is_of_others(folder):
+        raise AotcError(
+            "AOTC-I026",
+            "the folder of the development key belongs to another user",
+            where=str(folder),
+            mend=_ELSEWHERE,
+        )
+
+
 def default_trust() -> tuple[TrustedKey, ...]:
     """The development public key of this user, if there is one; nothing else is trusted unasked."""
     try:
         secret_path, public_path = _paths()
-        if not secret_path.is_file():
+        if _is_of_others(secret_path.parent) or not secret_path.is_file():
             return ()
         blocks = split_pem(public_path.read_text("ascii")) if public_path.is_file() else ()
     except (AotcError, OSError, UnicodeDecodeError):
@@ -80,7 +98,7 @@ def _paths() -> tuple[Path, Path]:
             raise AotcError(
                 "AOTC-I026",
                 "this user has no home folder for a development key",
-                mend="Set XDG_CONFIG_HOME, or sign with --key.",
+                mend=_ELSEWHERE,
             ) from None
     return base / "aotc" / "development.pem", base / "aotc" / "development.pub"
 
@@ -97,9 +115,24 @@ def _create(path: Path) -> None:
     """Of several processes that create the key at once, one wins and all use its key."""
     secret_pem, _ = key_files.new_pair()
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path.parent)
         key_files.remove_empty(path)
         with contextlib.suppress(FileExistsError):
             writing.write_new(path, secret_pem, mode=0o600, durable=True)
     except OSError as error:
-        raise key_files.unwritable(path, error) from None
+        raise _unwritable(path, error) from None
+
+
+def _is_of_others(folder: Path) -> bool:
+    """Whether what is there is another user's: their key, or a link to a file of this one's."""
+    try:
+        return is_others(folder)
+    except OSError:
+        return False  # It is not there, or is told by what is read or written in it.
+
+
+def _unwritable(path: Path, error: OSError) -> AotcError:
+    found = key_files.unwritable(path, error)
+    if found.code == "AOTC-I026":
+        found.mend = _ELSEWHERE
+    return found

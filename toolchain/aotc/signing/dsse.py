@@ -30,6 +30,8 @@ from aotc.signing.key_loading import key_id
 IN_TOTO = "application/vnd.in-toto+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 MAX_BUNDLE_BYTES = 32 << 20
+# What was signed is one of them, however long; a keyless bundle with all its proofs has hundreds.
+MAX_BUNDLE_VALUES = 10_000
 MAX_CERTIFICATES = 8
 # Of an object that nobody vouches for, no more problems are told.
 _MOST_PROBLEMS = 20
@@ -92,7 +94,7 @@ def parse(bundle: bytes) -> Bundle:
     Raises G004 with everything that is wrong in it.
     """
     try:
-        parsed = _parse(strict_json(bundle, limit=MAX_BUNDLE_BYTES))
+        parsed = _parse(strict_json(bundle, limit=MAX_BUNDLE_BYTES, values=MAX_BUNDLE_VALUES))
         return replace(parsed, source=bundle)
     except ParseError as error:
         raise malformed(error) from None

@@ -109,6 +109,11 @@ def read(path: Path) -> bytes:
             return file.read(MAX_KEY_FILE_BYTES)
     except OSError as error:
         raise cannot_read(error, "cannot read the key file", str(path)) from None
+    except ValueError as error:
+        # A signer file may name what can be no path.
+        raise AotcError(
+            "AOTC-I001", f"cannot read the key file: {error}", where=repr(str(path))
+        ) from None
 
 
 def exposure(path: Path) -> tuple[Finding, ...]:

@@ -33,15 +33,14 @@ def verify_identity(
     roots cannot be read, I019 where the extra is not installed.
     """
     try:
-        from sigstore.errors import VerificationError
-        from sigstore.models import Bundle, InvalidBundle
+        from sigstore.models import Bundle
         from sigstore.verify import policy
     except ModuleNotFoundError as error:
         raise not_installed(error) from None
     try:
         parsed = Bundle.from_json(bundle)
-    except (InvalidBundle, ValueError) as error:
-        # Its own parser is stricter than the bundle's form alone.
+    except Exception as error:
+        # Its own parser is stricter than the bundle's form alone, and has many errors.
         raise _malformed(str(error)) from None
     chosen = None
     for each in identities:
@@ -49,7 +48,7 @@ def verify_identity(
             policy.Identity(identity=each.identity, issuer=each.issuer).verify(
                 parsed.signing_certificate
             )
-        except (VerificationError, ValueError):
+        except Exception:  # noqa: S112 - whatever it says, it is not this identity
             continue
         chosen = each
         break
@@ -79,13 +78,17 @@ def not_installed(error: ModuleNotFoundError) -> AotcError:
 
 
 def _verified_payload(bundle: SigstoreBundle, identity: TrustedIdentity) -> bytes:
-    from sigstore.errors import VerificationError
+    from sigstore.errors import MetadataError
     from sigstore.verify import policy
 
     expected = policy.Identity(identity=identity.identity, issuer=identity.issuer)
+    verifier = _verifier(identity)
     try:
-        _, payload = _verifier(identity).verify_dsse(bundle, expected)
-    except (VerificationError, ValueError) as error:
+        _, payload = verifier.verify_dsse(bundle, expected)
+    except MetadataError as error:
+        raise _no_roots(identity, error) from None
+    except Exception as error:
+        # Of what was signed by nobody the library lets out what it was made of, too.
         raise AotcError(
             "AOTC-G037",
             "the keyless signature does not verify",
@@ -96,7 +99,6 @@ def _verified_payload(bundle: SigstoreBundle, identity: TrustedIdentity) -> byte
 
 
 def _verifier(identity: TrustedIdentity) -> Verifier:
-    from sigstore.errors import Error
     from sigstore.verify import Verifier
 
     # It tells on every use without a network that it makes none.
@@ -106,13 +108,18 @@ def _verifier(identity: TrustedIdentity) -> Verifier:
         if stated:
             return Verifier(trusted_root=_trusted_root(stated))
         return Verifier.production(offline=True)
-    except (Error, OSError, ValueError) as error:
-        raise AotcError(
-            "AOTC-G013",
-            "the trusted roots of sigstore cannot be read",
-            where=identity.origin if _is_text(stated) else stated or identity.origin,
-            found=" ".join(str(error).split())[:300],
-        ) from None
+    except Exception as error:
+        raise _no_roots(identity, error) from None
+
+
+def _no_roots(identity: TrustedIdentity, error: Exception) -> AotcError:
+    stated = identity.trusted_root
+    return AotcError(
+        "AOTC-G013",
+        "the trusted roots of sigstore cannot be read",
+        where=identity.origin if _is_text(stated) else stated or identity.origin,
+        found=" ".join(str(error).split())[:300],
+    )
 
 
 def _trusted_root(stated: str) -> TrustedRoot:

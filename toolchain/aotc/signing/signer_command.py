@@ -115,7 +115,7 @@ class CommandSigner:
 
 
 def load_command(path: Path) -> Signer:
-    """The signer that a YAML or JSON file describes; raises I001, I023, G037."""
+    """The signer that a YAML or JSON file describes; raises I001, I023, I046, G037."""
     data = key_files.read(path)
     try:
         parsed = strict_json(data) if path.suffix == ".json" else strict_yaml(data)
@@ -123,11 +123,13 @@ def load_command(path: Path) -> Signer:
     except ParseError as error:
         first, *rest = (
             AotcError(
-                "AOTC-I023",
-                "the signer file is malformed",
+                each.code or "AOTC-I023",
+                "the signer file is malformed" if not each.code else "the signer file is newer",
                 where=str(path),
                 found=str(each),
-                mend="Correct the field that is named; docs/keys.md shows a signer file.",
+                mend=""
+                if each.code
+                else "Correct the field that is named; docs/keys.md shows a signer file.",
             )
             for each in error.problems
         )

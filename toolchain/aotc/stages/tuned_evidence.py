@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aotc.contract.manifest import Finding
-from aotc.contract.parsing import ParseError, decode, strict_json
+from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.report import Evidence
 from aotc.contract.tuning import Tried
+from aotc.contract.versions import EVIDENCE_PREDICATE, is_newer
 from aotc.errors import AotcError
+from aotc.files.reading import read_at_most
 
+# Of a bundle, which is a few fields around one text.
+_MOST_VALUES = 10_000
 _FILE = "attestations/evidence.sigstore.json"
 
 
@@ -20,12 +24,21 @@ def tuning_of(path: Path) -> tuple[tuple[Tried, ...], str]:
     """The table in an artifact's folder or its evidence attestation, and its model's sha256.
 
     No signature is asked for: the table only chooses among candidates of the user's own profile,
-    each of which is proven again.  Raises AOTC-I001, and O006 where there is no table.
+    each of which is proven again.  Raises AOTC-I001, I046, and O006 where there is no table.
     """
     file = path / _FILE if path.is_dir() else path
     try:
-        bundle = strict_json(file.read_bytes())
+        data = read_at_most(file, MAX_JSON_BYTES)
+        bundle = strict_json(data, values=_MOST_VALUES)
         statement = strict_json(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+        if is_newer(statement["predicateType"], EVIDENCE_PREDICATE):
+            raise AotcError(
+                "AOTC-I046",
+                "the evidence was made by a newer aotc",
+                where=str(file),
+                expected=EVIDENCE_PREDICATE,
+                found=statement["predicateType"],
+            )
         evidence = decode(Evidence, statement["predicate"], allow_unknown=True)
     except OSError as error:
         raise AotcError(

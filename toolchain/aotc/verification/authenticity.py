@@ -10,7 +10,7 @@ from aotc.errors import AotcError
 from aotc.signing import attest, dsse, oms
 from aotc.verification.container import Container
 from aotc.verification.examination import Examination, malformed
-from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.statement import Statement, older_kind
 
 MAX_BUNDLES = 64
 # Of all bundles together: they are read before anybody vouches for them.
@@ -86,15 +86,24 @@ def list_files(state: Examination, attestations: Container) -> bool:
     return all(refusal.code != "AOTC-G012" for refusal in state.refusals)
 
 
-def parse_strictly(state: Examination) -> None:
-    """Step 2: bundles and documents are well-formed, or they are refused and looked at no more."""
+def parse_bundles(state: Examination) -> None:
+    """Step 2, of bundles: they are well-formed, or they are refused and looked at no more."""
     for path, bundle in list(state.bundles.items()):
         try:
             state.envelopes[path] = dsse.parse(bundle)
         except AotcError as error:
             state.refuse(error, path)
             del state.bundles[path]
+
+
+def parse_documents(state: Examination) -> None:
+    """Step 2, of the manifests: those that have the bytes which a trusted key vouches for.
+
+    What anybody else wrote is not worth the time.
+    """
     for name, text in state.documents.items():
+        if state.digests is None or state.digests.get(name) != state.digest_of(name):
+            continue
         try:
             state.parsed[name] = strict_json(text)
         except ParseError as error:
@@ -126,6 +135,8 @@ def check_signatures(state: Examination) -> None:
             elif is_oms(path):
                 raise _relabelled(said.predicate_type)
             else:
+                if known := older_kind(said.predicate_type):
+                    state.findings.append(_from_the_future(path, said.predicate_type, known))
                 state.statements.append(
                     Statement(path, said.predicate_type, said.predicate, said.subjects, said.key)
                 )
@@ -189,6 +200,12 @@ def _claimed(state: Examination) -> Mapping[str, str] | None:
                 state.refuse(error, path)
                 return None
     return None
+
+
+def _from_the_future(path: str, found: str, known: str) -> Finding:
+    """An attestation that a later release made and this one cannot read."""
+    what = f"made by a newer aotc: {found[:100]}, and this release reads {known}"
+    return Finding(code="AOTC-G047", what=what, where=path)
 
 
 def _relabelled(found: str) -> AotcError:

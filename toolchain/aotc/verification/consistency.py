@@ -14,7 +14,7 @@ from aotc.contract.manifest import Manifest, Variant
 from aotc.contract.ort_package import provider_options, session_options
 from aotc.contract.parsing import Json, Problem
 from aotc.contract.provider_keys import option_problem
-from aotc.contract.session_keys import MANIFEST_KEYS
+from aotc.contract.session_keys import MANIFEST_KEYS, MOST_OF_VALUE
 
 _TOP = {
     "schema_version",
@@ -85,6 +85,10 @@ def _assets(manifest: Manifest) -> Iterator[Problem]:
 
 def _sessions(manifest: Manifest) -> Iterator[Problem]:
     for index, variant in enumerate(manifest.variants):
+        for key, value in variant.session.config.items():
+            if len(value.encode()) > MOST_OF_VALUE or "\0" in value:
+                place = f"variants[{index}].session.config.{key}"
+                yield Problem(place, f"is longer than {MOST_OF_VALUE} bytes, or holds a NUL")
         for key in sorted(set(variant.session.config) - MANIFEST_KEYS):
             yield Problem(
                 f"variants[{index}].session.config.{key}", "is an option that no artifact may have"
@@ -139,6 +143,8 @@ def _variant(
     provider = promised.providers[0] if promised.providers else None
     if described.get("ep") != provider:
         yield Problem(f"{where}.ep", f"is not {provider}")
+    if str(described.get("device", promised.device)).lower() != promised.device.lower():
+        yield Problem(f"{where}.device", f"is not {promised.device}")
     text = promised.requirements.compatibility.get(provider or "")
     if described.get("compatibility_string", text) != text:
         yield Problem(f"{where}.compatibility_string", "is not promised")

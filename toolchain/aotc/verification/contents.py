@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 
 from aotc.contract.manifest import Finding, Manifest
 from aotc.contract.parsing import ParseError, Problem, decode
-from aotc.contract.versions import KNOWN_FEATURES, MANIFEST_SCHEMA, manifest_version
+from aotc.contract.versions import (
+    KNOWN_FEATURES,
+    MANIFEST_SCHEMA,
+    manifest_version,
+    unsupported_manifest,
+)
 from aotc.errors import AotcError
 from aotc.verification import consistency
 from aotc.verification.authenticity import BUNDLE_SUFFIX
@@ -18,11 +23,13 @@ from aotc.verification.model_references import require_inside
 def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
     """Step 4: every signed file is there and has the signed bytes.
 
-    Where nobody trusted vouches, the digests that an untrusted bundle claims serve to report
-    what does not even match those.
+    Where nobody trusted vouches, it is told which files are missing of those that an untrusted
+    bundle claims, and none is read.  Nor is a file whose size no signed manifest states: whoever
+    swapped it would choose how long this takes.
     """
     digests = state.digests if state.digests is not None else state.claimed
     if digests is None:
+        state.unread = "no file was hashed: nobody vouches for their digests"
         return
     payload = state.listing.under("payload")
     wanted = []
@@ -32,42 +39,53 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
         if path not in payload:
             if where not in told:
                 state.refuse(AotcError("AOTC-G006", "a signed file is missing", where=where))
-            continue
-        text = state.documents.get(path)
-        if text is None:
+        elif path not in state.documents:
             wanted.append(path)
-            continue
-        found = hashlib.sha256(text).hexdigest()
-        state.bytes_hashed += len(text)
-        if found != digests[path]:
-            state.refuse(_changed(where, digests[path], found))
-        elif sink is not None:
-            _write(sink, where, text)
-    # A signature over aotc.json vouches for the chunk digests in it.
-    aotc = digests.get("aotc.json")
-    if state.digests is not None and aotc is not None and aotc == state.artifact_id:
+    if state.digests is None:
+        state.unread = "no file was hashed: nobody vouches for their digests"
+        return
+    _check_documents(state, digests, sink)
+    # A signature over aotc.json vouches for the sizes and chunk digests in it.
+    if digests.get("aotc.json") == state.artifact_id != "":
         _decode(state)
-    if state.reads is not None and state.manifest is not None:
+    if state.manifest is None:
+        state.unread = "no other file was hashed: their sizes are not known without aotc.json"
+        return
+    if state.reads is not None:
         read = state.reads(state.manifest)
         wanted = [path for path in wanted if path in read]
         state.hashed = frozenset(wanted)
-    entries = {entry.path: entry for entry in state.manifest.files} if state.manifest else {}
+    entries = {entry.path: entry for entry in state.manifest.files}
     files = []
     for path in wanted:
         entry = entries.get(path)
-        known = entry is not None and entry.sha256 == digests[path]
+        if entry is None or entry.sha256 != digests[path]:
+            # Step 6 refuses it.
+            state.unread = "files were not hashed that aotc.json does not list so"
+            continue
         files.append(
             Wanted(
                 path=f"payload/{path}",
-                sha256=digests[path],
-                size=entry.size if known and entry else None,
-                chunks=entry.chunks if known and entry else (),
+                sha256=entry.sha256,
+                size=entry.size,
+                chunks=entry.chunks,
             )
         )
     checked = check(state.container, files, sink=sink, full=full)
     state.bytes_hashed += checked.bytes_hashed
     for problem in checked.problems:
         state.refuse(problem)
+
+
+def _check_documents(state: Examination, digests: Mapping[str, str], sink: Sink | None) -> None:
+    """The digests of what is in memory already."""
+    for path in sorted(digests.keys() & state.documents.keys()):
+        text, where = state.documents[path], f"payload/{path}"
+        state.bytes_hashed += len(text)
+        if state.digest_of(path) != digests[path]:
+            state.refuse(_changed(where, digests[path], state.digest_of(path)))
+        elif sink is not None:
+            _write(sink, where, text)
 
 
 def check_unlisted(state: Examination, sink: Sink | None) -> None:
@@ -148,21 +166,21 @@ def _decode(state: Examination) -> None:
         return
     where = "payload/aotc.json"
     schema = data.get("schema") if isinstance(data, dict) else None
+    if what := unsupported_manifest(schema):
+        problems.append(
+            AotcError(
+                "AOTC-G010",
+                what,
+                where=where,
+                expected=f"{MANIFEST_SCHEMA.rpartition('.')[0]}.x",
+                found=str(schema)[:100],
+            )
+        )
+        return
     version = manifest_version(schema) if isinstance(schema, str) else None
     ours = manifest_version(MANIFEST_SCHEMA) or (0, 0)
     if version is None or not isinstance(data, dict):
         problems.append(malformed(Problem("schema", f"is not like {MANIFEST_SCHEMA}"), where))
-        return
-    if version[0] != ours[0]:
-        problems.append(
-            AotcError(
-                "AOTC-G010",
-                "the manifest's version is not supported",
-                where=where,
-                expected=f"aotc.manifest/{ours[0]}.x",
-                found=str(schema),
-            )
-        )
         return
     features = data.get("required_features", [])
     unknown = [

@@ -27,9 +27,9 @@ class Examination:
     Only `digests`, `signers`, `statements` and `manifest` were vouched for by a trusted key;
     of `statements` a policy may take some only.  `claimed` is what some bundle lists, where no
     trusted key vouches for anything.  `envelopes` are the parsed `bundles`.  `hashed` are the files
-    whose bytes were checked, where not all of them were.
-    `documents` are read once into memory, checked and parsed there, so that what is checked is
-    what is read.
+    whose bytes were checked, where not all of them were; `unread` says why some were not read at
+    all.  `documents` are read once into memory, checked and parsed there, so that what is checked
+    is what is read.
     """
 
     container: Container
@@ -39,12 +39,14 @@ class Examination:
     bundles: dict[str, bytes] = field(default_factory=dict)
     envelopes: dict[str, Bundle] = field(default_factory=dict)
     documents: dict[str, bytes] = field(default_factory=dict)
+    document_digests: dict[str, str] = field(default_factory=dict)
     parsed: dict[str, Json] = field(default_factory=dict)
     signers: list[TrustedKey] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     digests: Mapping[str, str] | None = None
     claimed: Mapping[str, str] | None = None
     hashed: frozenset[str] | None = None
+    unread: str = ""
     manifest: Manifest | None = None
     manifest_problems: list[AotcError] = field(default_factory=list)
     refusals: list[AotcError] = field(default_factory=list)
@@ -66,8 +68,16 @@ class Examination:
     @property
     def artifact_id(self) -> str:
         """sha256 (hex) of aotc.json, or an empty string where it was not read."""
-        text = self.documents.get("aotc.json")
-        return hashlib.sha256(text).hexdigest() if text is not None else ""
+        return self.digest_of("aotc.json")
+
+    def digest_of(self, document: str) -> str:
+        """sha256 (hex) of a document, or an empty string where it was not read."""
+        text = self.documents.get(document)
+        if text is None:
+            return ""
+        if document not in self.document_digests:
+            self.document_digests[document] = hashlib.sha256(text).hexdigest()
+        return self.document_digests[document]
 
 
 def malformed(problem: Problem, where: str) -> AotcError:

@@ -10,9 +10,10 @@
 8. Host compatibility: the requirements of each variant against the host or target.
 9. Verdict: optimal, degraded or incompatible.
 
-`verify` collects every reason.  A step whose ground was not established is `not-run`; what an
-unknown signer claims may add refusals, and never takes one away.  `authenticate` is for loading:
-it stops before it reads large files for nobody, and returns the artifact only when steps 1 to 7
+`verify` collects every reason that costs little.  A step whose ground was not established is
+`not-run`; what an unknown signer claims may add refusals, and never takes one away.  For nobody no
+manifest is parsed and no file hashed: step 3 comes before that part of step 2.  `authenticate` is
+for loading: it stops at the first failed step, and returns the artifact only when steps 1 to 7
 hold.
 """
 
@@ -111,10 +112,7 @@ def authenticate(
     """
     state = Examination(container, Trust.of(trust).at_present(), reads=reads)
     _examine(state, attestations or container, sink=sink, full=False, collect=False)
-    if state.refusals:
-        first, *others = state.refusals
-        first.also = tuple(others)
-        raise first
+    _raise_first(state)
     if state.manifest is None or state.digests is None or not state.signers:
         raise AotcError("AOTC-R999", "the gate passed an artifact that nobody vouches for")
     return AuthenticArtifact(
@@ -128,6 +126,27 @@ def authenticate(
         trust=state.trust,
         decision=state.decision,
     )
+
+
+def require_signer(container: Container, trust: Trust | Iterable[Anchor]) -> None:
+    """Steps 1 to 3, but for the manifests: what is asked before an artifact is copied anywhere.
+
+    Raises the first refusal, the others of that step in `also`.
+    """
+    state = Examination(container, Trust.of(trust).at_present())
+    authenticity.list_files(state, container)
+    _raise_first(state)
+    authenticity.parse_bundles(state)
+    _raise_first(state)
+    authenticity.check_signatures(state)
+    _raise_first(state)
+
+
+def _raise_first(state: Examination) -> None:
+    if state.refusals:
+        first, *others = state.refusals
+        first.also = tuple(others)
+        raise first
 
 
 def remember_release(authentic: AuthenticArtifact) -> None:
@@ -290,18 +309,17 @@ def _examine(
     goes_on = authenticity.list_files(state, attestations)
     if not done() or not goes_on:
         return [*steps, *_not_run(len(steps), before=7)]
-    # 2.
-    authenticity.parse_strictly(state)
-    if not done():
-        return steps
-    # 3.
-    authenticity.check_signatures(state)
-    if not done():
+    # 2 and 3.
+    if not _find_signers(state, collect=collect, done=done):
         return steps
     vouched = state.digests is not None
+    if not vouched:
+        steps[1] = _with_detail(steps[1], "bundles alone: nobody vouches for the manifests")
     # 4.
     contents.check_digests(state, sink=sink, full=full)
-    if not done(established=vouched):
+    goes_on = done(established=vouched and not state.unread)
+    steps[-1] = _with_detail(steps[-1], state.unread)
+    if not goes_on:
         return steps
     # 5.
     contents.check_unlisted(state, sink)
@@ -316,6 +334,31 @@ def _examine(
     done(established=state.decision is not None)
     steps[-1] = replace(steps[-1], detail=steps[-1].detail or detail)
     return steps
+
+
+def _find_signers(state: Examination, *, collect: bool, done: Callable[[], bool]) -> bool:
+    """Steps 2 and 3; whether to go on.
+
+    The bundles come first, and the manifests once a trusted key vouches for their bytes; what is
+    wrong with them stands before what is wrong with signatures all the same.
+    """
+    authenticity.parse_bundles(state)
+    if state.refusals and not collect:
+        return done()
+    place = len(state.refusals)
+    authenticity.check_signatures(state)
+    of_signatures = state.refusals[place:]
+    if collect or not of_signatures:
+        authenticity.parse_documents(state)
+    of_documents = state.refusals[place + len(of_signatures) :]
+    state.refusals[place:] = of_documents
+    goes_on = done()
+    state.refusals += of_signatures
+    return goes_on and done()
+
+
+def _with_detail(result: CheckResult, detail: str) -> CheckResult:
+    return replace(result, detail="; ".join(each for each in (result.detail, detail) if each))
 
 
 def _result(

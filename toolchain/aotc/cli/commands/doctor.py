@@ -148,9 +148,10 @@ def _lesser() -> list[DoctorCheck]:
 
 
 def _development_key() -> DoctorCheck:
-    from aotc.signing import keys
+    from aotc.signing import development, keys
 
     try:
+        development.require_own_folder()
         trusted = keys.default_trust()
     except AotcError as error:
         return DoctorCheck(

@@ -57,7 +57,7 @@ def read_bytes(path: Path, what: str) -> bytes:
 
 
 def parse_policy(data: bytes, path: Path) -> PolicyFile:
-    """A policy from the bytes of its file; raises G019 with every problem."""
+    """A policy from the bytes of its file; raises G019 with every problem, and I046."""
     policy = _parse(data, TrustPolicy, path)
     problems: list[Problem] = []
     keys = tuple(
@@ -76,12 +76,12 @@ def parse_policy(data: bytes, path: Path) -> PolicyFile:
 
 
 def read_policy(path: Path) -> PolicyFile:
-    """A policy by its path; raises I001, G019."""
+    """A policy by its path; raises I001, I046, G019."""
     return parse_policy(read_bytes(path, "trust policy"), path)
 
 
 def read_roots(path: Path) -> RootKeys:
-    """The root keys of a host; raises I001, G019."""
+    """The root keys of a host; raises I001, I046, G019."""
     roots = _parse(read_bytes(path, "file of root keys"), RootKeys, path)
     problems: list[Problem] = []
     keys = []
@@ -161,8 +161,8 @@ def _find_doubles(keys: list[tuple[str, str]], where: str, problems: list[Proble
 def _malformed(problems: list[Problem] | tuple[Problem, ...], path: Path) -> AotcError:
     first, *others = [
         AotcError(
-            "AOTC-G019",
-            "the policy is malformed",
+            problem.code or "AOTC-G019",
+            "the policy is malformed" if not problem.code else "the policy cannot be read",
             where=f"{path}: {problem.path or '(top)'}",
             found=problem.what,
         )

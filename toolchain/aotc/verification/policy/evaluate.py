@@ -31,7 +31,7 @@ from aotc.verification.policy.qualified import qualified_variants
 from aotc.verification.policy.release import is_below, is_version, rank
 from aotc.verification.policy.signers import distinct_signers
 from aotc.verification.policy.state import check_artifact
-from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.statement import Statement, older_kind, usage_of
 from aotc.verification.policy.trust import AppliedPolicy, Trust
 
 
@@ -122,11 +122,14 @@ def _required(
     applied: AppliedPolicy, need: Requirement, subject: Subject, statements: Iterable[Statement]
 ) -> tuple[RequirementOutcome, list[AotcError]]:
     considered: list[Considered] = []
+    newer: list[str] = []
     spoiled: list[AotcError] = []
     strays: list[AotcError] = []
     counted: list[tuple[str, str]] = []
     for each in statements:
         if each.usage != need.predicate:
+            if usage_of(older_kind(each.predicate_type)) == need.predicate:
+                newer.append(each.path)
             continue
         reason = unfit(applied, each, subject, need)
         holder = applied.holder(each.key)
@@ -160,7 +163,7 @@ def _required(
     )
     if met:
         return outcome, []
-    return outcome, _unmet(need, subject, outcome, spoiled, strays)
+    return outcome, _unmet(need, subject, outcome, spoiled, strays, newer)
 
 
 def _unmet(
@@ -169,6 +172,7 @@ def _unmet(
     outcome: RequirementOutcome,
     spoiled: list[AotcError],
     strays: list[AotcError],
+    newer: list[str],
 ) -> list[AotcError]:
     """Why a requirement is not met: what spoils attestations by its signers, or who is missing."""
     if spoiled and outcome.distinct + len(spoiled) >= need.threshold:
@@ -179,6 +183,7 @@ def _unmet(
     if not counts and not spoiled:
         where = f"channel {subject.channel!r}" if need.predicate == "approval" else "attestations"
         others = f"; {len(outcome.considered)} others do not count" if outcome.considered else ""
+        others += f"; made by a newer aotc: {', '.join(newer)}" if newer else ""
         return [
             AotcError(
                 "AOTC-G025",

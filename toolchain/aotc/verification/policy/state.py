@@ -26,7 +26,7 @@ from aotc.contract.parsing import Bounds, ParseError, Problem, decode, encode, r
 from aotc.contract.policy_decision import ReleaseOf
 from aotc.contract.trust_policy import Sha256
 from aotc.errors import AotcError
-from aotc.files.folders import PRIVATE, make_folder
+from aotc.files.folders import PRIVATE, is_others, make_folder
 from aotc.files.locking import locked
 from aotc.files.writing import write_whole
 from aotc.verification.policy.release import is_older, rank
@@ -94,7 +94,7 @@ class StateFile:
         return Path(os.path.realpath(self.path))
 
     def read(self) -> SeenState:
-        """What was seen; nothing where the file is not there.  Raises G035."""
+        """What was seen; nothing where the file is not there.  Raises G035, I046."""
         try:
             data = _bytes_of(self.path)
         except OSError as error:
@@ -104,6 +104,13 @@ class StateFile:
         try:
             return decode(SeenState, strict_json(data, limit=MAX_STATE_BYTES))
         except ParseError as error:
+            if error.problems[0].code:
+                raise AotcError(
+                    error.problems[0].code,
+                    "the trust state cannot be read",
+                    where=str(self.path),
+                    found=error.problems[0].what,
+                ) from None
             raise self._unusable("is damaged", str(error.problems[0])) from None
 
     def require_keeping(self) -> None:
@@ -112,6 +119,7 @@ class StateFile:
         folder = self.place.parent
         there = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), folder)
         lock = self.place.with_name(f"{self.place.name}.lock")
+        self._refuse_others()
         try:
             # Rights alone say little: some folders take no file whoever asks.
             tempfile.TemporaryFile(dir=there).close()
@@ -192,12 +200,23 @@ class StateFile:
                 _refuse_lost(self.path)
             except OSError as error:
                 raise self._unusable("cannot be read", str(error.strerror)) from None
+            self._refuse_others()
             try:
                 make_folder(place.parent, PRIVATE)
                 held.enter_context(locked(place.with_name(f"{place.name}.lock"), what=what))
             except OSError as error:
                 raise self._unkept(error) from None
             yield
+
+    def _refuse_others(self) -> None:
+        """Raise G035 where another user could have a link lead to where we make files."""
+        try:
+            found = is_others(self.path.parent)
+        except OSError:
+            return  # It is not there yet, or is told by what is written in it.
+        if found:
+            what = "lies in another user's folder"
+            raise self._unusable(what, str(self.path.parent), _KEEP_ELSEWHERE)
 
     def _unkept(self, error: OSError) -> AotcError:
         """What cannot be written, in words for a container whose files may only be read."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aotc.contract.parsing import Json, ParseError, decode
 from aotc.contract.trust import TrustedKey
+from aotc.contract.versions import is_newer
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 
@@ -33,7 +34,7 @@ class Statement:
     @property
     def usage(self) -> Usage | None:
         """What a key must be allowed to make it; None for what no policy knows."""
-        return _usages().get(self.predicate_type)
+        return usage_of(self.predicate_type)
 
     @property
     def is_signature(self) -> bool:
@@ -91,6 +92,16 @@ class Statement:
             for each in (refused, *refused.also):
                 each.where = self.path
             raise refused from None
+
+
+def usage_of(predicate_type: str) -> Usage | None:
+    """What a key must be allowed to make such a statement; None for what no policy knows."""
+    return _usages().get(predicate_type)
+
+
+def older_kind(predicate_type: str) -> str:
+    """The predicate type of ours that a later version of it replaces; empty: it is none of ours."""
+    return next((each for each in _usages() if is_newer(predicate_type, each)), "")
 
 
 def _usages() -> Mapping[str, Usage]:
