@@ -41,8 +41,8 @@ IMPORTED = {
 # Uses of the streams, by function, with how often.
 STREAMS = {
     ("backends/offered_devices.py", "_main", 3): "of a process of ours whose output is read",
-    ("cli/document.py", "write_document", 1): "JSON, in printable ASCII",
-    ("cli/main.py", "main", 6): "opens them where they are closed, flushes",
+    ("cli/document.py", "write_document", 2): "JSON, in printable ASCII",
+    ("cli/main.py", "main", 7): "opens them where they are closed, flushes",
     ("cli/main.py", "_dispatch", 2): "our version, help texts",
     ("cli/main.py", "_is_named", 1): "help texts",
     ("cli/main.py", "_fail", 9): "given to `write_lines`, `show` and `streams`",
@@ -54,6 +54,7 @@ STREAMS = {
     ("cli/progress.py", "stages", 1): "asks whether it is a terminal",
     ("cli/render.py", "show", 1): "what the functions below made",
     ("cli/render.py", "write_lines", 1): "each line through `printable`",
+    ("cli/streams.py", "answering", 1): "compared, and written nowhere",
     ("contract/schema.py", "main", 1): "a tool of this repository, on its own files",
     ("engine/worker.py", "work", 2): "flushes",
     ("files/writing.py", "write_whole", 2): "flushes, before a file that is standard output",

@@ -16,7 +16,7 @@ from aotc.packing.pack import pack
 from aotc.signing.keys import generate, load_private
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
-KINDS = ("device", "pipe", "link", "dangling link", "folder")
+KINDS = ("device", "pipe", "link", "dangling link", "folder", "foreign folder")
 WORDS = {
     "build": ("build", "digits.onnx", "--force", "-o", "PLACE"),
     "pack": ("pack", "a.aotc", "--force", "-o", "PLACE"),
@@ -41,6 +41,11 @@ def make(kind: str, place: Path) -> None:
         os.mkfifo(place)
     elif kind == "folder":
         place.mkdir()
+        (place / "mine").write_text("mine")
+    elif kind == "foreign folder":
+        # What makes a folder an artifact, beside what no artifact has.
+        (place / "payload").mkdir(parents=True)
+        (place / "payload" / "aotc.json").write_text("{}")
         (place / "mine").write_text("mine")
     else:
         place.symlink_to("target")
@@ -99,8 +104,29 @@ def test_what_is_not_ours_stays(
         assert "shop" in (here / "target").read_text()
         return
     # A folder is no name of a key; and what is no plain file makes an artifact none.
-    codes = {("keygen", "folder"): "AOTC-I027"}
+    codes = {("keygen", each): "AOTC-I027" for each in KINDS if "folder" in each}
     assert found["errors"][0]["code"] in (codes.get((name, kind), "AOTC-I017"), "AOTC-G008"), found
     assert {each.name for each in here.iterdir()} == names
     if kind == "link":
         assert place.with_name("target").read_text() == "mine"
+
+
+@pytest.mark.parametrize("place", ["../a.aotc", "../../work/a.aotc", "../../here/a.aotc"])
+@pytest.mark.parametrize("name", ["build", "unpack"])
+def test_the_folder_that_the_caller_stands_in_stays(
+    name: str,
+    place: str,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here.with_name("here").symlink_to("work")
+    before = seen(here / "a.aotc")
+    monkeypatch.chdir(here / "a.aotc")
+    source = {"build": MODEL, "unpack": here / "a.zip"}[name]
+    status = main([name, str(source), "--force", "-o", place, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (status, found["errors"][0]["code"]) == (3, "AOTC-I017"), found
+    assert "the current folder" in found["errors"][0]["what"]
+    assert seen(here / "a.aotc") == before
+    assert Path.cwd() == here / "a.aotc"

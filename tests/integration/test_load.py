@@ -181,7 +181,11 @@ def test_a_closed_model_stays_closed(digits: BuiltArtifact, store: Path) -> None
         given = images(model, 1)
         assert model.ready
     assert not model.ready
-    for use in (model.warm, lambda: model.warm([]), lambda: model.route(given), model.__enter__):
+    for use in (
+        *(model.warm, lambda: model.warm([]), lambda: model.route(given), model.__enter__),
+        # Whatever else is wrong with the call.
+        *(lambda: model.run({}), lambda: model.run(None), lambda: model.run(given, ["none"])),
+    ):
         with pytest.raises(AotcError) as caught:
             use()
         assert caught.value.line() == "AOTC-R005 the model is closed"

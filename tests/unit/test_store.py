@@ -14,6 +14,7 @@ from artifact_builder import build_artifact, sign_artifact
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
 from aotc.runtime import draft, store
+from aotc.runtime.hold import LOCK, alone
 from aotc.runtime.store import Store
 from aotc.signing.keys import PrivateKey, generate, load_private
 from aotc.verification.gate import verify
@@ -275,3 +276,13 @@ def test_the_root_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert Store().root == tmp_path / ".cache" / "aotc" / "store"
+
+
+def test_a_lock_that_cannot_be_had_says_what_helps(tmp_path: Path) -> None:
+    """No free space does, where the disk is not full."""
+    (tmp_path / LOCK).mkdir()
+    with pytest.raises(AotcError) as caught, alone(tmp_path):
+        pass
+    assert caught.value.code == "AOTC-R007"
+    assert "There is a folder" in caught.value.mend
+    assert "space" not in caught.value.mend

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,3 +158,15 @@ def test_sizes_and_words() -> None:
 def test_an_unknown_element_type_gives_a_code() -> None:
     with pytest.raises(AotcError, match="AOTC-I007 unknown element type"):
         values.numpy_dtype("i8,i8")
+
+
+def test_a_value_that_no_file_holds_says_why(tmp_path: Path) -> None:
+    """A full disk ends a write in the middle as a limit on the size of files does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as caught:
+            values.save(np.zeros(1 << 16, dtype=np.float32), tmp_path / "value.npy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.errno == errno.EFBIG

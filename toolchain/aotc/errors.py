@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from aotc.escaping import printable
 from aotc.reasons import REASONS
@@ -50,6 +50,11 @@ class AotcError(Exception):
         self.rows = tuple(rows)
         super().__init__(self.line())
 
+    def __reduce__(self) -> tuple[Callable[[Mapping[str, Any]], AotcError], tuple[Any, ...]]:
+        """Copied and pickled with all its fields: a pool's process hands its errors back so."""
+        fields = ("code", "what", "where", "expected", "found", "mend", "also", "rows")
+        return _restored, ({name: getattr(self, name) for name in fields},)
+
     def line(self) -> str:
         """The error in one line that can be shown, without the mend."""
         what, where, expected, found = map(
@@ -72,6 +77,10 @@ class AotcError(Exception):
             "mend": self.mend,
         }
         return {name: value for name, value in fields.items() if value}
+
+
+def _restored(fields: Mapping[str, Any]) -> AotcError:
+    return AotcError(**fields)
 
 
 def compared(expected: str, found: str) -> str:

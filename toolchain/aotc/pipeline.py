@@ -23,7 +23,7 @@ from aotc.contract.signer import Signer
 from aotc.contract.tuning import Tried
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
-from aotc.files.failures import told
+from aotc.files.failures import cannot_write, told
 from aotc.files.replacing import NEW, put
 from aotc.files.work_folders import beside, prepare_output
 from aotc.runtime.rehearsal import Staged, rehearse
@@ -195,7 +195,10 @@ def build(
         if built is not None and taken is None and model_digest(model) == source:
             with clock.stage("cache"):
                 keep(built, artifact, evidence)
-        put(artifact.folder, place, force=force)
+        try:
+            put(artifact.folder, place, force=force)
+        except OSError as error:
+            raise cannot_write(error, "cannot write the output", str(place)) from None
         signed = SignedArtifact(
             artifact=artifact,
             path=place,

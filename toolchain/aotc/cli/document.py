@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any
 
+from aotc.cli import streams
 from aotc.contract.parsing import encode
 
 
@@ -18,4 +19,6 @@ def document_text(answer: Any) -> str:
 
 def write_document(answer: Any) -> None:
     """Write a record to standard output, every field in it, in ASCII."""
-    sys.stdout.write(document_text(answer))
+    text = document_text(answer)
+    with streams.answering(sys.stdout):
+        sys.stdout.write(text)

@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     # A caller may have closed them; what is said then goes nowhere.
+    streams.take_closed()
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     debug = os.environ.get("AOTC_DEBUG", "") not in ("", "0") or "--debug" in words
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _signals_as_interrupt(), _escaped_warnings():
             status = _dispatch(words)
-            sys.stdout.flush()
+            with streams.answering(sys.stdout):
+                sys.stdout.flush()
             return status
     except BrokenPipeError:
         # The reader has gone; what is still buffered must not fail again at exit.
@@ -117,13 +119,13 @@ def _fail(error: AotcError, words: list[str], debug: bool) -> int:
         trace = traceback.format_exc().splitlines()
         with streams.may_be_lost(sys.stderr):
             write_lines([f"  {line}" for line in trace], file=sys.stderr)
-    lost = streams.failure_of(sys.stdout)
+    lost: Exception | None = streams.failure_of(sys.stdout)
     if "--json" in words and lost is None and error.where != streams.STDOUT:
         from aotc.cli.document import write_document
 
         try:
             write_document(error_answer(error))
-        except OSError as failed:
+        except (OSError, AotcError) as failed:
             lost = failed
         lost = streams.failure_of(sys.stdout) or lost
         if lost is None or isinstance(lost, BrokenPipeError):

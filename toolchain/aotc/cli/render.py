@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from aotc.cli import streams
 from aotc.escaping import MOST_CHARACTERS, printable
 
 if TYPE_CHECKING:
@@ -53,13 +54,15 @@ def show(parts: Iterable[RenderableType], *, file: TextIO | None = None) -> None
     if not terminal:
         # Cells are padded to their column's width.
         text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
-    target.write(text)
+    with streams.answering(target):
+        target.write(text)
 
 
 def write_lines(lines: Iterable[str], *, file: TextIO | None = None) -> None:
     """Write each of `lines` as one line."""
     target = file or sys.stdout
-    target.writelines(f"{printable(line, _LONGEST_LINE)}\n" for line in lines)
+    with streams.answering(target):
+        target.writelines(f"{printable(line, _LONGEST_LINE)}\n" for line in lines)
 
 
 def terminal_width(file: TextIO) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -11,6 +12,19 @@ from aotc.errors import AotcError
 from aotc.files import failures
 
 STDOUT = "standard output"
+
+
+def take_closed() -> None:
+    """Open the null device in place of standard streams that are closed.
+
+    The next file that is opened would have the number, and what a library writes to standard error
+    would go into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def failure_of(stream: TextIO) -> OSError | None:
@@ -38,6 +52,23 @@ def unwritten(error: OSError) -> AotcError:
     refusal = failures.cannot_write(error, "cannot write the answer", STDOUT)
     refusal.mend = "Free space where standard output leads, or lead it elsewhere."
     return refusal
+
+
+@contextlib.contextmanager
+def answering(stream: TextIO) -> Iterator[None]:
+    """Around what is written to a stream: of standard output, I018 or I026 where it takes no more.
+
+    What is long is not kept to be written again, so that no flush fails on it later.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if stream is not sys.stdout:
+            raise
+        silence(stream)
+        raise unwritten(error) from None
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import binascii
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
 import numpy as np
 
@@ -127,6 +127,13 @@ def _parse_type(text: str) -> tuple[Kind, str]:
     raise AotcError("AOTC-I007", "unknown type", found=text)
 
 
+class _Writer:
+    """What numpy writes to and takes for no file of Python's."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.write = file.write
+
+
 def is_plain(value: Data) -> bool:
     """Whether a value is an array that the `.npy` format holds as it is."""
     return (
@@ -143,7 +150,8 @@ def save(value: Data, path: Path) -> Path:
     if is_plain(value):
         target = stem.with_name(stem.name + ".npy")
         with target.open("wb") as file:
-            np.save(file, np.asarray(value, order="C"), allow_pickle=False)
+            # Of a file of Python's, numpy tells no reason why a write failed.
+            np.save(_Writer(file), np.asarray(value, order="C"), allow_pickle=False)
     else:
         target = stem.with_name(stem.name + ".json")
         target.write_bytes(canonical_json(_encode(value)))

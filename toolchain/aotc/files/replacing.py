@@ -28,6 +28,8 @@ NEW: Final = "new"
 OLD: Final = "old"
 """What was moved aside, beside the draft that takes its place."""
 
+# All that an artifact's folder holds; what lies beside them is somebody's own.
+_PARTS: Final = frozenset((MANIFEST.parts[0], "attestations"))
 # Others replace the same: who was slower tries again.
 _TRIES: Final = 200
 _PAUSE_SECONDS: Final = 0.01
@@ -44,8 +46,9 @@ def check_output(
     """Raise AOTC-I017 where what is at `place` must stay, AOTC-I026 where nothing can be written.
 
     Without `force` whatever is there stays.  With it an output that is a `folder` replaces the
-    folder of an artifact alone, and a file a plain file alone that this user may write.  Other
-    folders, links, devices and pipes are nobody's output of ours and stay.  `writes_through`: the
+    folder of an artifact alone, with nothing else in it, and a file a plain file alone that this
+    user may write.  Other folders, links, devices and pipes are nobody's output of ours and stay.
+     `writes_through`: the
     caller follows links and writes to devices instead of replacing them.
     """
     try:
@@ -84,11 +87,9 @@ def why_kept(place: Path, *, folder: bool = False, writes_through: bool = False)
     if stat.S_ISLNK(found.st_mode):
         return "is no artifact but a link" if folder else "is a link"
     if folder:
-        # No folder is taken away from under who stands in it.
-        if place.name.strip(".") and is_artifact(place):
-            return ""
-        if _stands(place, named):
-            return "is no artifact"
+        why = _why_folder_kept(place)
+        if not why or _stands(place, named):
+            return why
         # Somebody replaced it meanwhile.
         return why_kept(place, folder=folder, writes_through=writes_through)
     if not stat.S_ISREG(found.st_mode):
@@ -97,6 +98,23 @@ def why_kept(place: Path, *, folder: bool = False, writes_through: bool = False)
     if owner in (0, found.st_uid) or os.access(place, os.W_OK):
         return ""
     return "belongs to another user, who lets nobody write it"
+
+
+def _why_folder_kept(place: Path) -> str:
+    if not place.name.strip(".") or not is_artifact(place):
+        return "is no artifact"
+    try:
+        foreign = sorted({each.name for each in place.iterdir()} - _PARTS)
+    except FileNotFoundError:
+        return "is no artifact"
+    if foreign:
+        return f"holds {foreign[0]!r}, which is of no artifact"
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return ""
+    # No folder is taken away from under who stands in it.
+    return "holds the current folder" if here.is_relative_to(place.resolve()) else ""
 
 
 def put(draft: Path, place: Path, *, force: bool = False, mend: str = "") -> None:

@@ -40,6 +40,7 @@ from aotc.signing import attest, dsse, keys
 from aotc.verification.archive_container import is_packed
 from aotc.verification.authenticity import BUNDLE_SUFFIX, MAX_BUNDLES, MAX_BUNDLES_BYTES
 from aotc.verification.container import Container, open_container
+from aotc.verification.rereading import reread
 
 MANIFEST = "payload/aotc.json"
 
@@ -65,6 +66,10 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
         from aotc.inspection.evidence import inspect_model
 
         return inspect_model(place)
+    return reread(place, lambda: _opened(place, traffic), holds=lambda report: not report.problems)
+
+
+def _opened(place: Path, traffic: str | Path | None) -> InspectReport:
     with open_container(place) as container:
         return _inspect_artifact(place, container, traffic)
 

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
-from aotc.files.failures import cannot_use
 from aotc.files.folders import change_mode, make_below
 from aotc.files.locking import try_lock
 from aotc.files.removing import FOLDER, empty, erase
 from aotc.files.work_folders import lock, new_name, remove_dead
-from aotc.runtime.hold import Hold, leads_to, share
+from aotc.runtime.hold import Hold, leads_to, share, unwritable
 from aotc.verification.container import Container
 
 PREFIX: Final = ".new-"
@@ -265,15 +264,3 @@ def remove_leftovers(root: Path) -> int:
         finally:
             os.close(descriptor)
     return found
-
-
-def unwritable(error: OSError, place: Path) -> AotcError:
-    """R007 for a failed write."""
-    return cannot_use(
-        error,
-        "the store",
-        str(place),
-        "AOTC-R007",
-        full="the disk of the store is full",
-        instead="Or point AOTC_STORE at a folder of yours.",
-    )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
+from aotc.files.failures import cannot_use
 from aotc.files.locking import holder, locked, try_lock
 
 LOCK: Final = ".lock"
@@ -132,8 +133,20 @@ def alone(root: Path) -> Iterator[None]:
         try:
             held.enter_context(locked(path, seconds=ALONE_SECONDS, code="AOTC-R007", what=what))
         except OSError as error:
-            raise AotcError("AOTC-R007", f"the store: {error.strerror}", where=str(path)) from None
+            raise unwritable(error, path) from None
         yield
+
+
+def unwritable(error: OSError, place: Path) -> AotcError:
+    """R007 for a failed write."""
+    return cannot_use(
+        error,
+        "the store",
+        str(place),
+        "AOTC-R007",
+        full="the disk of the store is full",
+        instead="Or point AOTC_STORE at a folder of yours.",
+    )
 
 
 def leads_to(path: Path, descriptor: int) -> bool:

@@ -18,14 +18,15 @@ from aotc.contract.store import InstallReport
 from aotc.contract.trust import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.removing import FOLDER
-from aotc.runtime.draft import Draft, remove_leftovers, unwritable
-from aotc.runtime.hold import alone
+from aotc.runtime.draft import Draft, remove_leftovers
+from aotc.runtime.hold import alone, unwritable
 from aotc.runtime.store import Store, StoredArtifact
 from aotc.signing.dsse import MAX_BUNDLE_BYTES
 from aotc.verification.authenticity import BUNDLE_SUFFIX, MAX_BUNDLES
 from aotc.verification.container import Container, open_container
 from aotc.verification.gate import authenticate
 from aotc.verification.policy.trust import Trust
+from aotc.verification.rereading import reread
 from aotc.verification.stores import default_root, system_root
 
 _FOLDER = "attestations"
@@ -50,13 +51,7 @@ def install(
     trust = Trust.of(keys)
     kept = Store(chosen_root(store, system=system), shared=system or store is not None)
     place = artifact_path(artifact)
-    stored = kept.install(place, trust, durable=True)
-    try:
-        remove_leftovers(kept.root)
-    except OSError as error:
-        raise unwritable(error, kept.root) from None
-    with open_container(place) as source:
-        added = _add_attestations(kept.root, stored, source, trust)
+    stored, added = reread(place, lambda: _installed(kept, place, trust))
     manifest = stored.authentic.manifest
     return InstallReport(
         artifact=str(artifact),
@@ -70,6 +65,17 @@ def install(
         findings=stored.authentic.findings,
         seconds=time.perf_counter() - started,
     )
+
+
+def _installed(kept: Store, place: Path, trust: Trust) -> tuple[StoredArtifact, tuple[str, ...]]:
+    """The entry, and the names of the attestations that were added to it."""
+    stored = kept.install(place, trust, durable=True)
+    try:
+        remove_leftovers(kept.root)
+    except OSError as error:
+        raise unwritable(error, kept.root) from None
+    with open_container(place) as source:
+        return stored, _add_attestations(kept.root, stored, source, trust)
 
 
 def chosen_root(store: str | Path | None, *, system: bool) -> Path:

@@ -170,6 +170,7 @@ class ReadyModel:
         """
         started = time.perf_counter()
         try:
+            self._refuse_closed()
             refuse_other_forms(inputs, outputs, self.inputs)
             names = self._output_names(outputs)
             checked = self._guard.check(inputs)

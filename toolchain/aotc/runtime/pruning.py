@@ -15,8 +15,8 @@ from aotc.contract.store import StoreEntry, StoreListAnswer, StorePruneReport
 from aotc.errors import AotcError
 from aotc.files.removing import take_away
 from aotc.files.work_folders import new_name
-from aotc.runtime.draft import PREFIX, remove, remove_leftovers, unwritable
-from aotc.runtime.hold import alone, hold_alone, user_of
+from aotc.runtime.draft import PREFIX, remove, remove_leftovers
+from aotc.runtime.hold import alone, hold_alone, unwritable, user_of
 from aotc.verification.stores import require_safe
 
 # Looking at an entry is no use of it (open(2)); only its owner may ask for that.

@@ -31,8 +31,8 @@ from aotc.files.folders import PRIVATE, SHARED
 from aotc.files.ownership import Unsafe, known_here, sizes_below
 from aotc.files.removing import take_away
 from aotc.files.work_folders import new_name
-from aotc.runtime.draft import PREFIX, Draft, remove, remove_leftovers, sync, unwritable
-from aotc.runtime.hold import Hold, hold, hold_alone, user_of
+from aotc.runtime.draft import PREFIX, Draft, remove, remove_leftovers, sync
+from aotc.runtime.hold import Hold, hold, hold_alone, unwritable, user_of
 from aotc.verification.container import Container, open_container
 from aotc.verification.gate import AuthenticArtifact, authenticate, require_signer
 from aotc.verification.model_references import require_inside

@@ -43,6 +43,7 @@ from aotc.runtime.store import (
 from aotc.verification.container import Container, open_container, other_artifact
 from aotc.verification.gate import authenticate
 from aotc.verification.policy.trust import Trust
+from aotc.verification.rereading import reread
 from aotc.verification.stores import default_root, entry_of, system_owner, system_root
 
 
@@ -87,7 +88,9 @@ def take(
     asked = id_in(path)
     if asked is None:
         place = artifact_path(path)
-        return _take(place, trust, candidates, reads, store, trust_store, started)
+        return reread(
+            place, lambda: _take(place, trust, candidates, reads, store, trust_store, started)
+        )
     roots = [*(each.root for each in candidates), Path(store or default_root())]
     entry = entry_of(asked, roots)
     found = _take(entry, trust, candidates, reads, store, trust_store, started)

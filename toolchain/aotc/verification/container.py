@@ -26,7 +26,7 @@ from typing import Protocol, Self
 from aotc.contract.artifact_words import id_in
 from aotc.contract.parsing import MAX_JSON_BYTES
 from aotc.errors import AotcError
-from aotc.files.failures import cannot_read, said
+from aotc.files.failures import cannot_read, said, told
 
 MANIFEST = "payload/aotc.json"
 MAX_ENTRIES = 10_000
@@ -281,7 +281,7 @@ def open_container(path: Path) -> Container:
     """The artifact at a path: a folder, or a packed one; or of an id (see `artifact_words`).
 
     Raises I001 where there is nothing to read, G015 where it is neither; of what is packed also
-    G008, G012 and G039; of an id what `open_entry` does.
+    G008, G012 and G039; I027 for what is no path; of an id what `open_entry` does.
     """
     asked = id_in(path)
     if asked is not None:
@@ -290,11 +290,12 @@ def open_container(path: Path) -> Container:
         is_file = path.is_file()
     except OSError:
         is_file = False
-    if is_file:
-        from aotc.verification.archive_container import ArchiveContainer
+    with told(str(path)):
+        if is_file:
+            from aotc.verification.archive_container import ArchiveContainer
 
-        return ArchiveContainer(path)
-    return Container(path)
+            return ArchiveContainer(path)
+        return Container(path)
 
 
 def open_entry(artifact_id: str) -> Container:

@@ -40,6 +40,7 @@ from aotc.verification.digests import Sink
 from aotc.verification.examination import Examination
 from aotc.verification.policy.step import check_policy, qualified_of, remember
 from aotc.verification.policy.trust import Trust, resolve
+from aotc.verification.rereading import reread
 
 STEPS = (
     "1 container and limits",
@@ -206,6 +207,17 @@ def verify(
         target=described,
         unsafe_no_trust_state=unsafe_no_trust_state,
     ).at_present()
+    return reread(
+        path,
+        lambda: _judged(path, trusted, described, full=full, started=started),
+        holds=lambda report: report.authentic,
+    )
+
+
+def _judged(
+    path: Path, trusted: Trust, described: Target | None, *, full: bool, started: float
+) -> VerifyReport:
+    """All steps on what is at the path now."""
     try:
         container = open_container(path)
     except AotcError as error:
