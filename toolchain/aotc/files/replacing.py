@@ -20,6 +20,7 @@ from typing import Final
 
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
+from aotc.files.mounts import mounted_in
 from aotc.files.removing import FOLDER, MANIFEST, empty, empty_open, erase
 from aotc.files.renaming import EXISTS, UNKNOWN, exchange, rename_new
 
@@ -109,6 +110,12 @@ def _why_folder_kept(place: Path) -> str:
         return "is no artifact"
     if foreign:
         return f"holds {foreign[0]!r}, which is of no artifact"
+    mounted = mounted_in(place)
+    if mounted is not None:
+        # To remove what was replaced would remove what is mounted there.
+        if mounted == place.resolve():
+            return "is a mount point"
+        return f"has {mounted.name!r} mounted in it"
     try:
         here = Path.cwd()
     except FileNotFoundError:
