@@ -19,6 +19,9 @@ os.environ["AOTC_CACHE"] = "off"
 # A shell starts what runs in its background deaf to interrupts, and whatever that starts as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# And nohup what it starts deaf to hangups.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # How long an example takes says more of what else the machine does than of the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
