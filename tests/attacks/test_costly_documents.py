@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,3 +161,24 @@ def test_inspect_reads_no_more_attestations_than_verify(tmp_path: Path) -> None:
     assert [each.code for each in found.problems] == ["AOTC-G012"]
     assert found.artifact is not None
     assert found.artifact.claims == ()
+
+
+def test_relations_without_number(tmp_path: Path) -> None:
+    """Each is looked at a few times, whatever their number; by pairs it would take minutes."""
+    chain = [f"a{number} = a{number + 1} + 1" for number in range(1_500)]
+    equal = [f"b{number} = c{number}" for number in range(1_500)]
+    path = tmp_path / "p.yaml"
+    path.write_text(f"schema: aotc.profile/1\nname: x\nrelations: {json.dumps(chain + equal)}\n")
+    seen = 0
+
+    def counting(frame: Any, event: str, argument: object) -> Any:
+        nonlocal seen
+        seen += frame.f_code.co_filename.endswith("relations.py")
+        return counting
+
+    sys.settrace(counting)
+    try:
+        load_profile(path)
+    finally:
+        sys.settrace(None)
+    assert 3_000 < seen < 3_000 * 300

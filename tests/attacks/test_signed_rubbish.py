@@ -84,6 +84,19 @@ RUBBISH: dict[str, tuple[list[Edit], str, str]] = {
         "G014",
         "",
     ),
+    "a package that says nothing": ([["manifest.json", [], "set", None]], "G014", ""),
+    "a manifest that says nothing": ([["aotc.json", [], "set", None]], "G009", ""),
+    "no threads": (of([*CONFIG[:-1], "threads"], "set", 0), "G014", ""),
+    "more threads than there are": (of([*CONFIG[:-1], "threads"], "set", 1025), "G014", ""),
+    "a variant left out for a dim that has no buckets": (
+        of(
+            ["dropped"],
+            "set",
+            [{"name": "v", "spec": "portable", "buckets": {"z": 1}, "rejects": True, "reason": ""}],
+        ),
+        "G009",
+        "",
+    ),
     "names that are no text": ([[MODEL, 23, "put", "9adc"]], "", "R023"),
 }
 

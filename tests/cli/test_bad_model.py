@@ -345,3 +345,11 @@ def test_an_artifact_is_no_model(aotc: Command) -> None:
     assert aotc("build", "linear.onnx", "-o", "made.aotc").status == 0
     error = refused(aotc, "made.aotc", "AOTC-I002")
     assert error["what"] == "this is an artifact already, not a model"
+
+
+def test_a_file_without_end_is_not_read(aotc: Command) -> None:
+    """Zeros that no disk holds: whoever read them all would need the memory for it."""
+    path = aotc.folder / "endless.onnx"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    refused(aotc, path, "AOTC-I002")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -145,3 +147,51 @@ def test_an_archive_that_holds_no_such_input(tmp_path: Path) -> None:
         if name == "other":
             assert caught.value.expected == "one array, or one called ids"
             assert caught.value.found == "x, y"
+
+
+def long_header(length: int) -> bytes:
+    return b"\x93NUMPY\x02\x00" + length.to_bytes(4, "little")
+
+
+def test_a_header_without_end_is_not_read(tmp_path: Path) -> None:
+    """Zeros that no disk holds: whoever read them all would need the memory for it."""
+    path = tmp_path / "x.npy"
+    path.write_bytes(long_header(2**32 - 1))
+    with path.open("r+b") as file:
+        file.truncate(1 << 33)
+    tracemalloc.start()
+    with pytest.raises(AotcError) as caught:
+        arrays.read_inputs([f"ids={path}"], INPUTS)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+    assert (caught.value.code, caught.value.found) == (
+        "AOTC-I027",
+        f"a header of {2**32 - 1} bytes",
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (long_header(16 << 20) + bytes(16 << 20), "a header of 16777216 bytes"),
+        (NPY.replace(b"(0,)", b"(9,)") + bytes(16 << 20), ""),
+        (NPY.replace(b"(0,)}       ", b"(9999999,)} ") + bytes(16 << 20), "less than shape"),
+        (bytes(16 << 20), "magic"),
+    ],
+)
+def test_archives_that_grow_when_they_are_read(content: bytes, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("ids.npy", content)
+    for word in (str(path), f"ids={path}"):
+        if not why:
+            assert arrays.read_inputs([word], INPUTS)["ids"].shape == (9,)
+            continue
+        tracemalloc.start()
+        with pytest.raises(AotcError) as caught:
+            arrays.read_inputs([word], INPUTS)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # A page of what is decompressed, and never all of it.
+        assert most < 8 << 20
+        assert (caught.value.code, why in caught.value.found) == ("AOTC-I027", True)

@@ -80,6 +80,14 @@ def test_nothing_is_wrong_with_a_good_one() -> None:
             "is no uint8",
         ),
         (
+            replace(
+                padded(Padding(inputs={"ids": PadSpec(value=1e300)})),
+                inputs=(replace(IDS, dtype="float32"),),
+            ),
+            "padding.inputs.ids.value",
+            "is no float32",
+        ),
+        (
             padded(Padding(crops=(Crop(output="y", axis=7, dims=("seq",)),))),
             "padding.crops[0]",
             "axis 7",

@@ -6,6 +6,7 @@ call, or ask for more memory than there is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _MOST = 2**31
 _BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 _UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 1}
+_LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38}
 
 
 def shape_problems(manifest: Manifest) -> Iterator[Problem]:
@@ -70,6 +72,9 @@ def _variants(manifest: Manifest) -> Iterator[Problem]:
         if key in seen:
             yield Problem(where, "are those of another variant")
         seen.add(key)
+    for index, left in enumerate(manifest.dropped):
+        if not bucketed.issuperset(left.buckets):
+            yield Problem(f"dropped[{index}].buckets", "are not of the domain's dims")
 
 
 def _padding(manifest: Manifest) -> Iterator[Problem]:
@@ -98,7 +103,7 @@ def _fits(value: bool | int | float | str, dtype: str) -> bool:
         return value == int(value) and -(2 ** _BITS[dtype]) <= value < 2 ** _BITS[dtype]
     if dtype in _UNSIGNED:
         return value == int(value) and 0 <= value < 2 ** _UNSIGNED[dtype]
-    return True
+    return abs(value) <= _LARGEST.get(dtype, math.inf)
 
 
 def _crop_problem(crop: Crop, output: Value | None, named: set[str]) -> str:

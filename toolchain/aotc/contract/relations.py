@@ -7,7 +7,9 @@ products of both (`2*a`) joined by `+`, and `-` before a number.
 
 from __future__ import annotations
 
+import heapq
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from aotc.contract.parsing import ParseError, Problem, record
@@ -75,14 +77,23 @@ def read_relations(texts: Sequence[str]) -> tuple[Equality | Relation, ...]:
 
 def unified(equalities: Iterable[Equality]) -> dict[str, str]:
     """The first name of its class, by name; classes that share a name are one."""
-    first: dict[str, str] = {}
+    above: dict[str, str] = {}
+    order: dict[str, int] = {}
+
+    def first(name: str) -> str:
+        while above[name] != name:
+            above[name] = above[above[name]]
+            name = above[name]
+        return name
+
     for equality in equalities:
         for name in equality.names:
-            first.setdefault(name, name)
-        roots = {first[name] for name in equality.names}
-        root = next(name for name in first if name in roots)
-        first = {name: root if old in roots else old for name, old in first.items()}
-    return first
+            above.setdefault(name, name)
+            order.setdefault(name, len(order))
+        roots = {first(name) for name in equality.names}
+        root = min(roots, key=order.__getitem__)
+        above.update(dict.fromkeys(roots, root))
+    return {name: first(name) for name in above}
 
 
 def renamed(relation: Relation, names: Mapping[str, str]) -> Relation:
@@ -96,27 +107,40 @@ def renamed(relation: Relation, names: Mapping[str, str]) -> Relation:
 
 def faults(relations: Sequence[Relation]) -> str:
     """What keeps `relations` from being followed one after the other; empty where nothing does."""
-    derived = [relation.dim for relation in relations]
-    twice = [dim for dim in derived if derived.count(dim) > 1]
+    derived = Counter(relation.dim for relation in relations)
+    twice = [dim for dim, count in derived.items() if count > 1]
     if twice:
         stated = "; ".join(str(relation) for relation in relations if relation.dim == twice[0])
         return f"{twice[0]!r} follows twice: {stated}"
-    followed = in_order(relations)
-    circle = [str(relation) for relation in relations if relation not in followed]
+    followed = {relation.dim for relation in in_order(relations)}
+    circle = [str(relation) for relation in relations if relation.dim not in followed]
     return f"dims go round in a circle: {'; '.join(circle)}" if circle else ""
 
 
 def in_order(relations: Sequence[Relation]) -> tuple[Relation, ...]:
-    """`relations`, each after those of its terms; those that no order serves are left out."""
+    """`relations`, each after those of its terms; those that no order serves are left out.
+
+    Of several that could be next, it is the first.
+    """
+    waiting = Counter(relation.dim for relation in relations)
+    readers: dict[str, list[int]] = {}
+    open_ = []
+    for index, relation in enumerate(relations):
+        terms = {term for term in relation.terms if term in waiting}
+        open_.append(len(terms))
+        for term in terms:
+            readers.setdefault(term, []).append(index)
+    ready = [index for index, count in enumerate(open_) if not count]
     chosen: list[Relation] = []
-    waiting = list(relations)
-    while True:
-        open_ = {relation.dim for relation in waiting}
-        ready = next((r for r in waiting if not open_.intersection(r.terms)), None)
-        if ready is None:
-            return tuple(chosen)
-        chosen.append(ready)
-        waiting.remove(ready)
+    while ready:
+        relation = relations[heapq.heappop(ready)]
+        chosen.append(relation)
+        waiting[relation.dim] -= 1
+        for index in () if waiting[relation.dim] else readers.get(relation.dim, ()):
+            open_[index] -= 1
+            if not open_[index]:
+                heapq.heappush(ready, index)
+    return tuple(chosen)
 
 
 def _tokens(text: str) -> list[str]:

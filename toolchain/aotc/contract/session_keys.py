@@ -6,6 +6,8 @@ from typing import Final
 
 # ONNX Runtime takes no longer value.
 MOST_OF_VALUE: Final = 8192
+# Of one operator.
+MOST_THREADS: Final = 1024
 
 # May stand in a manifest: they change how a session computes, and name no file.
 MANIFEST_KEYS: Final = frozenset(

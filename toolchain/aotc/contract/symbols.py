@@ -123,7 +123,7 @@ class _Naming:
         self._dims = _dims(inputs)
         self._positions = _positions(inputs)
         self._rankless = {f"{v.name}.0" for v in inputs if v.shape is None and v.kind == "tensor"}
-        self._new: list[str] = []
+        self._new: dict[str, None] = {}
         self._equal = [
             (
                 index,
@@ -219,8 +219,7 @@ class _Naming:
             )
         stem, _, axis = name.rpartition(".")
         if new and not (stem and axis.isdecimal()):
-            if name not in self._new:
-                self._new.append(name)
+            self._new[name] = None
             return name
         if name in self._new:
             return name

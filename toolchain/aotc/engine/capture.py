@@ -43,7 +43,7 @@ _QUANTIZED = (
     "MatMulNBits",
 )
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-_MAX_PROTOBUF = 2**31 - 1
+MAX_PROTOBUF = 2**31 - 1
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -55,7 +55,7 @@ def read_model(path: Path) -> onnx.ModelProto:
     size = path.stat().st_size
     if size == 0:
         raise AotcError("AOTC-I002", "the file is empty", where=str(path))
-    if size > _MAX_PROTOBUF:
+    if size > MAX_PROTOBUF:
         raise AotcError(
             "AOTC-I002",
             "a protobuf message cannot exceed 2 GiB",

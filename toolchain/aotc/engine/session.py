@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aotc.backends.base import Optimization, import_onnxruntime, ort_errors, ort_message, ort_text
 from aotc.contract.manifest import SessionSpec
-from aotc.contract.session_keys import MANIFEST_KEYS
+from aotc.contract.session_keys import MANIFEST_KEYS, MOST_THREADS
 from aotc.engine.cores import usable_cores
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
 from aotc.engine.providers import library_of, plugin_devices, prepare, threaded
@@ -62,7 +62,6 @@ _LEVELS: Final = {
     "layout": "ORT_ENABLE_LAYOUT",
     "all": "ORT_ENABLE_ALL",
 }
-_MOST_THREADS: Final = 1024
 TEXT_NOT_UTF8: Final = "an output is text that is not UTF-8"
 # What messages of ONNX Runtime begin with.
 _SIGN: Final = "[ONNXRuntimeError]"
@@ -80,11 +79,11 @@ def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.Ses
         runtime.GraphOptimizationLevel, _LEVELS[spec.optimization]
     )
     options.log_severity_level = 4
-    if threads is not None and not 0 < threads <= _MOST_THREADS:
+    if threads is not None and not 0 < threads <= MOST_THREADS:
         raise AotcError(
             "AOTC-I027",
             "an unusable number of threads",
-            expected=f"1..{_MOST_THREADS}",
+            expected=f"1..{MOST_THREADS}",
             found=str(threads),
         )
     # Even the number that it would take itself is stated: see `usable_cores`.

@@ -11,6 +11,7 @@ from typing import Any
 from aotc.contract.manifest import Value
 from aotc.contract.parsing import Json
 from aotc.engine import values
+from aotc.engine.array_files import read_members
 from aotc.errors import AotcError
 
 
@@ -57,7 +58,7 @@ def _npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
 
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {value.name: archive[value.name] for value in inputs if value.name in archive}
+            arrays = read_members(archive.zip, [value.name for value in inputs])
     except (OSError, ValueError, TypeError, zipfile.BadZipFile, EOFError) as error:
         raise AotcError("AOTC-I024", "not a .npz file", where=str(path), found=str(error)) from None
     missing = [value.name for value in inputs if value.name not in arrays]

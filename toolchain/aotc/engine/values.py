@@ -20,6 +20,7 @@ from aotc.contract.canonical import canonical_json
 from aotc.contract.dim_names import is_anonymous
 from aotc.contract.manifest import Kind, Value
 from aotc.contract.parsing import MAX_JSON_BYTES, Json, strict_json
+from aotc.engine.array_files import read_file
 from aotc.errors import AotcError
 from aotc.files.reading import read_at_most
 
@@ -166,8 +167,7 @@ def load(path: Path, *, refusal: str = "AOTC-I024") -> Data:
     try:
         if path.suffix == ".json":
             return _decode(strict_json(read_at_most(path, MAX_JSON_BYTES)))
-        with path.open("rb") as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
+        return read_file(path)
     except Exception as error:
         # numpy has no error of its own for a header that is no header: it lets out those of
         # Python's tokenizer and compiler, and of memory that a shape asks for.

@@ -11,6 +11,7 @@ from aotc.contract.answers import RunOutput
 from aotc.contract.manifest import Fixture, Value
 from aotc.contract.parsing import nearest
 from aotc.engine import values
+from aotc.engine.array_files import read_members
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
 from aotc.files.names import file_names
@@ -96,7 +97,7 @@ def _members(
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             held = tuple(archive.files)
             wanted = held if one and len(held) == 1 else names
-            return {name: archive[name] for name in wanted if name in held}, held
+            return read_members(archive.zip, wanted), held
     except Exception as error:
         # As of one array: zip and numpy let out whatever a file makes of them.
         raise AotcError(

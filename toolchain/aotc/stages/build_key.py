@@ -14,7 +14,7 @@ import onnx
 import aotc
 from aotc.contract.parsing import Json, encode
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
-from aotc.engine.capture import tensors
+from aotc.engine.capture import MAX_PROTOBUF, tensors
 from aotc.engine.providers import backend_of
 from aotc.stages.types import BuildOptions
 
@@ -92,7 +92,7 @@ def _model_digest(model: str | Path | bytes) -> str:
     if not isinstance(model, bytes):
         # The name is a part of the key.
         str(model).encode()
-    data = model if isinstance(model, bytes) else _plain(Path(model)).read_bytes()
+    data = model if isinstance(model, bytes) else _content(Path(model))
     digest = hashlib.sha256(data)
     try:
         parsed = onnx.load_model_from_string(data)
@@ -108,6 +108,13 @@ def _model_digest(model: str | Path | bytes) -> str:
         with _plain(path).open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _content(path: Path) -> bytes:
+    """The model's bytes; raises `ValueError` where it is more than protobuf reads."""
+    if _plain(path).stat().st_size > MAX_PROTOBUF:
+        raise ValueError(f"{path} is too large")
+    return path.read_bytes()
 
 
 def _plain(path: Path) -> Path:

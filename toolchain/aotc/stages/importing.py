@@ -94,6 +94,7 @@ def _refuse_undecodable(path: Path) -> None:
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean, name, and move the weights out of the graph."""
     from aotc.engine.capture import (
+        MAX_PROTOBUF,
         anonymous_names,
         capture,
         clashing_names,
@@ -117,7 +118,9 @@ def import_job(request: Json) -> Json:
 
     path = Path(request["path"])
     with ThreadPoolExecutor(1) as pool:
-        digest = pool.submit(file_sha256, path) if path.is_file() else None
+        # What is refused for its size is not hashed meanwhile.
+        readable = path.is_file() and path.stat().st_size <= MAX_PROTOBUF
+        digest = pool.submit(file_sha256, path) if readable else None
         model = read_model(path)
         escaped = escape_text(model)
         path = home_of(tensors(model), path)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from aotc.contract.manifest import Manifest, Variant
 from aotc.contract.ort_package import provider_options, session_options
 from aotc.contract.parsing import Json, Problem
 from aotc.contract.provider_keys import option_problem
-from aotc.contract.session_keys import MANIFEST_KEYS, MOST_OF_VALUE
+from aotc.contract.session_keys import MANIFEST_KEYS, MOST_OF_VALUE, MOST_THREADS
 
+UNREAD: Final = object()
 _TOP = {
     "schema_version",
     "package_name",
@@ -41,13 +43,13 @@ _ORT = {"model_file", "session_options", "provider_options"}
 def contradictions(manifest: Manifest, package: Json, digests: Mapping[str, str]) -> list[Problem]:
     """Every place where `package` (manifest.json) or `digests` (the signed files) disagrees.
 
-    `package` is None where it was refused, or is not there, which is a contradiction by itself.
+    `package` is `UNREAD` where it was refused, or is not there, which is a contradiction by itself.
     """
     return [
         *_files(manifest, digests),
         *_assets(manifest),
         *_sessions(manifest),
-        *(_package(manifest, package) if package is not None else ()),
+        *(_package(manifest, package) if package is not UNREAD else ()),
     ]
 
 
@@ -93,6 +95,9 @@ def _sessions(manifest: Manifest) -> Iterator[Problem]:
             yield Problem(
                 f"variants[{index}].session.config.{key}", "is an option that no artifact may have"
             )
+        threads = variant.session.threads
+        if threads is not None and not 0 < threads <= MOST_THREADS:
+            yield Problem(f"variants[{index}].session.threads", f"is not 1 to {MOST_THREADS}")
         plugins = {each.provider for each in variant.requirements.plugins}
         for provider, options in variant.session.provider_options.items():
             for key, value in options.items():

@@ -116,7 +116,7 @@ def check_schema(state: Examination) -> None:
         state.refuse(problem)
     if state.manifest is None or state.digests is None:
         return
-    package = state.parsed.get("manifest.json")
+    package = state.parsed.get("manifest.json", consistency.UNREAD)
     for each in consistency.contradictions(state.manifest, package, state.digests):
         state.refuse(
             AotcError(
@@ -161,9 +161,9 @@ def _check_references(state: Examination) -> None:
 def _decode(state: Examination) -> None:
     """aotc.json as a record; its problems are kept for step 6."""
     problems = state.manifest_problems
-    data = state.parsed.get("aotc.json")
-    if data is None:
+    if "aotc.json" not in state.parsed:
         return
+    data = state.parsed["aotc.json"]
     where = "payload/aotc.json"
     schema = data.get("schema") if isinstance(data, dict) else None
     if what := unsupported_manifest(schema):
