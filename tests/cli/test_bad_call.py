@@ -93,11 +93,11 @@ def test_an_output_that_exists(built: Command) -> None:
 
 def test_an_output_that_is_replaced(aotc: Command, built: Command) -> None:
     shutil.copytree(built.folder / "good.aotc", aotc.folder / "old.aotc")
-    (aotc.folder / "old.aotc" / "of-old").touch()
+    (aotc.folder / "old.aotc" / "payload" / "of-old").touch()
     save(linear(), aotc.folder / "linear.onnx")
     outcome = aotc("build", "linear.onnx", "-o", "old.aotc", "--force")
     assert outcome.status == 0
-    assert not (aotc.folder / "old.aotc" / "of-old").exists()
+    assert not (aotc.folder / "old.aotc" / "payload" / "of-old").exists()
     assert aotc("verify", "old.aotc").status == 0
     assert aotc.leftovers() == []
 
