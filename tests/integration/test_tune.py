@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino_models as models
 import pytest
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
@@ -218,6 +219,16 @@ def bf16() -> None:
         pytest.skip("this CPU has no avx512_bf16, which bfloat16 requires")
 
 
+def gives_the_same_bits_in_bfloat16(bench: Workbench) -> bool:
+    answers = []
+    for precision in ("keep", "bfloat16"):
+        stated = profile("edge-openvino", precision=precision)
+        built = bench.build(models.plain(), f"alike-{precision}", profile=stated)
+        with bench.load(built) as model:
+            answers.append(model.run(built.inputs({"batch": 2}))["y"])
+    return np.array_equal(*answers)
+
+
 @pytest.mark.openvino
 def test_a_candidate_that_fails_parity_is_out_with_the_reason(bench: Workbench, bf16: None) -> None:
     stated = profile("edge-openvino", parity=EXACT, tune={"precision": ["bfloat16"], "rounds": 3})
@@ -225,6 +236,8 @@ def test_a_candidate_that_fails_parity_is_out_with_the_reason(bench: Workbench, 
     by_precision = {(each.providers[0], each.precision): each for each in built.report.tuning}
     assert set(by_precision) == {("openvino", "keep"), ("openvino", "bfloat16"), ("cpu", "keep")}
     out = by_precision["openvino", "bfloat16"]
+    if out.passed and gives_the_same_bits_in_bfloat16(bench):
+        pytest.skip("OpenVINO computes this model in float32 here, though bfloat16 is asked")
     assert (out.passed, out.chosen, out.median_seconds, out.rounds) == (False, False, None, 0)
     assert out.reason.startswith("AOTC-N001")
     assert all(each.passed for key, each in by_precision.items() if key[1] == "keep")
