@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -126,13 +127,18 @@ def _fuzz(target: Target, seconds: int, grow: bool) -> Outcome:
         )
 
 
+def _peak_mib() -> int:
+    """What a child is told to have taken before it began: getrusage(2) counts its parent's peak."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
 def _run(target: Target, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
             *(sys.executable, str(CHILD), target.name, *words),
             f"-max_len={target.max_bytes}",
             f"-timeout={INPUT_SECONDS}",
-            f"-rss_limit_mb={MEMORY_MIB}",
+            f"-rss_limit_mb={MEMORY_MIB + _peak_mib()}",
             f"-artifact_prefix={folder}/bad-",
         ],
         capture_output=True,
