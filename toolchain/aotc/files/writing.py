@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from aotc.files.locking import try_lock
 from aotc.files.renaming import rename_new
 
 # A name of its own, as the file's could be as long as the file system takes.
@@ -266,28 +267,21 @@ def _lock(descriptor: int) -> bool:
     """Mark an unfinished file as one that somebody writes; False where another has its lock."""
     if sys.platform == "win32":
         return True
-    import fcntl
-
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(descriptor)
     except OSError:
         return True  # A file system without locks, where nothing is taken for a leftover.
-    return True
 
 
 def _remove_unlocked(path: Path) -> None:
     if sys.platform == "win32":
         return
-    import fcntl
-
     descriptor = os.open(path, _LOOK)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found, named = os.fstat(descriptor), path.lstat()
-        same = (found.st_dev, found.st_ino) == (named.st_dev, named.st_ino)
-        if same and stat.S_ISREG(found.st_mode):
+        if not try_lock(descriptor):
+            return
+        found = os.fstat(descriptor)
+        if os.path.samestat(found, path.lstat()) and stat.S_ISREG(found.st_mode):
             path.unlink()
     finally:
         os.close(descriptor)
