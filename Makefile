@@ -67,9 +67,10 @@ schemas: $(STAMP)  ## generate the JSON Schemas from the records
 compat: $(STAMP)  ## keep an artifact of this release in manifests/compat, for every later one
 	$(BIN)/python ci/make_compat.py
 
-docs: $(STAMP)  ## generate docs/codes.md from the catalogue, docs/conformance.md from what is kept
+docs: $(STAMP)  ## generate the pages of codes and of conformance, and the picture and table of rooms
 	$(BIN)/python ci/generate_docs.py --write
 	$(BIN)/python ci/conformance.py --page
+	$(BIN)/python ci/architecture --write
 
 lock: $(STAMP)  ## pin all dependencies (LOCK_OPTIONS=--upgrade: to newer releases)
 	sh ci/lock.sh $(BIN)/python $(LOCK_OPTIONS)
