@@ -62,7 +62,7 @@ bench: $(STAMP)  ## measure, and write docs/benchmarks.md (about 45 minutes)
 	$(BIN)/python -m benchmarks
 
 schemas: $(STAMP)  ## generate the JSON Schemas from the records
-	$(BIN)/python -m aotc.contract.schema --write
+	$(BIN)/python ci/schemas.py --write
 
 compat: $(STAMP)  ## keep an artifact of this release in manifests/compat, for every later one
 	$(BIN)/python ci/make_compat.py

@@ -48,7 +48,7 @@ class Workshop:
 
     def key(self) -> tuple[Path, Path]:
         """A private and a public key."""
-        from aotc.signing import keys
+        from aotc.signing.keys import keyring as keys
 
         private, public = self.folder / "bench.pem", self.folder / "bench.pub"
         return (private, public) if private.exists() else keys.generate(private)

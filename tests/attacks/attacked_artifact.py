@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from aotc import build, load
-from aotc.contract.canonical import canonical_json
+from aotc.contract.codec.canonical import canonical_json
 from aotc.engine import session
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
-from aotc.signing.keys import PrivateKey, generate, load_private
+from aotc.signing.keys.keyring import PrivateKey, generate, load_private
 from aotc.verification.gate import verify
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"

@@ -14,10 +14,10 @@ import onnx
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.contract.parsing import ParseError, decode
+from aotc.contract.codec.parsing import ParseError, decode
 from aotc.errors import AotcError
 from aotc.signing import dsse
-from aotc.signing.keys import PrivateKey
+from aotc.signing.keys.keyring import PrivateKey
 
 Json = Any
 MARK = "OWNED"

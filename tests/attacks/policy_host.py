@@ -17,9 +17,9 @@ from policy_setting import Setting, make_keys
 from aotc import load
 from aotc.errors import AotcError
 from aotc.signing import oms
-from aotc.signing.keys import PrivateKey
+from aotc.signing.keys.keyring import PrivateKey
 from aotc.verification.policy import roots
-from aotc.verification.policy.trust import Trust
+from aotc.verification.policy.host_trust import Trust
 
 SIGNATURE = "oms.sigstore.json"
 

@@ -16,9 +16,9 @@ from policy_setting import Setting
 
 from aotc.errors import AotcError
 from aotc.signing import oms
-from aotc.verification.container import Container
+from aotc.verification.container.folder_container import Container
 from aotc.verification.gate import authenticate, verify
-from aotc.verification.policy.trust import resolve
+from aotc.verification.policy.host_trust import resolve
 
 # Sorted before and after the artifact's own signature; the last is a name of a signature.
 NAMES = ("a", "x", "evidence", "approval-prod-0000000000000000", "oms-0000000000000000")

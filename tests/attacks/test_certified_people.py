@@ -11,12 +11,12 @@ from made_certificates import Issued, authority, leaf, p256, public_pem
 from policy_host import loaded, policy_host, resign
 from policy_setting import Setting, ahead
 
+from aotc.attesting.adding import approve, sign
+from aotc.attesting.qualification import qualify
 from aotc.errors import AotcError
-from aotc.runtime.attesting import approve, sign
-from aotc.runtime.qualification import qualify
-from aotc.signing.keys import PrivateKey, key_id
+from aotc.signing.keys.keyring import PrivateKey, key_id
 from aotc.verification.gate import verify
-from aotc.verification.policy.trust import resolve
+from aotc.verification.policy.host_trust import resolve
 
 REVOKED = "AOTC-G028"
 

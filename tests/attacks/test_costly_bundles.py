@@ -19,17 +19,18 @@ from made_certificates import Issued, authority, leaf, p256, public_pem
 from policy_host import SIGNATURE, loaded, policy_host, resign
 from policy_setting import Setting
 
-from aotc.contract.canonical import canonical_json
-from aotc.contract.parsing import MAX_VALUES, ParseError, strict_json
-from aotc.contract.report import VerifyReport
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import MAX_VALUES, ParseError, strict_json
+from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
-from aotc.signing import certificates, dsse, oms
-from aotc.signing.keys import PrivateKey, key_id
+from aotc.signing import dsse, oms
+from aotc.signing.keys import certificates
+from aotc.signing.keys.keyring import PrivateKey, key_id
 from aotc.verification.authenticity import MAX_BUNDLES_BYTES
-from aotc.verification.container import Container
+from aotc.verification.container.folder_container import Container
 from aotc.verification.examination import MAX_REFUSALS
 from aotc.verification.gate import verify
-from aotc.verification.policy.trust import resolve
+from aotc.verification.policy.host_trust import resolve
 
 MOST_CHECKS = 32
 MOST_TOLD = 20

@@ -16,17 +16,19 @@ import pytest
 from artifact_builder import build_artifact
 
 from aotc.checking.outcomes import read_answer
-from aotc.contract.documents import MAX_YAML_VALUES, load_profile, load_target
-from aotc.contract.manifest import Value
-from aotc.contract.parsing import MAX_PROBLEMS, ParseError, decode, nearest, record
+from aotc.contract.builtin import load_profile, load_target
+from aotc.contract.codec.documents import MAX_YAML_VALUES
+from aotc.contract.codec.parsing import MAX_PROBLEMS, ParseError, decode, record
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.manifest.interface import Value
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
-from aotc.signing.keys import generate, load_private
-from aotc.signing.signer_command import load_command
-from aotc.stages.tuned_evidence import tuning_of
+from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.signer_command import load_command
+from aotc.stages.tuning.tuned_evidence import tuning_of
 from aotc.verification.authenticity import MAX_BUNDLES
-from aotc.verification.policy.document import read_policy, read_roots
+from aotc.verification.policy.policy_document import read_policy, read_roots
 
 MOST_LOOKED_FOR = 25
 READERS: dict[str, Callable[[Path], object]] = {

@@ -14,15 +14,15 @@ from artifact_builder import payload_digests
 from policy_host import policy_host, resign
 from policy_setting import Setting
 
-from aotc.contract.report import VerifyReport
+from aotc.attesting.adding import vouched_for
+from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
-from aotc.runtime.attesting import vouched_for
-from aotc.runtime.store import Store
 from aotc.signing import oms
-from aotc.verification.container import Container
+from aotc.store.user_store import Store
+from aotc.verification.container.folder_container import Container
 from aotc.verification.gate import verify
-from aotc.verification.policy.trust import resolve
+from aotc.verification.policy.host_trust import resolve
 
 # Zeros that no disk holds, and that a digest must read all the same.
 HUGE = 8 << 30

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from aotc.cli.main import main
-from aotc.contract import plugin_library
-from aotc.contract.plugin_library import libraries_digest
 from aotc.engine.kept_logs import kept_log
 from aotc.errors import AotcError
-from aotc.signing import keys
+from aotc.host import plugin_libraries as plugin_library
+from aotc.host.plugin_libraries import libraries_digest
+from aotc.signing.keys import keyring as keys
 from aotc.verification.policy.state import SeenPolicy, state_to_compare, user_state
 
 STRANGER = 12345

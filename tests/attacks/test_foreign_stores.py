@@ -23,11 +23,11 @@ from aotc.caching.cache import BuildCache
 from aotc.cli.main import main
 from aotc.errors import AotcError
 from aotc.files.ownership import Unsafe, open_folder
-from aotc.runtime import pruning
-from aotc.runtime.draft import Draft
-from aotc.runtime.installing import install
 from aotc.runtime.loading import load
-from aotc.signing.keys import generate, load_private, load_public
+from aotc.signing.keys.keyring import generate, load_private, load_public
+from aotc.store import pruning
+from aotc.store.draft import Draft
+from aotc.store.installing import install
 
 STRANGER = 12345
 X = np.arange(FEATURES, dtype=np.float32).reshape(1, FEATURES)

@@ -35,15 +35,15 @@ from hostile_text import (
 from made_certificates import authority, leaf
 
 from aotc.cli.main import main
-from aotc.contract.canonical import canonical_json
-from aotc.contract.documents import load_profile, load_target
-from aotc.contract.manifest import Manifest
-from aotc.contract.parsing import encode
+from aotc.contract.builtin import load_profile, load_target
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import encode
+from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
-from aotc.contract.trust_policy import TrustPolicy
+from aotc.contract.trust.trust_policy import TrustPolicy
 from aotc.signing import oms
-from aotc.signing.keys import generate, load_private
+from aotc.signing.keys.keyring import generate, load_private
 
 BUILD = ("--force", "--no-cache")
 LONGEST = 400

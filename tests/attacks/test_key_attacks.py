@@ -18,9 +18,11 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     encode_dss_signature,
 )
 
-from aotc.contract.trust import TrustedKey
+from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
-from aotc.signing import attest, dsse, keys, oms
+from aotc.signing import dsse, oms
+from aotc.signing import statements as attest
+from aotc.signing.keys import keyring as keys
 
 DIGESTS = {"aotc.json": "2" * 64, "model/model.onnx": "1" * 64}
 # SEC 2, section 2.4.2: the order of the group of P-256.

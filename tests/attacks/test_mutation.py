@@ -21,11 +21,12 @@ from attacked_artifact import Attacked, forbid_sessions
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc import build
-from aotc.contract.report import VerifyReport
+from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
-from aotc.signing import attest, oms
-from aotc.signing.keys import generate, load_private
-from aotc.verification.container import Container
+from aotc.signing import oms
+from aotc.signing import statements as attest
+from aotc.signing.keys.keyring import generate, load_private
+from aotc.verification.container.folder_container import Container
 from aotc.verification.gate import authenticate, verify
 
 PROFILE = """\

@@ -13,8 +13,8 @@ from artifact_builder import build_artifact
 import aotc
 from aotc.cli.main import main
 from aotc.errors import AotcError
-from aotc.runtime.installing import install
-from aotc.signing.keys import generate, load_private, load_public
+from aotc.signing.keys.keyring import generate, load_private, load_public
+from aotc.store.installing import install
 
 
 class Scene:

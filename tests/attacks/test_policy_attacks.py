@@ -16,17 +16,17 @@ from made_certificates import authority, leaf
 from policy_setting import BUILDER, Setting, ago, ahead, make_keys
 
 from aotc.cli.main import main
-from aotc.contract.canonical import canonical_json
+from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.target import Target
 from aotc.errors import AotcError
-from aotc.signing import attest
-from aotc.signing.keys import PrivateKey
-from aotc.verification.container import Container
+from aotc.signing import statements as attest
+from aotc.signing.keys.keyring import PrivateKey
+from aotc.verification.container.folder_container import Container
 from aotc.verification.gate import authenticate, verify
 from aotc.verification.policy import roots as roots_module
-from aotc.verification.policy.document import read_policy
+from aotc.verification.policy.host_trust import resolve
+from aotc.verification.policy.policy_document import read_policy
 from aotc.verification.policy.state import user_state
-from aotc.verification.policy.trust import resolve
 
 
 @pytest.fixture(scope="module")

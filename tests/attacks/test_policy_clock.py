@@ -12,13 +12,13 @@ from made_certificates import NOW, authority, leaf
 from policy_host import loaded, policy_host, resign
 from policy_setting import Setting, ago
 
-from aotc.contract.attestations import instant, parse_instant
+from aotc.contract.trust.attestations import instant, parse_instant
 from aotc.errors import AotcError
-from aotc.runtime.installing import install
-from aotc.verification.container import Container
+from aotc.store.installing import install
+from aotc.verification.container.folder_container import Container
 from aotc.verification.gate import authenticate, verify
-from aotc.verification.policy.document import read_policy
-from aotc.verification.policy.trust import Trust, apply, of_policy, resolve
+from aotc.verification.policy.host_trust import Trust, apply, of_policy, resolve
+from aotc.verification.policy.policy_document import read_policy
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aotc.contract.documents import strict_yaml
-from aotc.contract.parsing import ParseError
+from aotc.contract.codec.documents import strict_yaml
+from aotc.contract.codec.parsing import ParseError
 from aotc.contract.session_keys import MANIFEST_KEYS
 from aotc.engine import values
 from aotc.errors import AotcError
 from aotc.runtime.loading import load
 from aotc.verification.gate import verify
-from aotc.verification.policy.trust import Trust
+from aotc.verification.policy.host_trust import Trust
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "fuzz"))
 

@@ -22,12 +22,12 @@ from artifact_builder import FEATURES, build_artifact
 
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
-from aotc.runtime.installing import install
 from aotc.runtime.loading import load
-from aotc.runtime.store import Store
-from aotc.signing.keys import generate, load_private, load_public
-from aotc.verification import rereading
-from aotc.verification.container import Container
+from aotc.signing.keys.keyring import generate, load_private, load_public
+from aotc.store.installing import install
+from aotc.store.user_store import Store
+from aotc.verification.container import rereading
+from aotc.verification.container.folder_container import Container
 from aotc.verification.gate import authenticate
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -20,8 +20,8 @@ from policy_setting import Setting, ago
 from aotc.errors import AotcError
 from aotc.files import locking
 from aotc.verification.gate import verify
+from aotc.verification.policy.host_trust import resolve
 from aotc.verification.policy.state import user_state
-from aotc.verification.policy.trust import resolve
 
 TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 NOBODY = 65534

@@ -21,17 +21,19 @@ from artifact_builder import build_artifact, package_manifest
 from attacked_artifact import Attacked
 
 from aotc import load
-from aotc.contract.canonical import canonical_json
-from aotc.contract.manifest import FileEntry, Manifest, SessionSpec
-from aotc.contract.parsing import decode, encode, strict_json
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.payload_files import FileEntry
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
-from aotc.runtime import store as store_module
-from aotc.runtime.store import Store
-from aotc.signing.keys import generate, load_private
-from aotc.verification.container import ArtifactFile, Container, PlainFile
+from aotc.signing.keys.keyring import generate, load_private
+from aotc.store import user_store as store_module
+from aotc.store.user_store import Store
+from aotc.verification.container.folder_container import ArtifactFile, Container, PlainFile
 from aotc.verification.gate import authenticate
-from aotc.verification.policy.trust import resolve
+from aotc.verification.policy.host_trust import resolve
 
 CONTRADICTION = "AOTC-G014"
 STATISTICS = "session.collect_node_memory_stats_to_file"

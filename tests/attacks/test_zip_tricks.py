@@ -17,8 +17,8 @@ from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
 from aotc.packing.pack import pack
 from aotc.packing.unpack import unpack
-from aotc.signing.keys import generate
-from aotc.verification.archive_container import ArchiveContainer
+from aotc.signing.keys.keyring import generate
+from aotc.verification.container.archive_container import ArchiveContainer
 from aotc.verification.gate import verify
 
 MALFORMED, SPECIAL, LIMITS = "AOTC-G039", "AOTC-G008", "AOTC-G012"

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from schemas import path_of
 
 from aotc.cli.main import main
-from aotc.contract.schema import path_of
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 MODEL = DIGITS / "digits.onnx"

@@ -15,8 +15,9 @@ import pytest
 from command import TOOLCHAIN, Command, Outcome
 from made_models import linear, save
 
-from aotc.contract.canonical import canonical_json
-from aotc.signing import keys, oms
+from aotc.contract.codec.canonical import canonical_json
+from aotc.signing import oms
+from aotc.signing.keys import keyring as keys
 from aotc.verification.gate import verify
 
 FILES = (

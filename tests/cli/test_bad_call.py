@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from made_models import FEATURES, linear, model_of, save
 from onnx import TensorProto, helper
 
-from aotc.signing import keys
+from aotc.signing.keys import keyring as keys
 
 GOOD = np.ones((2, FEATURES), np.float32)
 

@@ -41,8 +41,8 @@ from broken_places import (
 from made_models import linear, save
 
 import aotc
-from aotc.runtime.attesting import approve
-from aotc.signing.keys import load_signer
+from aotc.attesting.adding import approve
+from aotc.signing.keys.keyring import load_signer
 
 TOO_LONG = "n" * 256
 

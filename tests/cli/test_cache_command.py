@@ -16,7 +16,7 @@ from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.cli import main as cli
 from aotc.cli import render
 from aotc.cli.commands import cache as command
-from aotc.contract.cache import CacheEntry, CacheListAnswer, PruneReport
+from aotc.contract.results.cache_answers import CacheEntry, CacheListAnswer, PruneReport
 from aotc.errors import AotcError
 
 SNAPSHOTS = Path(__file__).parent / "cache_snapshots"

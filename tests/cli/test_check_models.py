@@ -20,9 +20,9 @@ from test_interrupt import alive, descendants
 
 import aotc as library
 from aotc.checking.outcomes import RANKS
-from aotc.contract.model_checks import CheckModelsAnswer
-from aotc.contract.parsing import decode
-from aotc.contract.schema import schema_of
+from aotc.contract.codec.parsing import decode
+from aotc.contract.codec.schema import schema_of
+from aotc.contract.results.model_checks import CheckModelsAnswer
 
 # A run takes so little CPU time that only a loop without end takes more.
 _PROFILE = """\
@@ -35,7 +35,7 @@ limits: {memory_bytes: 4000000000}
 _BROKEN = """\
 import os, sys
 if "aotc.engine.forkserver" in sys.orig_argv:
-    import aotc.checking.building as building
+    import aotc.checking.building_job as building
     real = building.build
     def build(model, **named):
         if model.stem == "crashes":

@@ -18,15 +18,15 @@ from made_models import linear, save
 from aotc.caching.cache import BuildCache
 from aotc.cli.commands import COMMANDS
 from aotc.files import renaming
-from aotc.signing.key_loading import load_private, load_public
+from aotc.signing.keys.key_loading import load_private, load_public
 from aotc.verification.gate import verify
 
 # So that no fork imports them.
 for _name in COMMANDS:
     COMMANDS.load(_name)
 for _name in (
-    *("pipeline", "packing.pack", "packing.unpack", "runtime.installing", "runtime.pruning"),
-    *("verification.policy.editing", "cli.views", "cli.render", "cli.policy_views", "cli.failure"),
+    *("pipeline", "packing.pack", "packing.unpack", "store.installing", "store.pruning"),
+    *("authoring.editing", "cli.views", "cli.render", "cli.policy_views", "cli.failure"),
 ):
     import_module(f"aotc.{_name}")
 

@@ -12,12 +12,17 @@ from aotc.cli import measurements, render, views
 from aotc.cli.attestation_views import attested_view
 from aotc.cli.policy_views import decision_view
 from aotc.cli.store_views import install_view, list_view
-from aotc.contract.answers import RunAnswer
-from aotc.contract.attestations import APPROVAL_PREDICATE, Approval, ArtifactName, AttestAnswer
-from aotc.contract.manifest import Finding
-from aotc.contract.policy_decision import Considered, PolicyDecision, RequirementOutcome
-from aotc.contract.report import LoadReport, VerifyReport
-from aotc.contract.store import InstallReport, StoreEntry, StoreListAnswer
+from aotc.contract.finding import Finding
+from aotc.contract.results.answers import RunAnswer
+from aotc.contract.results.policy_decision import Considered, PolicyDecision, RequirementOutcome
+from aotc.contract.results.reports import LoadReport, VerifyReport
+from aotc.contract.results.store_answers import InstallReport, StoreEntry, StoreListAnswer
+from aotc.contract.trust.attestations import (
+    APPROVAL_PREDICATE,
+    Approval,
+    ArtifactName,
+    AttestAnswer,
+)
 from aotc.errors import compared
 
 ID = "8a" * 32

@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from aotc.cli import measurements, render, views
-from aotc.contract.answers import (
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.manifest.source import Capture, ControlFlow, ExternalFile
+from aotc.contract.manifest.toolchain import PassRecord, Toolchain
+from aotc.contract.manifest.variant import MemoryPlan, Parity
+from aotc.contract.results.answers import (
     BenchAnswer,
     DoctorAnswer,
     DoctorCheck,
@@ -22,19 +28,7 @@ from aotc.contract.answers import (
     RunOutput,
     Timing,
 )
-from aotc.contract.manifest import (
-    Capture,
-    ControlFlow,
-    ExternalFile,
-    Finding,
-    MemoryPlan,
-    Parity,
-    PassRecord,
-    Requirements,
-    Toolchain,
-    Value,
-)
-from aotc.contract.report import (
+from aotc.contract.results.reports import (
     ArtifactSummary,
     BuildReport,
     CheckResult,
@@ -47,7 +41,7 @@ from aotc.contract.report import (
     VariantVerdict,
     VerifyReport,
 )
-from aotc.contract.shapes import Dim, Domain, Relation
+from aotc.contract.shapes.domain import Dim, Domain, Relation
 from aotc.contract.target import Libc, Target
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"

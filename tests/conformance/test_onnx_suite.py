@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from aotc.checking.outcomes import in_words, rank, read_answer
-from aotc.contract.model_checks import CheckModelsAnswer
+from aotc.contract.results.model_checks import CheckModelsAnswer
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs" / "conformance.json"

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from aotc.contract.trust import Anchor, TrustedKey
+from aotc.contract.trust.anchors import Anchor, TrustedKey
 from aotc.errors import AotcError
-from aotc.signing import attest, dsse, keys, oms
+from aotc.signing import dsse, oms
+from aotc.signing import statements as attest
+from aotc.signing.keys import keyring as keys
 from aotc.verification.gate import verify
-from aotc.verification.policy.trust import Trust
+from aotc.verification.policy.host_trust import Trust
 
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS = ROOT / "manifests" / "vectors"

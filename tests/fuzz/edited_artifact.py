@@ -166,7 +166,7 @@ def _value(drawn: random.Random) -> Json:
 def _names() -> tuple[str, ...]:
     from structured import words_of
 
-    from aotc.contract.manifest import Manifest
+    from aotc.contract.manifest.document import Manifest
 
     return tuple(sorted(words_of(Manifest)))
 

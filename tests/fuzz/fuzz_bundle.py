@@ -16,8 +16,9 @@ from made_keys import AUTHORITY, LEAF, LOWER_LEAF, MIDDLE, NOW, TRUSTED, pem_of,
 from structured import mutated
 
 from aotc.errors import AotcError
-from aotc.signing import attest, dsse, oms
-from aotc.signing.keys import PrivateKey, load_public
+from aotc.signing import dsse, oms
+from aotc.signing import statements as attest
+from aotc.signing.keys.keyring import PrivateKey, load_public
 
 VECTORS = Path(__file__).resolve().parents[2] / "manifests" / "vectors"
 ANCHORS = (TRUSTED.trusted(), *load_public(VECTORS / "trusted.pub"), AUTHORITY)

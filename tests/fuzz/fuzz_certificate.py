@@ -8,7 +8,7 @@ from fuzz_target import Target
 from made_keys import AUTHORITY, LEAF, LOWER_LEAF, MIDDLE, NOW, ROOT, certificate, signer
 
 from aotc.errors import AotcError
-from aotc.signing import certificates
+from aotc.signing.keys import certificates
 
 # Only these were certified for signing; by their bytes, as no bit of a certificate is free.
 CERTIFIED = {LEAF: "leaf", LOWER_LEAF: "lower leaf"}

@@ -14,7 +14,7 @@ from edited_artifact import make_place
 from fuzz_target import Target
 from structured import mutated
 
-from aotc.contract.manifest import Value
+from aotc.contract.manifest.interface import Value
 from aotc.engine import values
 from aotc.errors import AotcError
 from aotc.runtime import arrays

@@ -13,7 +13,7 @@ from pathlib import Path
 from fuzz_target import Target
 from structured import mutated
 
-from aotc.contract.trust import TrustedIdentity
+from aotc.contract.trust.anchors import TrustedIdentity
 from aotc.errors import AotcError
 from aotc.signing import dsse
 

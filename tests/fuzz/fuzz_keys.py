@@ -11,8 +11,8 @@ from fuzz_target import Target
 from made_keys import AUTHORITY, LEAF, TRUSTED, pem_of, signer
 
 from aotc.errors import AotcError
-from aotc.signing import certificates
-from aotc.signing.key_loading import load_private, load_public
+from aotc.signing.keys import certificates
+from aotc.signing.keys.key_loading import load_private, load_public
 
 PLACE = make_place()
 FILE = PLACE / "key.pem"

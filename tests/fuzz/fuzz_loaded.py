@@ -24,7 +24,7 @@ from aotc.inspection.summary import inspect
 from aotc.runtime import arrays
 from aotc.runtime.loading import load
 from aotc.verification.gate import verify
-from aotc.verification.policy.trust import Trust
+from aotc.verification.policy.host_trust import Trust
 
 TRUST = Trust.of((TRUSTED.trusted(),))
 SPINS = "session.intra_op.allow_spinning"

@@ -9,9 +9,9 @@ from pathlib import Path
 from fuzz_target import Target
 from structured import json_number, mutated, words_of
 
-from aotc.contract.canonical import canonical_json
-from aotc.contract.manifest import Manifest
-from aotc.contract.parsing import ParseError, decode, encode, strict_json
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import ParseError, decode, encode, strict_json
+from aotc.contract.manifest.document import Manifest
 
 VECTORS = Path(__file__).resolve().parents[2] / "manifests" / "vectors"
 

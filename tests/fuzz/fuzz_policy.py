@@ -12,12 +12,12 @@ from fuzz_target import Target
 from made_keys import AUTHORITY, TRUSTED, signer
 from structured import mutated, words_of
 
-from aotc.contract.canonical import canonical_json
-from aotc.contract.documents import yaml_text
-from aotc.contract.parsing import decode, encode, strict_json
-from aotc.contract.trust_policy import RootKeys, TrustPolicy
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.documents import yaml_text
+from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.trust.trust_policy import RootKeys, TrustPolicy
 from aotc.errors import AotcError
-from aotc.verification.policy.document import parse_policy, read_roots
+from aotc.verification.policy.policy_document import parse_policy, read_roots
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="aotc-fuzz-")
 atexit.register(_FOLDER.cleanup)

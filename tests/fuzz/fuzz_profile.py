@@ -10,9 +10,10 @@ from edited_artifact import make_place
 from fuzz_target import Target
 from structured import mutated, words_of
 
-from aotc.contract.canonical import canonical_json
-from aotc.contract.documents import load_profile, load_target, strict_yaml, yaml_text
-from aotc.contract.parsing import Json, ParseError, decode, encode, strict_json
+from aotc.contract.builtin import load_profile, load_target
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.documents import strict_yaml, yaml_text
+from aotc.contract.codec.parsing import Json, ParseError, decode, encode, strict_json
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target as Host
 from aotc.errors import AotcError

@@ -9,8 +9,8 @@ from fuzz_target import Target
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
-from aotc.verification import onnx_references
-from aotc.verification.onnx_references import (
+from aotc.verification.references import onnx_references
+from aotc.verification.references.onnx_references import (
     CACHE,
     CONTEXT,
     EMBEDDED,

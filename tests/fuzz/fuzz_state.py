@@ -10,7 +10,7 @@ from edited_artifact import make_place
 from fuzz_target import Target
 from structured import mutated, words_of
 
-from aotc.contract.policy_decision import ReleaseOf
+from aotc.contract.results.policy_decision import ReleaseOf
 from aotc.errors import AotcError
 from aotc.verification.policy.state import SeenPolicy, SeenState, StateFile
 

@@ -13,7 +13,8 @@ from made_keys import TRUSTED
 from structured import json_number, mutated
 
 from aotc.errors import AotcError
-from aotc.signing import attest, dsse, oms
+from aotc.signing import dsse, oms
+from aotc.signing import statements as attest
 
 VECTORS = Path(__file__).resolve().parents[2] / "manifests" / "vectors"
 TRUST = (TRUSTED.trusted(),)

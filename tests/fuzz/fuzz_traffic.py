@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fuzz_target import Target
 
-from aotc.contract.manifest import Value
+from aotc.contract.manifest.interface import Value
 from aotc.contract.traffic import MAX_SIZE, read_traffic
 from aotc.errors import AotcError
 

@@ -13,7 +13,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
-from aotc.contract.manifest import Variant
+from aotc.contract.manifest.variant import Variant
 from aotc.errors import AotcError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

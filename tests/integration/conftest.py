@@ -8,7 +8,7 @@ import pytest
 from built_artifact import DIGITS, BuiltArtifact
 
 from aotc import build
-from aotc.signing import keys
+from aotc.signing.keys import keyring as keys
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from keyless_world import World, logged_body, spki, text, usage
 
-from aotc.contract.canonical import canonical_json
+from aotc.contract.codec.canonical import canonical_json
 from aotc.signing import dsse
 
 CERTIFICATES = "/api/v2/signingCert"

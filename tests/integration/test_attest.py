@@ -26,22 +26,23 @@ from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from in_toto_attestation.v1.statement import Statement
 
 from aotc import inspect, verify
-from aotc.contract.attestations import (
+from aotc.attesting.acceptance import Request, accept
+from aotc.attesting.adding import approve, sign
+from aotc.attesting.qualification import qualify
+from aotc.contract.codec.parsing import decode
+from aotc.contract.trust.attestations import (
     Approval,
     AttestAnswer,
     Qualification,
     parse_instant,
     target_digest,
 )
-from aotc.contract.parsing import decode
-from aotc.contract.signer import Signer
+from aotc.contract.trust.signer import Signer
 from aotc.errors import AotcError
-from aotc.runtime.acceptance import Request, accept
-from aotc.runtime.attesting import approve, sign
-from aotc.runtime.qualification import qualify
-from aotc.signing import keys, oms
+from aotc.host.probe import probe
+from aotc.signing import oms
+from aotc.signing.keys import keyring as keys
 from aotc.verification.authenticity import MAX_BUNDLES
-from aotc.verification.host import probe
 
 TOOLCHAIN = str(Path(__file__).resolve().parents[2] / "toolchain")
 Add = Callable[[Path, Signer, Path], AttestAnswer]

@@ -13,8 +13,8 @@ import openvino_models as models
 import pytest
 from workbench import Workbench
 
-from aotc.contract.documents import load_profile
-from aotc.contract.parsing import decode, encode
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
 

@@ -23,13 +23,13 @@ from workbench import Built, Workbench, assert_agree, plain_answer, plain_sessio
 from aotc import build, verify
 from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.caching.entry import SEAL
-from aotc.contract.cache import CacheEntry
-from aotc.contract.documents import load_profile
-from aotc.contract.parsing import decode, encode
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.profile import Profile
+from aotc.contract.results.cache_answers import CacheEntry
 from aotc.engine.worker import JobResult, Workers
 from aotc.errors import AotcError
-from aotc.signing import keys
+from aotc.signing.keys import keyring as keys
 
 needs_rtx = pytest.mark.skipif(
     find_spec("tensorrt_rtx_bindings") is None,
@@ -437,7 +437,7 @@ def test_an_engine_is_taken_from_the_cache_for_another_profile(bench: Workbench)
 
 BUILDING = """
 import sys, aotc
-from aotc.contract.documents import load_profile
+from aotc.contract.codec.documents import load_profile
 report = aotc.build(sys.argv[1], output=sys.argv[2], key=sys.argv[3], dims={"batch": 2})
 print(report.artifact_id, report.cached, *(each.code for each in report.findings))
 """

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.trust import TrustedAuthority
+from aotc.contract.trust.anchors import TrustedAuthority
 from aotc.errors import AotcError
-from aotc.signing import keys, oms
-from aotc.signing.certificates import load_authorities
+from aotc.signing import oms
+from aotc.signing.keys import keyring as keys
+from aotc.signing.keys.certificates import load_authorities
 
 pytest.importorskip("model_signing")
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")

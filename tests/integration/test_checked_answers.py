@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import aotc
-from aotc.checking.answers import compare_answers
-from aotc.signing import keys
+from aotc.checking.comparing import compare_answers
+from aotc.signing.keys import keyring as keys
 
 Ask = Callable[..., dict[str, Any]]
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Workbench
 
-from aotc.contract.manifest import Finding
+from aotc.contract.finding import Finding
 from aotc.contract.profile import ProbeLimits, Profile
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

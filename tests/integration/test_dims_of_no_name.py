@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.parsing import decode
+from aotc.contract.codec.parsing import decode
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
 

@@ -13,7 +13,7 @@ import pytest
 from built_artifact import BuiltArtifact
 from sigstore_js import ROOT, install
 
-from aotc.signing import keys
+from aotc.signing.keys import keyring as keys
 
 GUIDE = (ROOT / "docs" / "attestations.md").read_text(encoding="utf-8")
 SECTION = GUIDE.partition("\n## With other tools\n")[2].partition("\n## ")[0]

@@ -23,11 +23,11 @@ from onnx import TensorProto
 from workbench import Built, Workbench
 
 from aotc import build, load, verify
-from aotc.contract.documents import load_profile
-from aotc.contract.manifest import Variant
-from aotc.contract.parsing import decode, encode
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
-from aotc.contract.report import VerifyReport
+from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
 
 pytestmark = pytest.mark.skipif(

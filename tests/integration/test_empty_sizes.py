@@ -14,8 +14,9 @@ from workbench import Workbench
 
 import aotc.pipeline
 from aotc.errors import AotcError
+from aotc.stages.build_options import BuildOptions
 from aotc.stages.prove import prove as prove_right
-from aotc.stages.types import BuildOptions, LoweredModel, ProvenModel
+from aotc.stages.types import LoweredModel, ProvenModel
 
 FLOAT = TensorProto.FLOAT
 

@@ -10,13 +10,13 @@ import numpy as np
 import onnx
 import pytest
 
-from aotc.contract.manifest import SessionSpec
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile import ParitySpec
 from aotc.engine import placement, session, values
-from aotc.engine.capture import read_model, value_of
-from aotc.engine.fixtures import generate
-from aotc.engine.input_hints import hints_of
 from aotc.engine.parity import compare
+from aotc.graphs.capture import read_model, value_of
+from aotc.probing.inputs.fixtures import generate
+from aotc.probing.inputs.input_hints import hints_of
 
 MODELS = os.environ.get("AOTC_MODELS", "")
 pytestmark = pytest.mark.skipif(not MODELS, reason="AOTC_MODELS names no folder of real models")

@@ -18,7 +18,7 @@ from exported_models import CALLS, USUAL_IMAGES, exported, inputs_for
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.profile import ProbeLimits, Profile, WorkerLimits
-from aotc.contract.shapes import Dim
+from aotc.contract.shapes.domain import Dim
 from aotc.errors import AotcError
 from aotc.runtime.model import ReadyModel
 

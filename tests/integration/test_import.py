@@ -21,8 +21,8 @@ from workbench import (
 )
 
 from aotc import build
-from aotc.contract.manifest import Value
-from aotc.contract.parsing import strict_json
+from aotc.contract.codec.parsing import strict_json
+from aotc.contract.manifest.interface import Value
 from aotc.errors import AotcError
 from aotc.verification.gate import verify
 
@@ -1113,7 +1113,7 @@ def test_an_unknown_operator_is_refused(bench: Workbench, kind: str, domain: str
 
 
 def test_a_custom_operator_is_evidence_before_it_is_refused(bench: Workbench) -> None:
-    from aotc.engine.capture import read_capture
+    from aotc.graphs.capture import read_capture
 
     model = plain("Relu", "com.nobody", {"": 17, "com.nobody": 1})
     captured, _, _ = read_capture(bench.save(model, "custom"))

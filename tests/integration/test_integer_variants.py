@@ -19,12 +19,12 @@ from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, plain_answer, plain_session
 
 from aotc import load
-from aotc.contract.documents import load_profile, load_target
+from aotc.contract.builtin import load_profile, load_target
 from aotc.contract.profile import FixtureSpec, VariantSpec
 from aotc.errors import AotcError
+from aotc.host.probe import probe
 from aotc.passes.same_sign_weights.products import exact_feature, saturating
 from aotc.verification.compatibility import judge
-from aotc.verification.host import probe
 
 WIDTH, COLUMNS = 256, 16
 # What an AMD EPYC with AVX2 alone has, and how its instructions are run here.
@@ -262,7 +262,7 @@ def test_buckets_have_their_quicker_forms(bench: Workbench) -> None:
 
 
 def json_range(stated: Any) -> Any:
-    from aotc.contract.shapes import DimRange
+    from aotc.contract.shapes.dim_range import DimRange
 
     return DimRange.from_json(json.loads(json.dumps(stated)))
 

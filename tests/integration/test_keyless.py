@@ -13,9 +13,11 @@ pytest.importorskip("sigstore")
 
 from keyless_world import World
 
-from aotc.contract.trust import Anchor, TrustedIdentity
+from aotc.contract.trust.anchors import Anchor, TrustedIdentity
 from aotc.errors import AotcError
-from aotc.signing import attest, dsse, keys
+from aotc.signing import dsse
+from aotc.signing import statements as attest
+from aotc.signing.keys import keyring as keys
 
 WHO = "https://example.com/release/.github/workflows/release.yml@refs/tags/v1"
 ISSUER = "https://token.example.com"

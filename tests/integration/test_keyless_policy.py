@@ -21,10 +21,10 @@ from sigstore.models import TrustedRoot
 from sigstore.verify import Verifier
 
 from aotc import load, verify
+from aotc.attesting.adding import approve, sign
+from aotc.attesting.qualification import qualify
 from aotc.errors import AotcError
-from aotc.runtime.attesting import approve, sign
-from aotc.runtime.qualification import qualify
-from aotc.signing import keys
+from aotc.signing.keys import keyring as keys
 from aotc.verification.policy import roots
 
 WHO = "https://example.com/release/.github/workflows/release.yml@refs/tags/v1"

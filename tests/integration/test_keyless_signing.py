@@ -30,12 +30,13 @@ from sigstore.verify import Verifier, policy
 from sigstore_models.trustroot.v1 import TrustedRoot as RootDocument
 
 from aotc import verify
+from aotc.attesting.adding import sign
 from aotc.cli.main import main
-from aotc.contract.canonical import canonical_json
+from aotc.contract.codec.canonical import canonical_json
 from aotc.errors import AotcError
-from aotc.runtime.attesting import sign
-from aotc.signing import keyless_signing, keys
-from aotc.signing.keyless_signing import KeylessSigner
+from aotc.signing.keyless import keyless_signing
+from aotc.signing.keyless.keyless_signing import KeylessSigner
+from aotc.signing.keys import keyring as keys
 
 ISSUER = "https://token.example.com"
 WHO = "release@example.com"

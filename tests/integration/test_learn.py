@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from workbench import Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.answers import LearnAnswer
-from aotc.contract.documents import load_profile, yaml_text
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.documents import yaml_text
+from aotc.contract.results.answers import LearnAnswer
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError
 from aotc.inspection.coverage import traffic_coverage

@@ -19,16 +19,18 @@ import numpy as np
 import pytest
 from built_artifact import BuiltArtifact
 
-from aotc.contract.canonical import canonical_json
-from aotc.contract.manifest import Manifest, SessionSpec, Variant
-from aotc.contract.parsing import decode, encode, strict_json
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.variant import SessionSpec, Variant
 from aotc.contract.profile import ParitySpec
 from aotc.engine import session, values
 from aotc.engine.parity import compare
 from aotc.errors import AotcError
 from aotc.runtime.loading import load
 from aotc.runtime.model import ReadyModel
-from aotc.signing import keys, oms
+from aotc.signing import oms
+from aotc.signing.keys import keyring as keys
 
 CPU = ("CPUExecutionProvider",)
 

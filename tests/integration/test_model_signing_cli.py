@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from built_artifact import BuiltArtifact
 
-from aotc.signing import keys
+from aotc.signing.keys import keyring as keys
 
 
 def verify(artifact: BuiltArtifact, payload: Path, key: Path) -> subprocess.CompletedProcess[str]:

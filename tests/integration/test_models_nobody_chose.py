@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.shapes import Dim
+from aotc.contract.shapes.domain import Dim
 
 Shape = Sequence[str | int]
 Value = tuple[int, Shape]

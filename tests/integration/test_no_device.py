@@ -15,11 +15,11 @@ import pytest
 from workbench import Workbench
 
 from aotc.backends.openvino import OpenVinoBackend
-from aotc.contract.documents import load_profile
-from aotc.contract.parsing import decode, encode
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
-from aotc.verification.host import probe
+from aotc.host.probe import probe
 
 pytestmark = pytest.mark.skipif(
     OpenVinoBackend().library() is None,

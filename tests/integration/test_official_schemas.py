@@ -28,17 +28,18 @@ from model_signing._signing import signing
 from pydantic import ValidationError
 from sigstore_models.bundle.v1 import Bundle
 
-from aotc.contract.attestations import (
+from aotc.attesting.adding import approve, sign
+from aotc.attesting.qualification import qualify
+from aotc.contract.trust.attestations import (
     APPROVAL_PREDICATE,
     PROVENANCE_PREDICATE,
     QUALIFICATION_PREDICATE,
     SBOM_PREDICATE,
 )
-from aotc.contract.trust_policy import POLICY_PREDICATE
+from aotc.contract.trust.trust_policy import POLICY_PREDICATE
 from aotc.contract.versions import EVIDENCE_PREDICATE
-from aotc.runtime.attesting import approve, sign
-from aotc.runtime.qualification import qualify
-from aotc.signing import keys, oms
+from aotc.signing import oms
+from aotc.signing.keys import keyring as keys
 
 KINDS = (
     oms.PREDICATE_TYPE,

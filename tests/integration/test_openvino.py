@@ -20,17 +20,20 @@ import pytest
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import build, load, verify
-from aotc.contract.canonical import canonical_json
-from aotc.contract.documents import load_profile
-from aotc.contract.manifest import FileEntry, Manifest, Variant
-from aotc.contract.ort_package import provider_options, session_options
-from aotc.contract.parsing import decode, encode, strict_json
-from aotc.contract.partitions import AcceptedWaiver
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.ort_package import provider_options, session_options
+from aotc.contract.manifest.partitions import AcceptedWaiver
+from aotc.contract.manifest.payload_files import FileEntry
+from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
+from aotc.host.probe import probe
 from aotc.runtime.model import ReadyModel
-from aotc.signing import keys, oms
-from aotc.verification.host import probe
+from aotc.signing import oms
+from aotc.signing.keys import keyring as keys
 
 pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"

@@ -364,7 +364,7 @@ def test_who_builds_imports_no_judge(bench: Workbench) -> None:
 
 def test_a_variant_that_this_host_cannot_run_is_judged_and_not_loaded(bench: Workbench) -> None:
     """The gate asks no more of the described target than that some variant fits it."""
-    from aotc.verification.host import probe
+    from aotc.host.probe import probe
 
     other = "aarch64" if probe().architecture == "x86_64" else "x86_64"
     target = bench.folder / "other.yaml"
@@ -385,7 +385,7 @@ def test_a_variant_that_this_host_cannot_run_is_judged_and_not_loaded(bench: Wor
 
 def test_a_target_that_takes_no_variant_is_told(bench: Workbench) -> None:
     target = bench.folder / "old.yaml"
-    from aotc.verification.host import probe
+    from aotc.host.probe import probe
 
     host = probe()
     libc = f"{{name: {host.libc.name}, version: '{host.libc.version}'}}" if host.libc else "null"

@@ -20,7 +20,7 @@ from bucketed_models import (
 )
 from workbench import Workbench
 
-from aotc.contract.padding import Crop
+from aotc.contract.shapes.padding_rules import Crop
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import openvino_models as models
 import pytest
 from workbench import Built, Workbench
 
-from aotc.contract.documents import load_profile
-from aotc.contract.manifest import Variant
-from aotc.contract.parsing import decode, encode
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
-from aotc.verification.host import probe
+from aotc.host.probe import probe
 
 pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"

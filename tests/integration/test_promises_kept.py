@@ -18,12 +18,12 @@ from workbench import Built, Workbench, assert_agree, plain_answer, plain_sessio
 
 import aotc.pipeline
 from aotc import load
-from aotc.contract.documents import load_profile
-from aotc.contract.manifest import Variant
-from aotc.contract.parsing import decode, encode
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
-from aotc.verification.host import probe
+from aotc.host.probe import probe
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 

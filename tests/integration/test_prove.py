@@ -23,11 +23,11 @@ from workbench import (
 )
 
 from aotc import verify
-from aotc.contract.documents import load_profile
-from aotc.contract.parsing import encode
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import encode
 from aotc.contract.target import ISA_FEATURES
 from aotc.errors import AotcError
-from aotc.verification.host import probe
+from aotc.host.probe import probe
 
 FLOAT = TensorProto.FLOAT
 

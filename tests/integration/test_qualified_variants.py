@@ -17,17 +17,19 @@ import yaml
 from built_artifact import BuiltArtifact
 
 from aotc import load, verify
-from aotc.contract.attestations import (
+from aotc.attesting.qualification import qualify
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import encode
+from aotc.contract.results.reports import VerifyReport
+from aotc.contract.trust.attestations import (
     PROVENANCE_PREDICATE,
     QUALIFICATION_PREDICATE,
     Qualification,
 )
-from aotc.contract.canonical import canonical_json
-from aotc.contract.parsing import encode
-from aotc.contract.report import VerifyReport
 from aotc.errors import AotcError
-from aotc.runtime.qualification import qualify
-from aotc.signing import attest, keys, oms
+from aotc.signing import oms
+from aotc.signing import statements as attest
+from aotc.signing.keys import keyring as keys
 from aotc.verification.policy import roots
 from aotc.verification.policy.state import user_state
 

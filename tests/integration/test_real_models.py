@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import inspect, verify
-from aotc.contract.shapes import Domain
+from aotc.contract.shapes.domain import Domain
 from aotc.runtime.model import ReadyModel
 
 MODELS = Path(os.environ.get("AOTC_MODELS", ""))

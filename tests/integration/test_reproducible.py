@@ -19,7 +19,7 @@ import pytest
 from built_artifact import DIGITS
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.signing import keys
+from aotc.signing.keys import keyring as keys
 
 SIGNATURE = "attestations/oms.sigstore.json"
 # The build as a command of its own: another process, another working directory, another user's

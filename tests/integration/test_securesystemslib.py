@@ -17,9 +17,10 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from aotc import verify
+from aotc.attesting.adding import sign
 from aotc.errors import AotcError
-from aotc.runtime.attesting import sign
-from aotc.signing import dsse, keys, oms
+from aotc.signing import dsse, oms
+from aotc.signing.keys import keyring as keys
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "verifiers" / "verify.py"
 

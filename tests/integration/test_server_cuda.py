@@ -19,9 +19,9 @@ from workbench import Built, Workbench
 from aotc import verify
 from aotc.backends.cuda import CudaBackend
 from aotc.cli import main as cli
-from aotc.contract.documents import load_profile
-from aotc.contract.manifest import Variant
-from aotc.contract.parsing import decode, encode
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
 

@@ -17,7 +17,7 @@ from workbench import Built, Workbench, plain_answer, plain_session
 
 from aotc import load
 from aotc.contract.profile import Profile, VariantSpec
-from aotc.contract.shapes import DimRange
+from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError
 from aotc.runtime.model import ReadyModel

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.profile import ProbeLimits, Profile, WorkerLimits
-from aotc.contract.shapes import DimRange
+from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
 
 Shape = Sequence[str | int]

@@ -14,9 +14,10 @@ import pytest
 from built_artifact import DIGITS
 
 from aotc import build, verify
-from aotc.contract.documents import strict_yaml
+from aotc.contract.codec.documents import strict_yaml
 from aotc.errors import AotcError
-from aotc.signing import keys, oms
+from aotc.signing import oms
+from aotc.signing.keys import keyring as keys
 
 # Seconds, tried in turn until a program has come as far as it should.
 LIMITS = (1, 8, 64)

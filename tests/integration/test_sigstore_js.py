@@ -15,7 +15,8 @@ from sigstore_js import PINNED, ROOT, SigstoreJs, install
 
 from aotc import verify
 from aotc.errors import AotcError
-from aotc.signing import keys, oms
+from aotc.signing import oms
+from aotc.signing.keys import keyring as keys
 
 VERIFY = ROOT / "examples" / "verifiers" / "verify.mjs"
 

@@ -17,11 +17,11 @@ from built_artifact import BuiltArtifact
 from loading_user import NOBODY, attempt
 
 from aotc.cli.main import main
-from aotc.contract.store import InstallReport
+from aotc.contract.results.store_answers import InstallReport
 from aotc.errors import AotcError
-from aotc.runtime import installing
 from aotc.runtime.loading import load
-from aotc.signing.keys import generate, load_public
+from aotc.signing.keys.keyring import generate, load_public
+from aotc.store import installing
 
 OTHER = 4242
 TOOLCHAIN = Path(installing.__file__).parents[2]

@@ -15,15 +15,15 @@ import pytest
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import verify
-from aotc.contract.documents import load_profile
-from aotc.contract.manifest import Variant
-from aotc.contract.parsing import decode, encode, strict_json
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
-from aotc.contract.report import Evidence
-from aotc.contract.tuning import Tried
+from aotc.contract.results.reports import Evidence
+from aotc.contract.results.tuning import Tried
 from aotc.errors import AotcError
+from aotc.host.probe import probe
 from aotc.inspection.summary import inspect
-from aotc.verification.host import probe
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 PLACE = Path("attestations") / "evidence.sigstore.json"

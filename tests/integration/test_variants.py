@@ -29,8 +29,8 @@ from bucketed_models import (
 from onnx import NodeProto, helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session
 
-from aotc.contract.padding import Crop, PadSpec
-from aotc.contract.shapes import Dim
+from aotc.contract.shapes.domain import Dim
+from aotc.contract.shapes.padding_rules import Crop, PadSpec
 
 PACKAGE_API = Path(__file__).with_name("ort_package_api.py")
 

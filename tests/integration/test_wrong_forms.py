@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.documents import load_profile
+from aotc.contract.builtin import load_profile
 from aotc.contract.profile import Fallback, ParitySpec, Profile, Tolerance, VariantSpec
 from aotc.errors import AotcError
 

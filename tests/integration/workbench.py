@@ -12,15 +12,15 @@ import onnx
 import onnxruntime as ort
 
 from aotc import build, load
-from aotc.contract.manifest import Manifest
-from aotc.contract.parsing import decode, strict_json
+from aotc.contract.codec.parsing import decode, strict_json
+from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Tolerance
-from aotc.contract.report import BuildReport
-from aotc.engine.capture import read_model
-from aotc.engine.fixtures import generate
-from aotc.engine.input_hints import hints_of
+from aotc.contract.results.reports import BuildReport
+from aotc.graphs.capture import read_model
+from aotc.probing.inputs.fixtures import generate
+from aotc.probing.inputs.input_hints import hints_of
 from aotc.runtime.model import ReadyModel
-from aotc.signing import keys
+from aotc.signing.keys import keyring as keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

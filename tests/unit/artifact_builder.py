@@ -11,33 +11,31 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.contract.canonical import canonical_json, canonical_sha256
-from aotc.contract.manifest import (
-    CHUNK_BYTES,
-    Capture,
-    FileEntry,
-    Fixture,
-    FixtureTensor,
-    Manifest,
+from aotc.contract.codec.canonical import canonical_json, canonical_sha256
+from aotc.contract.codec.parsing import Json, encode
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.ort_package import session_options
+from aotc.contract.manifest.payload_files import CHUNK_BYTES, FileEntry, Fixture, FixtureTensor
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.manifest.source import Capture
+from aotc.contract.manifest.toolchain import Toolchain
+from aotc.contract.manifest.variant import (
     MemoryPlan,
     NodePlacement,
     Parity,
     Placement,
-    Requirements,
     SessionSpec,
-    Toolchain,
-    Value,
     Variant,
 )
-from aotc.contract.ort_package import session_options
-from aotc.contract.parsing import Json, encode
 from aotc.contract.profile import Profile, Tolerance
-from aotc.contract.shapes import Dim, Domain
+from aotc.contract.shapes.domain import Dim, Domain
 from aotc.contract.target import Libc
 from aotc.contract.versions import EVIDENCE_PREDICATE, MANIFEST_SCHEMA, PROFILE_SCHEMA, VERSION
-from aotc.signing import attest, oms
-from aotc.signing.keys import PrivateKey
-from aotc.verification.host import probe
+from aotc.host.probe import probe
+from aotc.signing import oms
+from aotc.signing import statements as attest
+from aotc.signing.keys.keyring import PrivateKey
 
 CPU = ("CPUExecutionProvider",)
 FEATURES = 4

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from aotc.contract.profile import WorkerLimits
-from aotc.engine.cpu_time import cpu_deadline, cpu_limit
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
+from aotc.probing.cpu_time import cpu_deadline, cpu_limit
 
 
 def double(request: int) -> int:

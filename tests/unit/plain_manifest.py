@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from aotc.contract.manifest import (
-    Capture,
-    Manifest,
-    MemoryPlan,
-    Parity,
-    Placement,
-    Requirements,
-    SessionSpec,
-    Toolchain,
-    Value,
-    Variant,
-)
-from aotc.contract.shapes import Domain
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.manifest.source import Capture
+from aotc.contract.manifest.toolchain import Toolchain
+from aotc.contract.manifest.variant import MemoryPlan, Parity, Placement, SessionSpec, Variant
+from aotc.contract.shapes.domain import Domain
 
 CPU = ("CPUExecutionProvider",)
 

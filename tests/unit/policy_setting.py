@@ -12,21 +12,22 @@ from typing import Any
 import yaml
 from artifact_builder import build_artifact, payload_digests
 
-from aotc.contract.attestations import (
+from aotc.contract.codec.parsing import Json, encode
+from aotc.contract.results.reports import VerifyReport
+from aotc.contract.target import Target
+from aotc.contract.trust.attestations import (
     APPROVAL_PREDICATE,
     PROVENANCE_PREDICATE,
     QUALIFICATION_PREDICATE,
     instant,
     target_digest,
 )
-from aotc.contract.parsing import Json, encode
-from aotc.contract.report import VerifyReport
-from aotc.contract.target import Target
-from aotc.signing import attest, oms
-from aotc.signing.keys import PrivateKey, generate, load_private
+from aotc.host.probe import probe
+from aotc.signing import oms
+from aotc.signing import statements as attest
+from aotc.signing.keys.keyring import PrivateKey, generate, load_private
 from aotc.verification.gate import verify
-from aotc.verification.host import probe
-from aotc.verification.policy.document import read_policy
+from aotc.verification.policy.policy_document import read_policy
 from aotc.verification.policy.roots import bundle_path, sign_policy
 
 NAMES = ("release", "ci", "ops", "security", "root-a", "root-b", "stranger")

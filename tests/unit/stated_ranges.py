@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from aotc.contract.parsing import Json
+from aotc.contract.codec.parsing import Json
 from aotc.contract.profile import ProbeLimits
-from aotc.contract.shapes import DimRange, Domain, Outside
-from aotc.engine.dim_hints import DimHints
-from aotc.engine.probing import Prober
-from aotc.engine.trials import Trial
+from aotc.contract.shapes.dim_range import DimRange, Outside
+from aotc.contract.shapes.domain import Domain
+from aotc.probing.sizes.dim_hints import DimHints
+from aotc.probing.sizes.search import Prober
+from aotc.probing.sizes.trials import Trial
 
 ACTIONS: list[tuple[Outside, ...]] = [
     (), ("pad",), ("route",), ("pad", "route"), ("route", "pad"),

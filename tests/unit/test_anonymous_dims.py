@@ -9,17 +9,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from aotc.contract.dim_names import is_anonymous
-from aotc.contract.parsing import decode, encode
-from aotc.contract.symbols import Symbols, symbols_of
-from aotc.engine.capture import (
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.shapes.dim_names import is_anonymous
+from aotc.errors import AotcError
+from aotc.graphs.capture import (
     anonymous_names,
     clashing_names,
     graph_inputs,
     read_capture,
     value_of,
 )
-from aotc.errors import AotcError
+from aotc.graphs.symbols import Symbols, symbols_of
 from aotc.passes.base import run_passes
 from aotc.passes.name_dims import NameDims
 

@@ -23,12 +23,12 @@ from aotc.contract import packed_form
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
 from aotc.packing.pack import pack
-from aotc.runtime.store import Store
-from aotc.signing.keys import PrivateKey, generate, load_private
+from aotc.signing.keys.keyring import PrivateKey, generate, load_private
+from aotc.store.user_store import Store
 from aotc.verification import digests
-from aotc.verification.archive import read_files
-from aotc.verification.archive_container import ArchiveContainer, is_packed
-from aotc.verification.container import Container, open_container
+from aotc.verification.container.archive import read_files
+from aotc.verification.container.archive_container import ArchiveContainer, is_packed
+from aotc.verification.container.folder_container import Container, open_container
 from aotc.verification.digests import Wanted
 from aotc.verification.gate import verify
 

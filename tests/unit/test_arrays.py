@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aotc.contract.manifest import Value
+from aotc.contract.manifest.interface import Value
 from aotc.engine import values
 from aotc.errors import AotcError
 from aotc.runtime import arrays

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotc.contract.costs import CostTable
-from aotc.contract.parsing import ParseError, decode
+from aotc.contract.codec.parsing import ParseError, decode
 from aotc.errors import AotcError
 from aotc.learning.buckets import best_buckets, best_grid
-from aotc.learning.candidates import between, candidates, powers_of_two
-from aotc.learning.costs import Costs
+from aotc.learning.candidate_sizes import between, candidates, powers_of_two
+from aotc.learning.cost_arrays import Costs
+from aotc.learning.cost_table import CostTable
 from aotc.learning.measure import drift
 from aotc.learning.plans import Traffic, choose, plans
 

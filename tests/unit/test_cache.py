@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from aotc.caching import cache as caching
 from aotc.caching import copying, folder
 from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
-from aotc.contract.manifest import CHUNK_BYTES
+from aotc.contract.manifest.payload_files import CHUNK_BYTES
 from aotc.errors import AotcError
 
 TOOLCHAIN = Path(caching.__file__).parents[2]

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from aotc.contract.manifest import Finding, Requirements
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.target import Gpu, Libc, Plugin, Target
+from aotc.host import probe as host
 from aotc.reasons import REASONS
-from aotc.verification import host
 from aotc.verification.checks import CHECKS
 from aotc.verification.checks.base import at_least
 

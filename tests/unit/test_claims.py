@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from aotc.contract.attestations import (
+from aotc.contract.trust.attestations import (
     APPROVAL_PREDICATE,
     PROVENANCE_PREDICATE,
     QUALIFICATION_PREDICATE,
     SBOM_PREDICATE,
 )
 from aotc.contract.versions import EVIDENCE_PREDICATE
-from aotc.inspection.claims import in_words
+from aotc.inspection.attestation_claims import in_words
 from aotc.signing import oms
 
 TYPES = (

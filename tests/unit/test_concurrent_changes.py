@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from lock_holding import held_by_another
 
+from aotc.authoring import editing
+from aotc.authoring.editing import Change, change_policy
 from aotc.cli.main import main
 from aotc.errors import AotcError
 from aotc.files import locking
 from aotc.runtime import recorder as recorder_module
 from aotc.runtime.recorder import ShapeRecorder
 from aotc.signing import sealing
-from aotc.signing.keys import generate
-from aotc.verification.policy import editing
-from aotc.verification.policy.document import read_policy
-from aotc.verification.policy.editing import Change, change_policy
+from aotc.signing.keys.keyring import generate
+from aotc.verification.policy.policy_document import read_policy
 
 _TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 _MANY = 6
@@ -37,7 +37,7 @@ sys.exit(main(sys.argv[1:]))
 _LIBRARY = """
 import sys
 from pathlib import Path
-from aotc.contract.plugin_library import libraries_digest
+from aotc.host.plugin_libraries import libraries_digest
 print("ready", flush=True)
 sys.stdin.readline()
 print(libraries_digest([Path(sys.argv[1])]))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.manifest import SessionSpec
-from aotc.engine.cores import cores_in, usable_cores
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.engine.session import create_session
+from aotc.host.cores import cores_in, usable_cores
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 

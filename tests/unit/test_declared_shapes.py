@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aotc.contract.manifest import Kind, Value
-from aotc.engine.declared_shapes import DeclaredShapes
+from aotc.contract.manifest.interface import Kind, Value
+from aotc.probing.declared_shapes import DeclaredShapes
 
 Run = tuple[Mapping[str, int], Sequence[Any]]
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stated_ranges import domain_of, ranges
 
-from aotc.contract.parsing import Json, ParseError, decode, encode
+from aotc.contract.codec.parsing import Json, ParseError, decode, encode
 from aotc.contract.profile import Profile
-from aotc.contract.shapes import UNBOUNDED, DimRange
+from aotc.contract.shapes.dim_range import UNBOUNDED, DimRange
 
 
 def read(text: Json) -> DimRange:

@@ -6,18 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.documents import (
-    MAX_YAML_BYTES,
-    MAX_YAML_VALUES,
-    builtin_profiles,
-    builtin_targets,
-    load_profile,
-    load_target,
-    strict_yaml,
-    yaml_text,
-)
-from aotc.contract.parsing import ParseError
-from aotc.contract.shapes import DimRange
+from aotc.contract.builtin import builtin_profiles, builtin_targets, load_profile, load_target
+from aotc.contract.codec.documents import MAX_YAML_BYTES, MAX_YAML_VALUES, strict_yaml, yaml_text
+from aotc.contract.codec.parsing import ParseError
+from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
 
 

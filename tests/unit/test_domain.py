@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stated_ranges import domain_of, ranges
 
-from aotc.contract.shapes import Dim, DimRange, Domain, Relation
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.domain import Dim, Domain, Relation
 
 # -- dims of an artifact
 

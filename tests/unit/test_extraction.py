@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.engine.value_types import with_types
+from aotc.graphs.value_types import with_types
 from aotc.partitioning.assignment import Part, Rules, assign
 from aotc.partitioning.extraction import CONTEXT_OP, borders, extract, hybrid
 from aotc.partitioning.graph import PartitionGraph, read_graph

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.engine.shape_nodes import shape_nodes
+from aotc.graphs.shape_nodes import shape_nodes
 from aotc.passes.base import run_passes
 from aotc.passes.fold_shapes import FoldShapes
 

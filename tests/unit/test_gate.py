@@ -16,17 +16,20 @@ from artifact_builder import build_artifact, payload_digests, sign_artifact
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aotc.contract.canonical import canonical_json
-from aotc.contract.manifest import CHUNK_BYTES, Parity
-from aotc.contract.parsing import encode
-from aotc.contract.report import VerifyReport
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import encode
+from aotc.contract.manifest.payload_files import CHUNK_BYTES
+from aotc.contract.manifest.variant import Parity
+from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
-from aotc.signing import attest, oms
-from aotc.signing.keys import PrivateKey, generate, load_private, load_public
-from aotc.verification import container, gate
-from aotc.verification.container import Container
+from aotc.host.probe import probe
+from aotc.signing import oms
+from aotc.signing import statements as attest
+from aotc.signing.keys.keyring import PrivateKey, generate, load_private, load_public
+from aotc.verification import gate
+from aotc.verification.container import folder_container as container
+from aotc.verification.container.folder_container import Container
 from aotc.verification.gate import authenticate, check_compatibility, verify
-from aotc.verification.host import probe
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,16 +9,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.contract.manifest import Value
-from aotc.engine import weights
-from aotc.engine.cost import Growth
-from aotc.engine.fixtures import generate
-from aotc.engine.input_hints import hints_of
+from aotc.contract.manifest.interface import Value
+from aotc.graphs import weights
 from aotc.passes.base import Pass, run_passes
 from aotc.passes.constant_inputs import ConstantInputs
 from aotc.passes.fix_dims import FixDims
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
+from aotc.probing.cost import Growth
+from aotc.probing.inputs.fixtures import generate
+from aotc.probing.inputs.input_hints import hints_of
 
 
 def model_of(

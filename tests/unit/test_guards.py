@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from plain_manifest import manifest
 
-from aotc.contract.manifest import Value
-from aotc.contract.shapes import Dim, Domain, Relation
+from aotc.contract.manifest.interface import Value
+from aotc.contract.shapes.domain import Dim, Domain, Relation
 from aotc.errors import AotcError
 from aotc.runtime.guards import Guard
 

@@ -10,9 +10,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from aotc.engine.capture import value_of
-from aotc.engine.fixtures import generate
-from aotc.engine.input_hints import hints_of
+from aotc.graphs.capture import value_of
+from aotc.probing.inputs.fixtures import generate
+from aotc.probing.inputs.input_hints import hints_of
 
 HEAD = '<ir_version: 9, opset_import: ["" : 20, "com.microsoft" : 1]>\n'
 SEED = 7

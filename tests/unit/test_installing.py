@@ -15,17 +15,17 @@ import pytest
 from artifact_builder import build_artifact, payload_digests, sign_artifact
 
 from aotc.cli import main as cli
-from aotc.contract.trust import TrustedKey
+from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError
-from aotc.runtime import pruning
-from aotc.runtime.draft import Draft, remove_leftovers
-from aotc.runtime.hold import hold
-from aotc.runtime.installing import install
-from aotc.runtime.store import Store
-from aotc.signing import attest
-from aotc.signing.keys import PrivateKey, generate, load_private
-from aotc.verification.container import Container
+from aotc.signing import statements as attest
+from aotc.signing.keys.keyring import PrivateKey, generate, load_private
+from aotc.store import pruning
+from aotc.store.draft import Draft, remove_leftovers
+from aotc.store.hold import hold
+from aotc.store.installing import install
+from aotc.store.user_store import Store
+from aotc.verification.container.folder_container import Container
 from aotc.verification.gate import authenticate
 
 Trust = tuple[TrustedKey, ...]

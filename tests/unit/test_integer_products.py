@@ -16,10 +16,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from product_models import CASES, ROWS, answer, made, product
 
+from aotc.host.probe import probe
 from aotc.passes.base import run_passes
 from aotc.passes.same_sign_weights import SameSignWeights
 from aotc.passes.same_sign_weights.products import PRODUCTS, exact_feature, saturating
-from aotc.verification.host import probe
 
 PLAIN_CPU = "EPYC-Milan"
 needs_emulator = pytest.mark.skipif(

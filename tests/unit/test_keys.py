@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from aotc.errors import AotcError
-from aotc.signing import keys, passwords
+from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import passwords
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
@@ -311,7 +312,9 @@ def test_a_stated_key_replaces_the_default_trust(config: Path, tmp_path: Path) -
 
 
 def test_many_processes_agree_on_one_development_key(config: Path) -> None:
-    program = "from aotc.signing.keys import development_key; print(development_key().key_id)"
+    program = (
+        "from aotc.signing.keys.keyring import development_key; print(development_key().key_id)"
+    )
     environment = {**os.environ, "PYTHONPATH": str(Path(keys.__file__).parents[2])}
 
     def start(_: int) -> str:
@@ -341,7 +344,7 @@ def test_a_lost_public_half_is_made_again(config: Path) -> None:
 def test_the_default_trust_needs_no_cryptography(config: Path) -> None:
     keys.development_key()
     program = (
-        "import sys; from aotc.signing.keys import default_trust; "
+        "import sys; from aotc.signing.keys.keyring import default_trust; "
         "print(len(default_trust()), 'cryptography' in sys.modules)"
     )
     done = subprocess.run(

@@ -11,9 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.contract.manifest import Value
-from aotc.engine.dim_hints import hints_on
-from aotc.engine.known_sizes import known_sizes
+from aotc.contract.manifest.interface import Value
+from aotc.probing.sizes.dim_hints import hints_on
+from aotc.probing.sizes.known_sizes import known_sizes
 
 Shape = tuple[int | str, ...]
 

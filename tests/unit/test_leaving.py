@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.manifest import Capture, Finding
-from aotc.contract.partitions import RefusedNode
-from aotc.contract.shapes import Domain
-from aotc.contract.symbols import Symbols
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.partitions import RefusedNode
+from aotc.contract.manifest.source import Capture
+from aotc.contract.shapes.domain import Domain
 from aotc.engine import kept_logs
 from aotc.errors import AotcError
+from aotc.graphs.symbols import Symbols
 from aotc.partitioning.assignment import Part
 from aotc.partitioning.graph import GraphNode, PartitionGraph
-from aotc.stages import compiling
+from aotc.stages.lowering import compiling
 from aotc.stages.types import (
     AnalyzedModel,
     OptimizedModel,

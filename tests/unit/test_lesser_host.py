@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from aotc.contract.lesser_host import LESSER, hidden_providers, lesser_isa
 from aotc.contract.target import ISA_FEATURES
 from aotc.errors import AotcError
-from aotc.verification.host import parse_vendor
+from aotc.host.lesser_host import LESSER, hidden_providers, lesser_isa
+from aotc.host.probe import parse_vendor
 
 TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 FEATURES = ("avx", "avx2", "avx512f")
 PROBE = """
 import json
-from aotc.contract.parsing import encode
-from aotc.verification.host import probe
+from aotc.contract.codec.parsing import encode
+from aotc.host.probe import probe
 print(json.dumps(encode(probe(gpus=False), full=True)))
 """
 

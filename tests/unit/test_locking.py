@@ -14,8 +14,8 @@ from lock_holding import held_by_another, named
 from aotc.caching import folder as cache_folder
 from aotc.errors import AotcError
 from aotc.files import locking
-from aotc.runtime import hold
-from aotc.runtime.pruning import remove_entry
+from aotc.store import hold
+from aotc.store.pruning import remove_entry
 
 _TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(_TOOLCHAIN)}

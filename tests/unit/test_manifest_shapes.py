@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 from plain_manifest import manifest, variant
 
-from aotc.contract.manifest import Fixture, Manifest, Value
-from aotc.contract.manifest_shapes import shape_problems
-from aotc.contract.padding import Crop, Padding, PadSpec
-from aotc.contract.shapes import Dim, Domain, Relation
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.payload_files import Fixture
+from aotc.contract.manifest.shape_consistency import shape_problems
+from aotc.contract.shapes.domain import Dim, Domain, Relation
+from aotc.contract.shapes.padding_rules import Crop, Padding, PadSpec
 
 IDS = Value(name="ids", dtype="uint8", shape=("batch", "seq"))
 OUT = Value(name="y", dtype="float32", shape=("batch", "seq", 8))

@@ -11,11 +11,11 @@ import pytest
 from artifact_builder import build_artifact
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-from aotc.contract.manifest import Manifest
-from aotc.contract.parsing import Problem, decode
-from aotc.signing.keys import generate, load_private
-from aotc.verification.container import Container
-from aotc.verification.model_references import outside_references
+from aotc.contract.codec.parsing import Problem, decode
+from aotc.contract.manifest.document import Manifest
+from aotc.signing.keys.keyring import generate, load_private
+from aotc.verification.container.folder_container import Container
+from aotc.verification.references.model_references import outside_references
 
 BYTES = 80
 OUTSIDE = "which is not among its signed files"

@@ -12,16 +12,16 @@ from artifact_builder import build_artifact, payload_digests
 from policy_setting import Setting, make_keys
 
 from aotc.checking.outcomes import read_answer
-from aotc.contract.documents import load_profile, load_target
+from aotc.contract.builtin import load_profile, load_target
 from aotc.contract.versions import is_newer, unsupported_manifest
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
-from aotc.signing import attest
-from aotc.signing.keys import generate, load_private
-from aotc.signing.signer_command import load_command
-from aotc.stages.tuned_evidence import tuning_of
+from aotc.signing import statements as attest
+from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.signer_command import load_command
+from aotc.stages.tuning.tuned_evidence import tuning_of
 from aotc.verification.gate import verify
-from aotc.verification.policy.document import read_policy, read_roots
+from aotc.verification.policy.policy_document import read_policy, read_roots
 from aotc.verification.policy.state import StateFile
 
 READERS: dict[str, Callable[[Path], object]] = {

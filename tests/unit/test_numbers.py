@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from aotc.contract.canonical import canonical_json
-from aotc.contract.manifest import Value
-from aotc.contract.parsing import ParseError, decode, strict_json
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import ParseError, decode, strict_json
+from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import Tolerance
 
 # Canonical JSON writes floats below 1e21 as integers, beyond 2^53 - 1 too.

@@ -20,8 +20,8 @@ from onnx import (
     TrainingInfoProto,
 )
 
-from aotc.verification import onnx_references
-from aotc.verification.onnx_references import (
+from aotc.verification.references import onnx_references
+from aotc.verification.references.onnx_references import (
     CACHE,
     EMBEDDED,
     SOURCE_MODEL,

@@ -15,10 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.backends.base import CompileRequest, Payload
 from aotc.backends.openvino import OpenVinoBackend
 from aotc.backends.openvino_container import join_containers
-from aotc.contract.manifest import SessionSpec
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.engine.session import create_session, run
 from aotc.errors import AotcError
-from aotc.verification.host import probe
+from aotc.host.probe import probe
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 WIDTH = 5

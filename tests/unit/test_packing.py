@@ -14,7 +14,7 @@ from aotc.contract import packed_form
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
 from aotc.packing.unpack import unpack
-from aotc.verification.container import Container
+from aotc.verification.container.folder_container import Container
 
 FILES = {
     "payload/aotc.json": b"{}",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotc.contract.manifest import Value
-from aotc.contract.padding import Crop, Padding, PadSpec
+from aotc.contract.manifest.interface import Value
+from aotc.contract.shapes.padding_rules import Crop, Padding, PadSpec
 from aotc.engine.padding import Padder
 
 

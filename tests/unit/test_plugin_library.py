@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.manifest import Finding, Requirements
-from aotc.contract.plugin_library import libraries_digest, libraries_in, stated_libraries
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
+from aotc.host.plugin_libraries import libraries_digest, libraries_in, stated_libraries
 from aotc.verification.checks import CHECKS
 
 CPU = "CPUExecutionProvider"
@@ -45,7 +46,7 @@ def digest_elsewhere(*paths: Path) -> str:
     """The digest as another process finds it, with this one's cache of files."""
     code = (
         "import sys; from pathlib import Path\n"
-        "from aotc.contract.plugin_library import libraries_digest\n"
+        "from aotc.host.plugin_libraries import libraries_digest\n"
         "print(libraries_digest([Path(each) for each in sys.argv[1:]]))\n"
     )
     done = subprocess.run(
@@ -196,7 +197,7 @@ def test_what_names_no_plugin_is_told(monkeypatch: pytest.MonkeyPatch, text: str
 def test_a_probe_finds_stated_libraries(library: Path) -> None:
     """In a process of its own, as the probe's answer is kept for the life of one."""
     code = (
-        "from aotc.verification.host import probe\n"
+        "from aotc.host.probe import probe\n"
         "host = probe(gpus=False, digests=True)\n"
         f"print([(p.name, p.sha256) for p in host.plugins if p.provider == '{MINE}'])\n"
         f"print('{MINE}' in host.providers)\n"

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from aotc.contract.manifest import NodePlacement, Placement, Transfers
-from aotc.contract.parsing import decode
-from aotc.contract.partitions import (
+from aotc.contract.codec.parsing import decode
+from aotc.contract.manifest.partitions import (
     Compute,
     Crossing,
     Partition,
@@ -17,11 +16,12 @@ from aotc.contract.partitions import (
     ProviderShare,
     RefusedNode,
 )
+from aotc.contract.manifest.variant import NodePlacement, Placement, Transfers
 from aotc.contract.profile import Profile
 from aotc.engine.placement import placement_of
 from aotc.errors import AotcError
+from aotc.partitioning.partition_report import transfers
 from aotc.partitioning.policy import CPU, breaches, with_flops
-from aotc.partitioning.report import transfers
 
 OPENVINO = "OpenVINOExecutionProvider"
 OTHER = "OtherExecutionProvider"

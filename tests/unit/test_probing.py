@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from aotc.contract.manifest import Value
+from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import ProbeLimits
-from aotc.contract.shapes import DimRange, Domain, Relation
-from aotc.engine.dim_hints import DimHints, hints_on
-from aotc.engine.probing import Prober
-from aotc.engine.trials import Trial
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.domain import Domain, Relation
 from aotc.errors import AotcError
+from aotc.probing.sizes.dim_hints import DimHints, hints_on
+from aotc.probing.sizes.search import Prober
+from aotc.probing.sizes.trials import Trial
 
 Sizes = Mapping[str, int]
 

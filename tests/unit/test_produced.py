@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotc.contract.manifest import Value
-from aotc.contract.padding import Crop, PadSpec
-from aotc.contract.shapes import Dim, Domain, Relation
-from aotc.engine.pad_plan import padded_dims, plan_padding
-from aotc.engine.produced import Axis, Produced, axes_of, value_shapes
+from aotc.contract.manifest.interface import Value
+from aotc.contract.shapes.domain import Dim, Domain, Relation
+from aotc.contract.shapes.padding_rules import Crop, PadSpec
 from aotc.errors import AotcError
+from aotc.probing.pad_plan import padded_dims, plan_padding
+from aotc.probing.produced import Axis, Produced, axes_of, value_shapes
 
 Sizes = Mapping[str, int]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.documents import load_profile, with_libraries
-from aotc.contract.plugin_library import stated_libraries
+from aotc.contract.builtin import load_profile, with_libraries
 from aotc.contract.profile import PluginSpec
-from aotc.engine.providers import threaded
+from aotc.engine.named_backends import threaded
 from aotc.errors import AotcError
+from aotc.host.plugin_libraries import stated_libraries
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 PLUGIN = "providers: [mine, cpu]\nplugins:\n  mine: {{provider: MineProvider, library: {}}}\n"

@@ -20,12 +20,13 @@ from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
 from in_toto_attestation.v1.statement import Statement
 
-from aotc.contract.manifest import Manifest
-from aotc.contract.parsing import decode, strict_json
+from aotc.contract.codec.parsing import decode, strict_json
+from aotc.contract.manifest.document import Manifest
 from aotc.contract.versions import VERSION
 from aotc.errors import AotcError
-from aotc.signing import keys, provenance
-from aotc.verification.host import probe
+from aotc.host.probe import probe
+from aotc.signing import provenance
+from aotc.signing.keys import keyring as keys
 
 STARTED = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 

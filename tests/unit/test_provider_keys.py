@@ -6,7 +6,7 @@ import pytest
 
 from aotc.backends.base import BACKENDS, ORT_NAMES, Backend
 from aotc.backends.openvino import OpenVinoBackend
-from aotc.contract.parsing import ParseError, decode
+from aotc.contract.codec.parsing import ParseError, decode
 from aotc.contract.profile import PluginSpec
 from aotc.contract.provider_keys import OPTIONS, PROPERTIES, option_problem
 

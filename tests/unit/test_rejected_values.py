@@ -9,15 +9,15 @@ import onnx
 import pytest
 from onnx import parser
 
-from aotc.contract.manifest import Value
-from aotc.contract.parsing import Json, encode
+from aotc.contract.codec.parsing import Json, encode
+from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import ParitySpec, ProbeLimits
-from aotc.contract.symbols import symbols_of
-from aotc.engine.analysis import analyze_job
-from aotc.engine.capture import value_of
-from aotc.engine.input_hints import hints_of
-from aotc.engine.rejected_values import MOST_READINGS, readings
 from aotc.errors import AotcError
+from aotc.graphs.capture import value_of
+from aotc.graphs.symbols import symbols_of
+from aotc.probing.analysis import analyze_job
+from aotc.probing.inputs.input_hints import hints_of
+from aotc.probing.inputs.rejected_values import MOST_READINGS, readings
 
 HEAD = '<ir_version: 9, opset_import: ["" : 20]>\n'
 # How many elements differ shows only when it runs, so that nothing tells what an index may be.

@@ -11,19 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from aotc.contract.documents import load_profile
-from aotc.contract.manifest import Value
-from aotc.contract.parsing import ParseError, decode, encode
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import ParseError, decode, encode
+from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import ProbeLimits, Profile
-from aotc.contract.relations import Equality, in_order, read_relation, read_relations
-from aotc.contract.shapes import Dim, DimRange, Domain, Relation
-from aotc.contract.symbols import Symbols, symbols_of
-from aotc.engine.fixture_plan import Given
-from aotc.engine.stated_relations import RelationCheck, refuse_unrelated
-from aotc.engine.trials import Trial
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.domain import Dim, Domain, Relation
+from aotc.contract.shapes.relations import Equality, in_order, read_relation, read_relations
 from aotc.errors import AotcError
+from aotc.graphs.symbols import Symbols, symbols_of
 from aotc.passes.base import run_passes
 from aotc.passes.name_dims import NameDims
+from aotc.probing.inputs.fixture_plan import Given
+from aotc.probing.sizes.trials import Trial
+from aotc.probing.stated_relations import RelationCheck, refuse_unrelated
 
 Sizes = Mapping[str, int]
 

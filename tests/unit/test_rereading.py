@@ -13,12 +13,12 @@ from aotc.errors import AotcError
 from aotc.files.removing import erase
 from aotc.files.replacing import put
 from aotc.inspection.summary import inspect
-from aotc.runtime.installing import install
-from aotc.runtime.system_store import take
-from aotc.signing.keys import generate, load_private
-from aotc.verification.container import Container, open_container
+from aotc.signing.keys.keyring import generate, load_private
+from aotc.store.installing import install
+from aotc.store.system_store import take
+from aotc.verification.container.folder_container import Container, open_container
 from aotc.verification.gate import verify
-from aotc.verification.policy.trust import resolve
+from aotc.verification.policy.host_trust import resolve
 
 
 class Replaced:

@@ -12,10 +12,10 @@ from policy_setting import Setting, make_keys
 
 from aotc import load
 from aotc.errors import AotcError
+from aotc.host.probe import probe
 from aotc.verification.gate import verify
-from aotc.verification.host import probe
 from aotc.verification.policy import roots
-from aotc.verification.policy.trust import Trust, resolve
+from aotc.verification.policy.host_trust import Trust, resolve
 
 KEYS_ONLY = "AOTC-I027"
 

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_manifest import manifest, variant
 
-from aotc.contract.manifest import Manifest, Variant
-from aotc.contract.padding import Padding
-from aotc.contract.report import Refusal, VariantVerdict
-from aotc.contract.shapes import Dim, Domain, Relation
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.reports import Refusal, VariantVerdict
+from aotc.contract.shapes.domain import Dim, Domain, Relation
+from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
 from aotc.runtime.routing import Router, choose
 

@@ -16,11 +16,13 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from test_provenance import gathered
 
-from aotc.contract.manifest import ExternalFile, Manifest
-from aotc.contract.parsing import decode, strict_json
+from aotc.contract.codec.parsing import decode, strict_json
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.source import ExternalFile
 from aotc.contract.target import Plugin
 from aotc.errors import AotcError
-from aotc.signing import keys, provenance, sbom
+from aotc.signing import provenance, sbom
+from aotc.signing.keys import keyring as keys
 
 ID = "0123456789abcdef" * 4
 VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)

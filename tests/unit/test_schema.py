@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import schemas
 from jsonschema import Draft202012Validator
 
-from aotc.contract import schema
-from aotc.contract.documents import (
+from aotc.contract.builtin import (
     builtin_profiles,
     builtin_targets,
     data_folder,
     load_profile,
     load_target,
-    strict_yaml,
 )
-from aotc.contract.parsing import ParseError, decode, encode
+from aotc.contract.codec import schema
+from aotc.contract.codec.documents import strict_yaml
+from aotc.contract.codec.parsing import ParseError, decode, encode
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 
@@ -24,16 +25,16 @@ PROFILE = {"schema": "aotc.profile/1", "name": "mine"}
 TARGET = {"schema": "aotc.target/1", "name": "mine"}
 
 
-@pytest.mark.parametrize(("folder", "name", "cls"), schema.SCHEMAS, ids=lambda each: str(each))
+@pytest.mark.parametrize(("folder", "name", "cls"), schemas.SCHEMAS, ids=lambda each: str(each))
 def test_committed_schema_is_current_and_valid(folder: str, name: str, cls: type) -> None:
-    text = schema.path_of(folder, name).read_text("utf-8")
-    assert text == schema.schema_text(cls), "run: python -m aotc.contract.schema --write"
+    text = schemas.path_of(folder, name).read_text("utf-8")
+    assert text == schema.schema_text(cls), "run: python ci/schemas.py --write"
     Draft202012Validator.check_schema(schema.schema_of(cls))
 
 
 def test_no_schema_is_committed_that_no_record_has() -> None:
     for folder in ("profiles", "manifests"):
-        named = {f"{name}.schema.json" for place, name, _ in schema.SCHEMAS if place == folder}
+        named = {f"{name}.schema.json" for place, name, _ in schemas.SCHEMAS if place == folder}
         assert {path.name for path in data_folder(folder).glob("*.schema.json")} == named
 
 

@@ -11,18 +11,19 @@ import pytest
 from plain_manifest import manifest
 from test_shape_claims import Searched, Sizes, ranges, relations, tensor
 
-from aotc.contract.manifest import Value
+from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import ProbeLimits
-from aotc.contract.shapes import Dim, DimRange, Domain, Relation
-from aotc.contract.symbols import symbols_of
-from aotc.engine.candidates import candidates
-from aotc.engine.dim_hints import DimHints
-from aotc.engine.estimator import input_bytes
-from aotc.engine.moves import Mover
-from aotc.engine.stated_relations import RelationCheck
-from aotc.engine.trial_log import TRIED, TRYING, Done, TrialLog, left_behind
-from aotc.engine.trials import Trial, Trials
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.domain import Dim, Domain, Relation
 from aotc.errors import AotcError
+from aotc.graphs.symbols import symbols_of
+from aotc.probing.estimator import input_bytes
+from aotc.probing.sizes.candidates import candidates
+from aotc.probing.sizes.dim_hints import DimHints
+from aotc.probing.sizes.moves import Mover
+from aotc.probing.sizes.trials import Trial, Trials
+from aotc.probing.stated_relations import RelationCheck
+from aotc.probing.trial_log import TRIED, TRYING, Done, TrialLog, left_behind
 from aotc.runtime.guards import Guard
 
 

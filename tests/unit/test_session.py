@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from aotc.backends import base
 from aotc.backends.base import BACKENDS, Capability, ClaimRequest
-from aotc.contract.manifest import NodePlacement, SessionSpec
+from aotc.contract.manifest.variant import NodePlacement, SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS
 from aotc.contract.target import Target
 from aotc.engine import placement, session

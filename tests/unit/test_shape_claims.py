@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from aotc.contract.manifest import Value
+from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import ProbeLimits
-from aotc.contract.shapes import DimRange, Domain
-from aotc.engine.dim_hints import DimHints, hints_on
-from aotc.engine.domain_findings import domain_findings
-from aotc.engine.estimator import input_bytes
-from aotc.engine.probing import Prober
-from aotc.engine.trials import Trial
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.domain import Domain
+from aotc.probing.domain_findings import domain_findings
+from aotc.probing.estimator import input_bytes
+from aotc.probing.sizes.dim_hints import DimHints, hints_on
+from aotc.probing.sizes.search import Prober
+from aotc.probing.sizes.trials import Trial
 
 Sizes = Mapping[str, int]
 

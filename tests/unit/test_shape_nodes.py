@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from aotc.engine.shape_nodes import shape_nodes
+from aotc.graphs.shape_nodes import shape_nodes
 
 
 def count(*nodes: NodeProto, output: str = "y", **initializers: Any) -> int:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from aotc.contract.trust import TrustedKey
+from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
-from aotc.signing import attest, dsse, oms
-from aotc.signing.keys import PrivateKey, generate, load_private, load_public
+from aotc.signing import dsse, oms
+from aotc.signing import statements as attest
+from aotc.signing.keys.keyring import PrivateKey, generate, load_private, load_public
 
 DIGESTS = {"model/model.onnx": "1" * 64, "aotc.json": "2" * 64, "model-b/x": "3" * 64}
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from artifact_builder import build_artifact, sign_artifact
 
-from aotc.contract.trust import TrustedKey
+from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
-from aotc.runtime import draft, store
-from aotc.runtime.hold import LOCK, alone
-from aotc.runtime.store import Store
-from aotc.signing.keys import PrivateKey, generate, load_private
+from aotc.signing.keys.keyring import PrivateKey, generate, load_private
+from aotc.store import draft
+from aotc.store import user_store as store
+from aotc.store.hold import LOCK, alone
+from aotc.store.user_store import Store
 from aotc.verification.gate import verify
 
 
@@ -184,8 +185,8 @@ def test_concurrent_installs_all_succeed(artifact: Path, kept: Store, key: Priva
     public = artifact.parent / "key.pub"
     public.write_text(key.public_pem)
     program = (
-        "import sys; from aotc.runtime.store import Store; "
-        "from aotc.signing.keys import load_public; from pathlib import Path; "
+        "import sys; from aotc.store.user_store import Store; "
+        "from aotc.signing.keys.keyring import load_public; from pathlib import Path; "
         "print(Store(sys.argv[1]).install(sys.argv[2], load_public(Path(sys.argv[3]))).folder)"
     )
     running = [
@@ -227,7 +228,7 @@ def test_leftovers_of_a_crash_go_with_the_next_install(
     artifact: Path, kept: Store, trust: tuple[TrustedKey, ...]
 ) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from aotc.runtime.draft import Draft; "
+        "import os, sys; from pathlib import Path; from aotc.store.draft import Draft; "
         "Path(sys.argv[1]).mkdir(); draft = Draft(Path(sys.argv[1])); "
         "draft.open('payload/x').write(0, memoryview(b'half')); os._exit(9)"
     )

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from artifact_builder import build_artifact, payload_digests, sign_artifact
 
-from aotc.contract.parsing import encode
-from aotc.contract.report import Comparison, Evidence, OutputError, VariantEvidence
+from aotc.contract.codec.parsing import encode
+from aotc.contract.results.reports import Comparison, Evidence, OutputError, VariantEvidence
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect, worst_errors
-from aotc.signing import attest, keys
+from aotc.signing import statements as attest
+from aotc.signing.keys import keyring as keys
 
 TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from aotc.contract.parsing import decode
-from aotc.contract.schema import schema_of
-from aotc.contract.telemetry import TelemetryAnswer
+from aotc.contract.codec.parsing import decode
+from aotc.contract.codec.schema import schema_of
+from aotc.contract.counters import TelemetryAnswer
 from aotc.runtime.telemetry import Telemetry, percentile
 
 

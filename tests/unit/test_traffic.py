@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.manifest import Value
+from aotc.contract.manifest.interface import Value
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError
 

@@ -22,21 +22,26 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from policy_setting import Setting, ago, ahead, make_keys
 
+from aotc.authoring.editing import Change, changed, new_policy, requirement, write_policy
 from aotc.cli.main import main
-from aotc.contract.attestations import APPROVAL_PREDICATE
-from aotc.contract.documents import strict_yaml
-from aotc.contract.schema import schema_of
-from aotc.contract.trust import TrustedKey
-from aotc.contract.trust_policy import MAX_DAYS, Match, Revoked, RootKeys, Rule, TrustPolicy
+from aotc.contract.codec.documents import strict_yaml
+from aotc.contract.codec.schema import schema_of
+from aotc.contract.trust.anchors import TrustedKey
+from aotc.contract.trust.attestations import APPROVAL_PREDICATE
+from aotc.contract.trust.trust_policy import MAX_DAYS, Match, Revoked, RootKeys, Rule, TrustPolicy
 from aotc.errors import AotcError
 from aotc.signing import oms
-from aotc.signing.keys import PrivateKey
+from aotc.signing.keys.keyring import PrivateKey
 from aotc.verification.policy import roots
-from aotc.verification.policy.document import parse_policy, public_key, read_policy, read_roots
-from aotc.verification.policy.editing import Change, changed, new_policy, requirement, write_policy
 from aotc.verification.policy.evaluate import judge
+from aotc.verification.policy.host_trust import Trust, resolve
+from aotc.verification.policy.policy_document import (
+    parse_policy,
+    public_key,
+    read_policy,
+    read_roots,
+)
 from aotc.verification.policy.statement import Statement
-from aotc.verification.policy.trust import Trust, resolve
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import trust_state_jobs
 
-from aotc.contract.attestations import instant, parse_instant
-from aotc.contract.policy_decision import ReleaseOf
+from aotc.contract.results.policy_decision import ReleaseOf
+from aotc.contract.trust.attestations import instant, parse_instant
 from aotc.errors import AotcError
 from aotc.verification.policy.release import is_below, is_older, is_version
 from aotc.verification.policy.state import MAX_STATE_BYTES, SeenPolicy, StateFile

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from aotc.engine.session import reference_options
-from aotc.engine.unwritten import bare_options, is_unwritten
+from aotc.probing.unwritten import bare_options, is_unwritten
 
 FLOAT, UINT8, INT32 = TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT32
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from aotc.contract.manifest import Value
+from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import Tolerance
 from aotc.engine import values
 from aotc.engine.parity import compare

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from aotc.engine import weights
-from aotc.engine.weight_sharing import share
+from aotc.graphs import weights
+from aotc.graphs.weight_sharing import share
 
 # Bytes of a tensor, and of what kernels packed of it, by ONNX Runtime's name of the packing.
 Content = tuple[bytes, Mapping[str, Sequence[bytes]]]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from aotc.contract.policy_decision import ReleaseOf
+from aotc.contract.results.policy_decision import ReleaseOf
 from aotc.errors import AotcError
 from aotc.verification.policy.state import SeenPolicy, StateFile
 

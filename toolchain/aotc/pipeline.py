@@ -13,32 +13,41 @@ from pathlib import Path
 from typing import Final
 
 from aotc.caching.cache import BuildCache
-from aotc.contract.attestations import instant
-from aotc.contract.documents import load_profile, with_libraries
-from aotc.contract.manifest import Finding
-from aotc.contract.parsing import Json
+from aotc.contract.builtin import load_profile, with_libraries
+from aotc.contract.codec.parsing import Json
+from aotc.contract.finding import Finding
 from aotc.contract.profile import Profile
-from aotc.contract.report import BuildReport, Evidence
-from aotc.contract.signer import Signer
-from aotc.contract.tuning import Tried
+from aotc.contract.results.reports import BuildReport, Evidence
+from aotc.contract.results.tuning import Tried
+from aotc.contract.trust.attestations import instant
+from aotc.contract.trust.signer import Signer
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write, told
 from aotc.files.replacing import NEW, put
 from aotc.files.work_folders import beside, prepare_output
+from aotc.host.probe import probe
 from aotc.runtime.rehearsal import Staged, rehearse
-from aotc.signing import keys, provenance, sbom
+from aotc.signing import provenance, sbom
+from aotc.signing.keys import keyring as keys
 from aotc.signing.sealing import seal
 from aotc.stages.analyze import analyze
-from aotc.stages.asked import refuse_artifact, target_of, with_dims
-from aotc.stages.available import require_providers
-from aotc.stages.build_key import model_digest, source_digest
-from aotc.stages.cached import keep, place_of, take
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.claim import partition
 from aotc.stages.clock import Clock, Progress
-from aotc.stages.empty_sizes import fails_empty, not_empty
 from aotc.stages.fallback import finding_of
 from aotc.stages.importing import import_model
-from aotc.stages.instead import (
+from aotc.stages.integer_products import companions, left_out
+from aotc.stages.lower import lower
+from aotc.stages.opset import convert_opset
+from aotc.stages.optimize import optimize_ahead, optimize_all
+from aotc.stages.package import digest_weights, package
+from aotc.stages.planning.asked import refuse_artifact, target_of, with_dims
+from aotc.stages.planning.available import require_providers
+from aotc.stages.planning.variants import wanted_variants
+from aotc.stages.prove import prove
+from aotc.stages.retrying.empty_sizes import fails_empty, not_empty
+from aotc.stages.retrying.instead import (
     Attempt,
     drop_failed,
     first_refusal,
@@ -46,34 +55,26 @@ from aotc.stages.instead import (
     next_attempts,
     slowed_down,
 )
-from aotc.stages.integer_products import companions, left_out
-from aotc.stages.lower import lower
-from aotc.stages.opset import convert_opset
-from aotc.stages.optimize import optimize_ahead, optimize_all
-from aotc.stages.package import digest_weights, package
-from aotc.stages.partition import partition
-from aotc.stages.prove import prove
+from aotc.stages.retrying.wrong_parts import without
+from aotc.stages.reuse.build_key import model_digest, source_digest
+from aotc.stages.reuse.cached_build import keep, place_of, take
 from aotc.stages.specialize import specialize
-from aotc.stages.tune import choose, resolved, stated_orders
-from aotc.stages.tune_trials import Settled, try_all
-from aotc.stages.tuned_evidence import tuned_on_another, tuning_of
+from aotc.stages.tuning.candidate_trials import Settled, try_all
+from aotc.stages.tuning.choices import choose, resolved, stated_orders
+from aotc.stages.tuning.tuned_evidence import tuned_on_another, tuning_of
 from aotc.stages.types import (
     AnalyzedModel,
     Artifact,
-    BuildOptions,
     LoweredModel,
     ProvenModel,
     ProvenVariants,
     SignedArtifact,
     VariantPlan,
 )
-from aotc.stages.variants import wanted_variants
-from aotc.stages.wrong_parts import without
-from aotc.verification.host import probe
 
 # What the jobs of every build import, in their order; the first does so itself.
 LATER: Final = (
-    "aotc.engine.analysis",
+    "aotc.probing.analysis",
     "aotc.stages.optimize",
     "aotc.stages.prove",
     "aotc.runtime.rehearsal_jobs",

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
-from aotc.contract.manifest import SessionSpec
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.target import Plugin, Target
 from aotc.errors import INSTALL_RUNTIME, AotcError
 from aotc.registry import Registry
@@ -162,7 +162,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a host must have beyond ONNX Runtime; see `contract.manifest.Requirements`."""
+    """What a host must have beyond ONNX Runtime; see `contract.manifest.document.Requirements`."""
 
     plugins: tuple[Plugin, ...] = ()
     isa: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from aotc.backends.base import (
     Rates,
     import_onnxruntime,
 )
-from aotc.contract.manifest import SessionSpec
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.errors import AotcError
 
 

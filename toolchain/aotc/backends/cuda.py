@@ -28,7 +28,7 @@ from aotc.backends.base import (
     import_onnxruntime,
 )
 from aotc.backends.kernels import KernelTable, claim_by_kernels, prefers_cpu
-from aotc.contract.manifest import SessionSpec
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.target import Target
 from aotc.errors import AotcError
 

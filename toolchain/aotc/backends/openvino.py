@@ -28,11 +28,11 @@ from aotc.backends.base import (
 from aotc.backends.offered_devices import offered
 from aotc.backends.openvino_container import join_containers
 from aotc.backends.plugin import PluginBackend, registered_devices
-from aotc.contract.lesser_host import WITHOUT_VARIABLE, hidden_providers
-from aotc.contract.manifest import SessionSpec
-from aotc.contract.plugin_library import libraries_digest, libraries_in
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
+from aotc.host.lesser_host import WITHOUT_VARIABLE, hidden_providers
+from aotc.host.plugin_libraries import libraries_digest, libraries_in
 
 if TYPE_CHECKING:
     import onnx

@@ -28,11 +28,11 @@ from aotc.backends.base import (
     ort_errors,
     ort_message,
 )
-from aotc.contract.lesser_host import hidden_providers
-from aotc.contract.manifest import SessionSpec
-from aotc.contract.plugin_library import libraries_digest
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
+from aotc.host.lesser_host import hidden_providers
+from aotc.host.plugin_libraries import libraries_digest
 
 if TYPE_CHECKING:
     import onnx
@@ -153,7 +153,7 @@ class PluginBackend(Backend):
         return self._library
 
     def digest(self) -> str:
-        """Of the library, as `contract.plugin_library` defines it."""
+        """Of the library, as `host.plugin_libraries` defines it."""
         library = self.library()
         return libraries_digest([library]) if library is not None else ""
 

@@ -31,10 +31,10 @@ from aotc.backends.base import (
 )
 from aotc.backends.tensorrt_rtx_engine import build_engine, stated_capabilities
 from aotc.backends.tensorrt_rtx_parser import MODULE, bodies, refusals, unfit_type, walk
-from aotc.contract.manifest import SessionSpec
-from aotc.contract.plugin_library import libraries_digest, libraries_in
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
+from aotc.host.plugin_libraries import libraries_digest, libraries_in
 
 if TYPE_CHECKING:
     import onnx

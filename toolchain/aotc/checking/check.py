@@ -14,21 +14,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotc.checking import outcomes
-from aotc.checking.finding import FoundModel, find_models, matches, user_of
+from aotc.checking.models import FoundModel, find_models, matches, user_of
 from aotc.checking.sandbox import Sandbox
-from aotc.contract.documents import load_profile, with_libraries
-from aotc.contract.model_checks import CheckModelsAnswer, ModelCheck, SkippedFile, ToolVersions
-from aotc.contract.parsing import Json, encode
+from aotc.contract.builtin import load_profile, with_libraries
+from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.profile import Profile, WorkerLimits
+from aotc.contract.results.model_checks import (
+    CheckModelsAnswer,
+    ModelCheck,
+    SkippedFile,
+    ToolVersions,
+)
 from aotc.contract.versions import VERSION
 from aotc.engine.session import import_onnxruntime
 from aotc.errors import AotcError, missing_package
 from aotc.files import failures
 from aotc.files.work_folders import temporary
-from aotc.inspection.providers import capabilities
-from aotc.signing import keys, provenance
+from aotc.host.probe import probe
+from aotc.inspection.offered_providers import capabilities
+from aotc.signing import provenance
+from aotc.signing.keys import keyring as keys
 from aotc.stages.clock import Progress
-from aotc.verification.host import probe
 
 SECONDS: Final = 1800.0
 _TRIES, _PAUSE = 100, 0.05
@@ -158,7 +164,7 @@ class _Checker:
         }
         try:
             built = sandbox.run(
-                "aotc.checking.building:build_model",
+                "aotc.checking.building_job:build_model",
                 request,
                 folder=folder / "build",
                 where=model.path.name,
@@ -183,7 +189,7 @@ class _Checker:
         request = {"artifact": str(artifact), "key": key, "model": source, "data": data}
         try:
             found = sandbox.run(
-                "aotc.checking.answers:compare_answers",
+                "aotc.checking.comparing:compare_answers",
                 request,
                 folder=folder / "answers",
                 where=model.path.name,

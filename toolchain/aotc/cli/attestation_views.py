@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import duration, facts, findings_view, heading, section, short, size
-from aotc.contract.attestations import AttestAnswer, Qualification
+from aotc.contract.trust.attestations import AttestAnswer, Qualification
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.report import Claim
+    from aotc.contract.results.reports import Claim
 
 
 def attested_view(answer: AttestAnswer) -> list[RenderableType]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
+    from aotc.authoring.editing import Change
     from aotc.cli.commands.base import Parser
-    from aotc.contract.trust_policy import PolicyKey, Rule
-    from aotc.verification.policy.editing import Change
+    from aotc.contract.trust.trust_policy import PolicyKey, Rule
 
 # Options that say more of what another one adds.
 _OF_A_KEY = ("id", "usage", "valid_from", "valid_until")
@@ -62,8 +62,8 @@ def add_change(parser: Parser) -> None:
 
 def change_of(**given: Any) -> Change:
     """The change that the arguments of `add_change` ask for; raises I001, I023 and I027."""
-    from aotc.contract.trust_policy import Revoked
-    from aotc.verification.policy.editing import Change
+    from aotc.authoring.editing import Change
+    from aotc.contract.trust.trust_policy import Revoked
 
     key, authority = given["key"], given["authority"]
     if key is None and authority is None:
@@ -93,7 +93,7 @@ def change_of(**given: Any) -> Change:
 
 def one_key(path: Path) -> str:
     """The one public key of a file, as PEM; raises I001 and I023."""
-    from aotc.signing.keys import load_public
+    from aotc.signing.keys.keyring import load_public
 
     found = load_public(path, code="AOTC-I023")
     if len(found) != 1:
@@ -108,8 +108,8 @@ def one_key(path: Path) -> str:
 
 
 def _rule(given: dict[str, Any]) -> Rule:
-    from aotc.contract.trust_policy import Match, Rule
-    from aotc.verification.policy.editing import requirement
+    from aotc.authoring.editing import requirement
+    from aotc.contract.trust.trust_policy import Match, Rule
 
     if not given["require"]:
         raise _wrong("--rule takes --require: what must be there, and by whom", "--require")
@@ -119,8 +119,8 @@ def _rule(given: dict[str, Any]) -> Rule:
 
 
 def _key(given: dict[str, Any], pem: str) -> PolicyKey:
-    from aotc.contract.parsing import ParseError, decode
-    from aotc.contract.trust_policy import PolicyKey
+    from aotc.contract.codec.parsing import ParseError, decode
+    from aotc.contract.trust.trust_policy import PolicyKey
 
     if given["usage"] is None:
         raise _wrong("a key takes --usage: what it may sign, such as approval", "--usage")
@@ -137,7 +137,7 @@ def _key(given: dict[str, Any], pem: str) -> PolicyKey:
 
 
 def _moment(given: dict[str, Any], name: str) -> str | None:
-    from aotc.contract.attestations import instant, parse_date
+    from aotc.contract.trust.attestations import instant, parse_date
 
     text = given[name]
     try:
@@ -154,7 +154,7 @@ def _moment(given: dict[str, Any], name: str) -> str | None:
 
 
 def _text(path: Path) -> str:
-    from aotc.verification.policy.document import read_bytes
+    from aotc.verification.policy.policy_document import read_bytes
 
     return read_bytes(path, "certificate").decode("utf-8", "replace")
 

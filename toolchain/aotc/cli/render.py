@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.text import Text
 
-    from aotc.contract.manifest import Finding
+    from aotc.contract.finding import Finding
 
 # One line, or several.
 Cell = str | Sequence[str]

@@ -19,8 +19,11 @@ from aotc.cli.render import (
     size,
 )
 from aotc.cli.shape_views import shapes_view
-from aotc.contract.manifest import Capture, Parity, Requirements, Value
-from aotc.contract.report import (
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.manifest.source import Capture
+from aotc.contract.manifest.variant import Parity
+from aotc.contract.results.reports import (
     ArtifactSummary,
     BuildReport,
     Claim,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from aotc.contract.parsing import Json, ParseError, strict_json
+from aotc.contract.codec.parsing import Json, ParseError, strict_json
 
 # By the provider as ONNX Runtime names it.
 OPTIONS: Final[Mapping[str, frozenset[str]]] = {

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-_PRELOAD = ("numpy", "onnx", "onnx.numpy_helper", "aotc.engine.capture")
+_PRELOAD = ("numpy", "onnx", "onnx.numpy_helper", "aotc.graphs.capture")
 # The first job of a build reads a model and runs none.
 _LATER = ("onnxruntime",)
 # prctl(2): the signal that a process gets when its parent dies.

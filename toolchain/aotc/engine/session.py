@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.backends.base import Optimization, import_onnxruntime, ort_errors, ort_message, ort_text
-from aotc.contract.manifest import SessionSpec
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS, MOST_THREADS
-from aotc.engine.cores import usable_cores
+from aotc.engine.named_backends import library_of, plugin_devices, prepare, threaded
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
-from aotc.engine.providers import library_of, plugin_devices, prepare, threaded
 from aotc.engine.values import Data
 from aotc.errors import AotcError
+from aotc.host.cores import usable_cores
 
 if TYPE_CHECKING:
     import onnxruntime as ort

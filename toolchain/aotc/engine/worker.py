@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from aotc.contract.parsing import Json
+from aotc.contract.codec.parsing import Json
 from aotc.contract.profile import WorkerLimits
 from aotc.engine.forkserver import ForkServer
 from aotc.engine.kept_logs import kept_log

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 
-from aotc.contract.answers import Explanation
-from aotc.contract.parsing import nearest
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.results.answers import Explanation
 from aotc.errors import AotcError
 from aotc.reasons import REASONS
 from aotc.verification.checks import CHECKS

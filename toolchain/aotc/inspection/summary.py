@@ -12,9 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotc.contract.artifact_words import artifact_path, id_in
-from aotc.contract.manifest import Finding, Manifest, Variant
-from aotc.contract.parsing import MAX_JSON_BYTES, Json, ParseError, Problem, decode, strict_json
-from aotc.contract.report import (
+from aotc.contract.codec.parsing import (
+    MAX_JSON_BYTES,
+    Json,
+    ParseError,
+    Problem,
+    decode,
+    strict_json,
+)
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.reports import (
     ArtifactSummary,
     Claim,
     Evidence,
@@ -34,13 +43,15 @@ from aotc.contract.versions import (
     unsupported_manifest,
 )
 from aotc.errors import AotcError
-from aotc.inspection.claims import in_words
+from aotc.inspection.attestation_claims import in_words
 from aotc.inspection.coverage import shape_report, traffic_coverage
-from aotc.signing import attest, dsse, keys
-from aotc.verification.archive_container import is_packed
+from aotc.signing import dsse
+from aotc.signing import statements as attest
+from aotc.signing.keys import keyring as keys
 from aotc.verification.authenticity import BUNDLE_SUFFIX, MAX_BUNDLES, MAX_BUNDLES_BYTES
-from aotc.verification.container import Container, open_container
-from aotc.verification.rereading import reread
+from aotc.verification.container.archive_container import is_packed
+from aotc.verification.container.folder_container import Container, open_container
+from aotc.verification.container.rereading import reread
 
 MANIFEST = "payload/aotc.json"
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from aotc.contract import packed_form
 from aotc.contract.artifact_words import artifact_path
-from aotc.contract.packing import PackAnswer
+from aotc.contract.results.packing_answers import PackAnswer
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 from aotc.files.replacing import put
 from aotc.files.work_folders import drafted, prepare_output
-from aotc.verification.container import ArtifactFile, Container
+from aotc.verification.container.folder_container import ArtifactFile, Container
 
 MANIFEST = "payload/aotc.json"
 # Small enough to stay in the second-level cache between the read and the write.

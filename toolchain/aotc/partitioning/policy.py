@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from aotc.contract.manifest import NodePlacement, Placement, Transfers
-from aotc.contract.partitions import PartitionReport, RefusedNode
+from aotc.contract.manifest.partitions import PartitionReport, RefusedNode
+from aotc.contract.manifest.variant import NodePlacement, Placement, Transfers
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
 

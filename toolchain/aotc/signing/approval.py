@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 
-from aotc.contract.attestations import CHANNEL, Approval, ArtifactName, instant, parse_date
+from aotc.contract.trust.attestations import CHANNEL, Approval, ArtifactName, instant, parse_date
 from aotc.errors import AotcError
 
 

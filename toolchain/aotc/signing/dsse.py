@@ -14,18 +14,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 
-from aotc.contract.canonical import canonical_json
-from aotc.contract.parsing import Json, ParseError, Problem, strict_json
-from aotc.contract.signer import Sealer, Signer
-from aotc.contract.trust import (
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import Json, ParseError, Problem, strict_json
+from aotc.contract.trust.anchors import (
     Anchor,
     TrustedAuthority,
     TrustedIdentity,
     TrustedKey,
     pem_bytes,
 )
+from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
-from aotc.signing.key_loading import key_id
+from aotc.signing.keys.key_loading import key_id
 
 IN_TOTO = "application/vnd.in-toto+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -149,7 +149,7 @@ def claimed_signer(bundle: Bundle) -> str:
     """The id of the key that a bundle claims, UNVERIFIED; empty where it names none, or G037."""
     if not bundle.certificates:
         return bundle.hint
-    from aotc.signing.certificates import leaf_key
+    from aotc.signing.keys.certificates import leaf_key
 
     return key_id(leaf_key(bundle.certificates))
 
@@ -170,7 +170,7 @@ def _certified(
     authorities: tuple[TrustedAuthority, ...],
     at: datetime | None,
 ) -> TrustedKey:
-    from aotc.signing import certificates
+    from aotc.signing.keys import certificates
 
     pinned = trusted.get(key_id(certificates.leaf_key(bundle.certificates)))
     if pinned is not None:
@@ -186,7 +186,7 @@ def _certified(
 
 
 def _keyless(bundle: Bundle, identities: tuple[TrustedIdentity, ...]) -> VerifiedBundle:
-    from aotc.signing.keyless import verify_identity
+    from aotc.signing.keyless.identities import verify_identity
 
     key, payload = verify_identity(bundle.source, bundle.certificates[0], identities)
     # Two parsers read the bundle; what was verified must be what is used.

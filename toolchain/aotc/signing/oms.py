@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from aotc.contract.parsing import Json, ParseError, Problem, decode, record, strict_json
-from aotc.contract.payload_path import PayloadPath
-from aotc.contract.signer import Sealer, Signer
-from aotc.contract.trust import Anchor, TrustedKey
+from aotc.contract.codec.parsing import Json, ParseError, Problem, decode, record, strict_json
+from aotc.contract.manifest.payload_path import PayloadPath
+from aotc.contract.trust.anchors import Anchor, TrustedKey
+from aotc.contract.trust.signer import Sealer, Signer
 from aotc.signing import dsse
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"

@@ -15,10 +15,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.attestations import BUILD_TYPE, LOCAL_BUILDER, instant
-from aotc.contract.manifest import Manifest
-from aotc.contract.parsing import Json
+from aotc.contract.codec.parsing import Json
+from aotc.contract.manifest.document import Manifest
 from aotc.contract.target import Target
+from aotc.contract.trust.attestations import BUILD_TYPE, LOCAL_BUILDER, instant
 from aotc.contract.versions import RELEASE, VERSION
 from aotc.errors import AotcError
 

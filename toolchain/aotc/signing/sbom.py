@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.manifest import Manifest, Value
-from aotc.contract.parsing import Json
+from aotc.contract.codec.parsing import Json
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.interface import Value
 from aotc.contract.versions import VERSION
 from aotc.errors import AotcError
 from aotc.signing.provenance import Library, Materials

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.attestations import PROVENANCE_PREDICATE, SBOM_PREDICATE
-from aotc.contract.manifest import Manifest
-from aotc.contract.parsing import Json, decode, encode, strict_json
-from aotc.contract.report import Evidence
-from aotc.contract.signer import Signer
+from aotc.contract.codec.parsing import Json, decode, encode, strict_json
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.results.reports import Evidence
+from aotc.contract.trust.attestations import PROVENANCE_PREDICATE, SBOM_PREDICATE
+from aotc.contract.trust.signer import Signer
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
@@ -23,7 +23,8 @@ from aotc.files.renaming import rename_new
 from aotc.files.replacing import NEW, why_kept
 from aotc.files.work_folders import beside, remove_dead_in
 from aotc.files.writing import remove_leftovers, write_new, write_unseen
-from aotc.signing import attest, oms, provenance, sbom
+from aotc.signing import oms, provenance, sbom
+from aotc.signing import statements as attest
 
 SUFFIX: Final = ".sigstore.json"
 FOLDER: Final = "attestations"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from aotc.contract.manifest import Finding, ValueShapes
-from aotc.contract.padding import Padding
-from aotc.contract.parsing import Json, decode, encode
-from aotc.contract.shapes import Domain
-from aotc.engine.trial_log import left_behind
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.interface import ValueShapes
+from aotc.contract.shapes.domain import Domain
+from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
-from aotc.stages.stated import stated_crops, stated_ranges
-from aotc.stages.types import AnalyzedModel, BuildOptions, ReferenceRun, SourceModel
+from aotc.probing.trial_log import left_behind
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.planning.stated import stated_crops, stated_ranges
+from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
 _MOST_CRASHES = 12
 # By a signal, such as of the system when memory is short.
@@ -79,7 +81,7 @@ def _run(
     while True:
         try:
             result = options.workers.run(
-                "aotc.engine.analysis:analyze_job",
+                "aotc.probing.analysis:analyze_job",
                 {**request, "deadly": deadly, "done": done, "spent": spent},
                 folder=folder,
                 where=source.path.name,
@@ -117,6 +119,6 @@ def _given(source: SourceModel, options: BuildOptions, folder: Path) -> list[Jso
     """The user's fixtures as value files; raises AOTC-I024."""
     if options.fixtures is None:
         return []
-    from aotc.engine.user_fixtures import read_fixtures
+    from aotc.probing.inputs.user_fixtures import read_fixtures
 
     return read_fixtures(options.fixtures, source.inputs, folder)

@@ -14,9 +14,11 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from aotc.backends.base import Optimization
-from aotc.contract.manifest import Capture, Finding, PassRecord
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.source import Capture
+from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.target import Target
-from aotc.engine.offline import MODEL, write_optimized
+from aotc.graphs.offline import MODEL, write_optimized
 from aotc.passes.base import run_passes
 from aotc.passes.same_sign_weights import SameSignWeights
 from aotc.passes.same_sign_weights.products import (
@@ -25,8 +27,9 @@ from aotc.passes.same_sign_weights.products import (
     may_hold_products,
     saturating,
 )
-from aotc.stages.types import BuildOptions, OptimizedModel, SpecializedModel, VariantPlan
-from aotc.stages.variants import suffix
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.planning.variants import suffix
+from aotc.stages.types import OptimizedModel, SpecializedModel, VariantPlan
 
 _COMPANION: Final = "vnni"
 

@@ -11,25 +11,26 @@ from typing import Final
 import onnx
 
 from aotc.backends.base import Backend, Payload, Precision
-from aotc.contract.manifest import MemoryPlan, NodePlacement, SessionSpec
-from aotc.contract.parsing import Json
-from aotc.contract.partitions import DroppedVariant, PartitionReport, RefusedNode
-from aotc.engine import weights
-from aotc.engine.capture import tensors
-from aotc.engine.compaction import compact
-from aotc.engine.fixtures import shape_of
-from aotc.engine.providers import backends_of
+from aotc.contract.codec.parsing import Json
+from aotc.contract.manifest.partitions import DroppedVariant, PartitionReport, RefusedNode
+from aotc.contract.manifest.variant import MemoryPlan, NodePlacement, SessionSpec
+from aotc.engine.named_backends import backends_of
 from aotc.engine.session import WEIGHTS_SIGN
 from aotc.errors import AotcError
-from aotc.partitioning import report as reports
+from aotc.graphs import weights
+from aotc.graphs.capture import tensors
+from aotc.graphs.compaction import compact
+from aotc.partitioning import partition_report as reports
 from aotc.partitioning.compute import Sizes
 from aotc.partitioning.extraction import hybrid
 from aotc.passes.base import walk_nodes
-from aotc.stages.compiling import Compiled, compile_all
+from aotc.probing.inputs.fixtures import shape_of
+from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import drop
 from aotc.stages.levels import load_level
-from aotc.stages.placing import SHARED
-from aotc.stages.types import BuildOptions, LoweredModel, PartitionedModel, VariantPlan
+from aotc.stages.lowering.compiling import Compiled, compile_all
+from aotc.stages.lowering.placing import SHARED
+from aotc.stages.types import LoweredModel, PartitionedModel, VariantPlan
 
 _NO_PREPACKING = "session.disable_prepacking"
 

@@ -8,14 +8,16 @@ from pathlib import Path
 import onnx
 
 from aotc.backends.base import Claims
-from aotc.contract.manifest import Finding, PassRecord
-from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.profile import PluginSpec
-from aotc.engine.providers import backend_of
+from aotc.engine.named_backends import backend_of
 from aotc.passes.base import run_passes
 from aotc.passes.convert_opset import ConvertOpset, choose_opset, opset_of
 from aotc.passes.name_nodes import NameNodes
-from aotc.stages.types import BuildOptions, SpecializedModel
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import SpecializedModel
 
 
 def convert_opset(

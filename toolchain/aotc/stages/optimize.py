@@ -11,21 +11,17 @@ from pathlib import Path
 import onnx
 
 from aotc.backends.base import Optimization
-from aotc.contract.manifest import Finding, PassRecord, SessionSpec
-from aotc.contract.parsing import Json, decode, encode
-from aotc.engine.offline import DATA, MODEL, write_optimized
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.toolchain import PassRecord
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.engine.session import create_session
-from aotc.engine.shape_nodes import shape_nodes
-from aotc.engine.weight_sharing import share
-from aotc.engine.weights import (
-    EXTERNAL_BYTES,
-    digests,
-    external_tensors,
-    externalize,
-    gather,
-)
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
+from aotc.graphs.offline import DATA, MODEL, write_optimized
+from aotc.graphs.shape_nodes import shape_nodes
+from aotc.graphs.weight_sharing import share
+from aotc.graphs.weights import EXTERNAL_BYTES, digests, external_tensors, externalize, gather
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.drop_inserted_casts import (
     DropInsertedCasts,
@@ -34,16 +30,11 @@ from aotc.passes.drop_inserted_casts import (
 )
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
+from aotc.stages.build_options import BuildOptions
 from aotc.stages.integer_products import one_sign, quantizes, rewrite, saturating_at_load
 from aotc.stages.levels import load_level, lower_level, written_level
 from aotc.stages.specialize import isa_name
-from aotc.stages.types import (
-    BuildOptions,
-    OptimizedModel,
-    SourceModel,
-    SpecializedModel,
-    VariantPlan,
-)
+from aotc.stages.types import OptimizedModel, SourceModel, SpecializedModel, VariantPlan
 
 # Above this, two optimizers at once would double the memory of a build.
 _LARGE_BYTES = 1 << 30

@@ -10,33 +10,24 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
-from aotc.contract.canonical import canonical_json, canonical_sha256
-from aotc.contract.manifest import (
-    FileEntry,
-    Finding,
-    Fixture,
-    FixtureTensor,
-    Manifest,
-    Toolchain,
-    Variant,
-)
-from aotc.contract.ort_package import provider_options, session_options
-from aotc.contract.parsing import Json, encode
-from aotc.contract.partitions import AcceptedWaiver, DroppedVariant
+from aotc.contract.codec.canonical import canonical_json, canonical_sha256
+from aotc.contract.codec.parsing import Json, encode
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.ort_package import provider_options, session_options
+from aotc.contract.manifest.partitions import AcceptedWaiver, DroppedVariant
+from aotc.contract.manifest.payload_files import FileEntry, Fixture, FixtureTensor
+from aotc.contract.manifest.toolchain import Toolchain
+from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.contract.target import Plugin, Target
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
 from aotc.errors import AotcError
 from aotc.files.names import file_name
-from aotc.stages.file_entries import file_entry
-from aotc.stages.types import (
-    AnalyzedModel,
-    Artifact,
-    BuildOptions,
-    ProvenModel,
-    ReferenceRun,
-)
-from aotc.stages.variant_entry import ort_version, variant_entry
+from aotc.stages.assembling.file_entries import file_entry
+from aotc.stages.assembling.variant_entry import ort_version, variant_entry
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import AnalyzedModel, Artifact, ProvenModel, ReferenceRun
 
 
 def package(

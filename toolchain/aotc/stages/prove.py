@@ -8,28 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.manifest import Parity, Placement, SessionSpec, Transfers, Value
-from aotc.contract.padding import Padding
-from aotc.contract.parsing import Json, decode, encode
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, Transfers
 from aotc.contract.profile import Tolerance
-from aotc.contract.report import Comparison, OutputError, VariantEvidence
-from aotc.contract.shapes import raised_to
-from aotc.engine.fixture_plan import lower_edge
+from aotc.contract.results.reports import Comparison, OutputError, VariantEvidence
+from aotc.contract.shapes.domain import raised_to
+from aotc.contract.shapes.padding_rules import Padding
+from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of
-from aotc.engine.providers import backend_of
 from aotc.engine.worker import JobResult
 from aotc.errors import AotcError
+from aotc.partitioning.partition_report import transfers
 from aotc.partitioning.policy import CPU, breaches
-from aotc.partitioning.report import transfers
 from aotc.passes.same_sign_weights.products import exact_feature
-from aotc.stages.types import (
-    AnalyzedModel,
-    BuildOptions,
-    LoweredModel,
-    ProvenModel,
-    ReferenceRun,
-    VariantPlan,
-)
+from aotc.probing.inputs.fixture_plan import lower_edge
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import AnalyzedModel, LoweredModel, ProvenModel, ReferenceRun, VariantPlan
 
 _FOR_PRODUCTS: Final = (
     "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "

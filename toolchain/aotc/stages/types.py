@@ -7,65 +7,27 @@ Graphs live in files of the build's work folder; a stage that changes one writes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from aotc.backends.base import Needs
-from aotc.caching.cache import BuildCache
-from aotc.contract.manifest import (
-    Capture,
-    FileEntry,
-    Finding,
-    MemoryPlan,
-    NodePlacement,
-    Parity,
-    PassRecord,
-    Placement,
-    SessionSpec,
-    Value,
-    ValueShapes,
-)
-from aotc.contract.padding import Padding
-from aotc.contract.parsing import Json
-from aotc.contract.partitions import DroppedVariant, PartitionReport, RefusedNode
-from aotc.contract.profile import Level, Precision, Profile
-from aotc.contract.report import VariantEvidence
-from aotc.contract.shapes import Domain
-from aotc.contract.symbols import Symbols
-from aotc.contract.target import Target
-from aotc.engine.worker import Workers
+from aotc.contract.codec.parsing import Json
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.interface import Value, ValueShapes
+from aotc.contract.manifest.partitions import DroppedVariant, PartitionReport, RefusedNode
+from aotc.contract.manifest.payload_files import FileEntry
+from aotc.contract.manifest.source import Capture
+from aotc.contract.manifest.toolchain import PassRecord
+from aotc.contract.manifest.variant import MemoryPlan, NodePlacement, Parity, Placement, SessionSpec
+from aotc.contract.profile import Level, Precision
+from aotc.contract.results.reports import VariantEvidence
+from aotc.contract.shapes.domain import Domain
+from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
+from aotc.graphs.symbols import Symbols
 from aotc.partitioning.compute import Sizes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildOptions:
-    """What the user asked for; every stage reads it, none changes it."""
-
-    profile: Profile
-    target: Target
-    host: Target
-    work: Path
-    workers: Workers
-    cache: BuildCache | None = None
-    fixtures: Path | None = None
-    embed_fixtures: bool = False
-    progress: Callable[[str], None] | None = None
-    # Order of providers by which budgets judge a variant, where it was tuned to another one.
-    judged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def apart(self, name: str) -> BuildOptions:
-        """The same with a work folder of its own."""
-        work = self.work / name
-        work.mkdir()
-        return replace(self, work=work)
-
-    def tell(self, what: str) -> None:
-        """Say what begins, to whoever watches."""
-        if self.progress is not None:
-            self.progress(what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aotc.contract.manifest import Finding
-from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, strict_json
+from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
+from aotc.contract.finding import Finding
 from aotc.errors import AotcError
-from aotc.signing import attest, dsse, oms
-from aotc.verification.container import Container
+from aotc.signing import dsse, oms
+from aotc.signing import statements as attest
+from aotc.verification.container.folder_container import Container
 from aotc.verification.examination import Examination, malformed
 from aotc.verification.policy.statement import Statement, older_kind
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from aotc.contract.manifest import Finding, Manifest, Variant
-from aotc.contract.report import Refusal, VariantVerdict, Verdict
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.reports import Refusal, VariantVerdict, Verdict
 from aotc.contract.target import Target
 from aotc.errors import AotcError
 from aotc.verification.checks import CHECKS

@@ -134,7 +134,7 @@ def build(
             progress=progress,
         )
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(report)
     else:

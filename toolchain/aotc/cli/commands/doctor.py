@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 from aotc.cli.commands.base import Command, add_json
-from aotc.contract.answers import DoctorAnswer, DoctorCheck, DoctorTrust
-from aotc.contract.lesser_host import ISA_VARIABLE, WITHOUT_VARIABLE
+from aotc.contract.results.answers import DoctorAnswer, DoctorCheck, DoctorTrust
 from aotc.contract.target import Target
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
 from aotc.files.failures import said
+from aotc.host.lesser_host import ISA_VARIABLE, WITHOUT_VARIABLE
 
 _BASE = ("rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
@@ -27,7 +27,7 @@ _RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 
 def doctor(*, json: bool) -> int:
     """Check versions, packages that conflict, keys and folders; exit status 1 where one is bad."""
-    from aotc.verification.host import probe
+    from aotc.host.probe import probe
 
     host = probe()
     trust, trust_checks = _trust()
@@ -51,7 +51,7 @@ def doctor(*, json: bool) -> int:
     healthy = all(check.status != "bad" for check in checks)
     answer = DoctorAnswer(healthy=healthy, checks=checks, trust=trust, host=host)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:
@@ -107,7 +107,7 @@ def _providers() -> list[DoctorCheck]:
     installed = [name for name in _RUNTIMES if _version(name) is not None]
     if len(installed) != 1:
         return []
-    from aotc.inspection.providers import capabilities
+    from aotc.inspection.offered_providers import capabilities
 
     checks = []
     for each in capabilities():
@@ -148,7 +148,8 @@ def _lesser() -> list[DoctorCheck]:
 
 
 def _development_key() -> DoctorCheck:
-    from aotc.signing import development, keys
+    from aotc.signing.keys import development
+    from aotc.signing.keys import keyring as keys
 
     try:
         development.require_own_folder()
@@ -164,7 +165,7 @@ def _development_key() -> DoctorCheck:
 
 
 def _signing_key() -> DoctorCheck:
-    from aotc.signing import keys
+    from aotc.signing.keys import keyring as keys
 
     stated = os.environ.get("AOTC_SIGNING_KEY")
     if not stated:
@@ -231,7 +232,7 @@ def _roots_check(found: str, policy: str | None) -> DoctorCheck:
 
 
 def _policy(path: Path) -> DoctorCheck:
-    from aotc.verification.policy.trust import resolve
+    from aotc.verification.policy.host_trust import resolve
 
     if not path.exists():
         found = f"none at {path}: commands need --trust"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aotc.cli.commands.base import Command, Parser, add_json
-from aotc.contract.answers import KeygenAnswer
+from aotc.contract.results.answers import KeygenAnswer
 from aotc.errors import EXIT_YES
 
 
@@ -53,7 +53,8 @@ def keygen(
     Without a password the private key is not encrypted. Where it is used, the password comes from
     the file that $AOTC_KEY_PASSWORD_FILE names, from $AOTC_KEY_PASSWORD, or from a prompt.
     """
-    from aotc.signing import keys, passwords
+    from aotc.signing.keys import keyring as keys
+    from aotc.signing.keys import passwords
 
     secret = None
     if password:
@@ -69,7 +70,7 @@ def keygen(
         key_id=keys.key_id(public.read_text("ascii")),
     )
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:

@@ -16,12 +16,12 @@ from aotc.cli.commands.base import (
     positive,
 )
 from aotc.cli.policy_change import add_change, change_of, one_key
-from aotc.contract.manifest import Finding
-from aotc.contract.trust_answers import RootAnswer, TrustAnswer
+from aotc.contract.finding import Finding
+from aotc.contract.results.trust_answers import RootAnswer, TrustAnswer
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError
 
 if TYPE_CHECKING:
-    from aotc.verification.policy.document import PolicyFile
+    from aotc.verification.policy.policy_document import PolicyFile
 
 
 def _init_arguments(parser: Parser) -> None:
@@ -46,7 +46,7 @@ def init(*, output: Path, name: str, signer: list[str], days: int, force: bool, 
 
     Add keys and rules with 'aotc trust add' or an editor, then have root keys sign it.
     """
-    from aotc.verification.policy.editing import new_policy, write_policy
+    from aotc.authoring.editing import new_policy, write_policy
 
     signers = [(each, one_key(Path(path))) for each, path in pairs(signer, "--signer").items()]
     return _answer(write_policy(output, new_policy(name, signers, days), new=not force), json)
@@ -82,9 +82,9 @@ def root(
     Where a host has one, only the policy of that name is taken there, or one that replaces it, and
     only where enough of the roots signed it.
     """
-    from aotc.signing.keys import key_id
-    from aotc.verification.policy.document import read_roots
-    from aotc.verification.policy.editing import write_roots
+    from aotc.authoring.editing import write_roots
+    from aotc.signing.keys.keyring import key_id
+    from aotc.verification.policy.policy_document import read_roots
 
     keys = [one_key(each) for each in key]
     write_roots(output, keys, threshold, policy=policy, new=not force)
@@ -96,7 +96,7 @@ def root(
         keys=tuple(key_id(pem) for pem in found.keys),
     )
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:
@@ -119,7 +119,7 @@ def add(*, policy: Path, json: bool, **change: Any) -> int:
     A moment is a date (its beginning, UTC) or such as 2027-01-31T12:00:00Z. Comments in the file
     are not kept, and signatures no longer hold: have it signed again.
     """
-    from aotc.verification.policy.editing import change_policy
+    from aotc.authoring.editing import change_policy
     from aotc.verification.policy.revocations import unmatched_revocations
 
     written = change_policy(policy, change_of(**change))
@@ -136,8 +136,8 @@ def check(*, policy: Path, json: bool) -> int:
 
     Nothing is remembered.
     """
-    from aotc.verification.policy.document import read_policy
-    from aotc.verification.policy.trust import resolve
+    from aotc.verification.policy.host_trust import resolve
+    from aotc.verification.policy.policy_document import read_policy
 
     trust = resolve(policy, remember=False)
     file = read_policy(policy)
@@ -160,15 +160,15 @@ def explain(*, policy: Path, artifact: Path, channel: str | None, target: str, j
 
     Exit status 0 where the artifact would be taken, 1 where not.
     """
-    from aotc.contract.documents import load_target
+    from aotc.contract.builtin import load_target
     from aotc.verification.gate import verify
-    from aotc.verification.policy.trust import resolve
+    from aotc.verification.policy.host_trust import resolve
 
     described = None if target == "host" else load_target(target)
     trust = resolve(policy, channel=channel, target=described, remember=False)
     report = verify(artifact, trust=trust, target=target)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(report)
     else:
@@ -193,9 +193,9 @@ def sign(*, policy: Path, key: Path, json: bool) -> int:
 
     Every root signs the same bytes: a policy that is changed afterwards needs all of them anew.
     """
-    from aotc.signing.keys import load_signer
-    from aotc.verification.policy.document import read_policy
-    from aotc.verification.policy.editing import write
+    from aotc.authoring.editing import write
+    from aotc.signing.keys.keyring import load_signer
+    from aotc.verification.policy.policy_document import read_policy
     from aotc.verification.policy.roots import (
         bundle_path,
         host_roots,
@@ -257,7 +257,7 @@ def _answer(file: PolicyFile, json: bool, **more: Any) -> int:
         **more,
     )
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
-from aotc.contract.manifest import Finding, Requirements
-from aotc.contract.report import Refusal
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.results.reports import Refusal
 from aotc.contract.target import Target
 from aotc.contract.versions import release
 from aotc.reasons import REASONS

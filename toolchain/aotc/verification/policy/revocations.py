@@ -7,12 +7,12 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from aotc.contract.manifest import Finding
-from aotc.signing.keys import key_id
+from aotc.contract.finding import Finding
+from aotc.signing.keys.keyring import key_id
 
 if TYPE_CHECKING:
-    from aotc.contract.trust_policy import TrustPolicy
-    from aotc.verification.policy.document import PolicyFile
+    from aotc.contract.trust.trust_policy import TrustPolicy
+    from aotc.verification.policy.policy_document import PolicyFile
 
 
 def unmatched_revocations(file: PolicyFile) -> tuple[Finding, ...]:

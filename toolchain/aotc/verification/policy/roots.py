@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.trust import TrustedKey
+from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
-from aotc.signing import attest, dsse
-from aotc.signing.keys import key_id
+from aotc.signing import dsse
+from aotc.signing import statements as attest
+from aotc.signing.keys.keyring import key_id
 
 if TYPE_CHECKING:
-    from aotc.contract.manifest import Finding
-    from aotc.contract.signer import Signer
-    from aotc.contract.trust_policy import RootKeys
-    from aotc.verification.policy.document import PolicyFile
+    from aotc.contract.finding import Finding
+    from aotc.contract.trust.signer import Signer
+    from aotc.contract.trust.trust_policy import RootKeys
+    from aotc.verification.policy.policy_document import PolicyFile
 
 ROOT_VARIABLE: Final = "AOTC_TRUST_ROOT"
 SYSTEM_ROOT: Final = Path("/etc/aotc/root.yaml")
@@ -68,14 +69,14 @@ def host_roots() -> Roots | None:
         if own is None or not _exists(own):
             return None
         path = own
-    from aotc.verification.policy.document import read_roots
+    from aotc.verification.policy.policy_document import read_roots
 
     return Roots(path, read_roots(path))
 
 
 def sign_policy(file: PolicyFile, key: Signer) -> bytes:
     """The bundle by which a root key vouches for a policy; equal arguments give equal bytes."""
-    from aotc.contract.trust_policy import POLICY_PREDICATE
+    from aotc.contract.trust.trust_policy import POLICY_PREDICATE
 
     return attest.attest(
         POLICY_PREDICATE,
@@ -91,7 +92,7 @@ def require_name(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
     It has that name, or replaces the policy that had it: then enough of the roots signed that too.
     Raises G042.
     """
-    from aotc.contract.manifest import Finding
+    from aotc.contract.finding import Finding
 
     policy, named = file.policy, roots.record.policy
     if named is None:
@@ -154,7 +155,7 @@ def _signers(
 
 
 def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:
-    from aotc.contract.trust_policy import POLICY_PREDICATE
+    from aotc.contract.trust.trust_policy import POLICY_PREDICATE
 
     try:
         with path.open("rb") as opened:

@@ -20,11 +20,19 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from aotc.contract.attestations import Instant, instant, parse_instant
-from aotc.contract.canonical import canonical_json
-from aotc.contract.parsing import Bounds, ParseError, Problem, decode, encode, record, strict_json
-from aotc.contract.policy_decision import ReleaseOf
-from aotc.contract.trust_policy import Sha256
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import (
+    Bounds,
+    ParseError,
+    Problem,
+    decode,
+    encode,
+    record,
+    strict_json,
+)
+from aotc.contract.results.policy_decision import ReleaseOf
+from aotc.contract.trust.attestations import Instant, instant, parse_instant
+from aotc.contract.trust.trust_policy import Sha256
 from aotc.errors import AotcError
 from aotc.files.folders import PRIVATE, is_others, make_folder
 from aotc.files.locking import locked

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from aotc.contract.parsing import Json, ParseError, decode
-from aotc.contract.trust import TrustedKey
+from aotc.contract.codec.parsing import Json, ParseError, decode
+from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.versions import is_newer
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 
 if TYPE_CHECKING:
-    from aotc.contract.attestations import Approval, Qualification
-    from aotc.contract.policy_decision import Usage
+    from aotc.contract.results.policy_decision import Usage
+    from aotc.contract.trust.attestations import Approval, Qualification
 
 # What only a policy reads is imported where it is read: most artifacts are verified without one.
 T = TypeVar("T")
@@ -43,13 +43,13 @@ class Statement:
 
     def approval(self) -> Approval:
         """The predicate of an approval; raises G004."""
-        from aotc.contract.attestations import Approval
+        from aotc.contract.trust.attestations import Approval
 
         return self._decoded(Approval)
 
     def qualification(self) -> Qualification:
         """The predicate of a qualification; raises G004."""
-        from aotc.contract.attestations import Qualification
+        from aotc.contract.trust.attestations import Qualification
 
         return self._decoded(Qualification)
 
@@ -69,7 +69,7 @@ class Statement:
 
     def made_at(self) -> datetime | None:
         """When it was made, as it says itself; None where it does not."""
-        from aotc.contract.attestations import parse_instant
+        from aotc.contract.trust.attestations import parse_instant
 
         texts = {
             "provenance": ("runDetails", "metadata", "finishedOn"),
@@ -105,7 +105,7 @@ def older_kind(predicate_type: str) -> str:
 
 
 def _usages() -> Mapping[str, Usage]:
-    from aotc.contract import attestations
+    from aotc.contract.trust import attestations
     from aotc.contract.versions import EVIDENCE_PREDICATE
 
     return {

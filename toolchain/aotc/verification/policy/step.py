@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
-    from aotc.contract.policy_decision import PolicyDecision
+    from aotc.contract.results.policy_decision import PolicyDecision
     from aotc.verification.examination import Examination
-    from aotc.verification.policy.trust import Trust
+    from aotc.verification.policy.host_trust import Trust
 
 
 def check_policy(state: Examination) -> str:

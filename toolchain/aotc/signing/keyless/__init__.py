@@ -1,0 +1,1 @@
+"""Signatures without a kept key: identity tokens, certificates of minutes, log entries."""

@@ -1,0 +1,67 @@
+"""Weights of all variants, each content stored once, before anything is compiled against them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from aotc.graphs import weights
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import OptimizedModel
+
+SHARED: Final = "weights.bin"
+
+
+def place_weights(
+    variants: Sequence[OptimizedModel], options: BuildOptions
+) -> tuple[Path, tuple[Path, ...]]:
+    """The folder of the weights, and each variant's graph that refers to the files in it.
+
+    What only one variant reads gets a file of its own, so that loading another reads it not.
+    """
+    folder = options.work / "weights"
+    folder.mkdir()
+    graphs = [onnx.load(item.graph, load_external_data=False) for item in variants]
+    if len(variants) == 1:
+        weights.adopt(graphs[0], variants[0].data, folder, SHARED)
+    else:
+        _place_all(graphs, variants, folder)
+    placed = []
+    for item, graph in zip(variants, graphs, strict=True):
+        path = item.graph.with_name("placed.onnx")
+        path.write_bytes(graph.SerializeToString(deterministic=True))
+        placed.append(path)
+    return folder, tuple(placed)
+
+
+def _place_all(
+    graphs: Sequence[onnx.ModelProto], variants: Sequence[OptimizedModel], folder: Path
+) -> None:
+    data = [item.data for item in variants]
+    keys = [item.tensors for item in variants]
+    specs = [item.specialized.plan.spec for item in variants]
+    bases = {spec: keys[specs.index(spec)] for spec in dict.fromkeys(specs)}
+    first, *others = bases.values()
+    placed: dict[str, tuple[str, int]] = {}
+    if all(set(one) == set(first) for one in others):
+        # All that the first variant reads is shared: its file is taken as it is.
+        weights.adopt(graphs[0], data[0], folder, SHARED)
+        placed = weights.places(graphs[0], keys[0])
+    users = Counter(key for one in bases.values() for key in set(one))
+    for item, graph, file, own in zip(variants, graphs, data, keys, strict=True):
+        plan = item.specialized.plan
+        names = (f"{plan.spec}.bin", f"{plan.name}.bin")
+        known = frozenset(bases[plan.spec])
+
+        def file_of(key: str, names: tuple[str, str] = names, known: frozenset[str] = known) -> str:
+            if users[key] > 1:
+                return SHARED
+            return names[0] if key in known else names[1]
+
+        weights.place(graph, file, own, folder, file_of, placed)
+    for file in data:
+        file.unlink(missing_ok=True)
