@@ -24,8 +24,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
@@ -259,8 +258,7 @@ def differences(kept: Mapping[str, str], ids: Mapping[str, str]) -> list[str]:
     ]
 
 
-@contextmanager
-def revision(name: str, folder: Path) -> Iterator[Path]:
+def write_revision(name: str, folder: Path) -> Path:
     """The toolchain of a revision, written into `folder` with what lies beside it."""
     words = ("git", "archive", "--format=tar", name, "toolchain", "profiles", "manifests")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, check=False)
@@ -268,7 +266,7 @@ def revision(name: str, folder: Path) -> Iterator[Path]:
         raise Unusable(done.stderr.decode(errors="replace"))
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         archive.extractall(folder, filter="data")
-    yield folder / "toolchain"
+    return folder / "toolchain"
 
 
 def compare(here: Mapping[str, Made], there: Mapping[str, Made], name: str) -> int:
@@ -331,10 +329,10 @@ def _run(work: Path, *, keeps: bool, against: str | None) -> int:
         print(f"no ids are kept for this host: {in_words(key)}")
         print("'make ids KEEP=1' keeps them; 'make ids AGAINST=REVISION' needs none.")
         return UNKNOWN_HOST
+    other = write_revision(against, work / "revision") if against else None
     made = build_all(models, ROOT / "toolchain", work / "here")
-    if against:
-        with revision(against, work / "revision") as toolchain:
-            there = build_all(models, toolchain, work / "there")
+    if against and other:
+        there = build_all(models, other, work / "there")
         differing = compare(made, there, against)
         print(f"{differing} of {len(made)} differ" if differing else f"all {len(made)} are equal")
         return 1 if differing else 0
