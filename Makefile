@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-plain test-intel test-slow test-conformance fuzz lint format bench schemas compat docs lock clean
+.PHONY: help setup demo test test-plain test-intel test-slow test-conformance ids fuzz lint format bench schemas compat docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,11 @@ test-slow: $(STAMP)  ## the tests that take long
 test-conformance: UPDATE :=
 test-conformance: $(STAMP)  ## the backend suite of onnx, against what is kept; UPDATE=1 keeps it anew
 	$(BIN)/python ci/conformance.py $(if $(UPDATE),--update)
+
+ids: KEEP :=
+ids: AGAINST :=
+ids: $(STAMP)  ## ten artifact ids against those kept for this host; KEEP=1, or AGAINST=REVISION
+	$(BIN)/python ci/artifact_ids.py $(if $(KEEP),--keep) $(if $(AGAINST),--against $(AGAINST))
 
 fuzz: SECONDS := 600
 fuzz: $(STAMP)  ## fuzz all readers of untrusted files, for SECONDS=600 in all
