@@ -39,7 +39,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every variant is wrong at the fixtures of size 0."""
 
     def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
-        analyzed = lowered.partitioned.optimized.specialized.analyzed
+        analyzed = lowered.analyzed
         for reference in analyzed.references:
             if 0 in reference.sizes.values():
                 where = f"variant portable, fixture {reference.name}"

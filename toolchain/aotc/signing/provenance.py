@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from aotc.contract.codec.parsing import Json
 from aotc.contract.manifest.document import Manifest
@@ -172,32 +172,66 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
+class Asked(Protocol):
+    """What a build was asked for, as far as its provenance tells it."""
+
+    @property
+    def model(self) -> str | Path | bytes:
+        """A path, or the bytes of the model."""
+
+    @property
+    def dims(self) -> Mapping[str, str | int] | None:
+        """Ranges and sizes by name, as they were written."""
+
+    @property
+    def fixtures(self) -> str | Path | None:
+        """The user's own inputs: a file or a folder."""
+
+    @property
+    def embed_fixtures(self) -> bool:
+        """Whether these are put into the artifact."""
+
+    @property
+    def tune(self) -> bool:
+        """Whether candidates were measured."""
+
+    @property
+    def tuned_from(self) -> str | Path | None:
+        """The artifact or evidence whose choice is repeated."""
+
+    @property
+    def licence(self) -> str:
+        """Of the model, in SPDX."""
+
+
 def gather(
-    model: str | Path | bytes,
+    asked: Asked,
     *,
     label: Label,
     started: datetime.datetime,
-    fixtures: Path | None,
-    tuned_from: str | Path | None,
-    dims: Mapping[str, str | int],
-    options: Mapping[str, Json],
     host: Target,
     source_sha256: str,
     cached: bool,
-    licence: str,
 ) -> Materials:
-    """The materials of a build of `model` that ends now, with the files it was given."""
+    """The materials of a build that ends now, with the files it was given."""
+    given = (
+        Path(each) if each is not None else None for each in (asked.fixtures, asked.tuned_from)
+    )
     return Materials(
-        model="model" if isinstance(model, bytes) else Path(model).name,
+        model="model" if isinstance(asked.model, bytes) else Path(asked.model).name,
         label=label,
         started=started,
         finished=datetime.datetime.now(datetime.UTC),
-        given=_given(fixtures, Path(tuned_from) if tuned_from is not None else None),
-        options={"dims": {name: str(text) for name, text in dims.items()}, **options},
+        given=_given(*given),
+        options={
+            "dims": {name: str(text) for name, text in (asked.dims or {}).items()},
+            "embed_fixtures": asked.embed_fixtures,
+            "tune": asked.tune,
+        },
         host=describe(host),
         source_sha256=source_sha256,
         cached=cached,
-        licence=licence,
+        licence=asked.licence,
     )
 
 

@@ -13,15 +13,16 @@ from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
 from aotc.probing.trial_log import left_behind
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.planning.stated import stated_crops, stated_ranges
-from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
+from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel, StatedShapes
 
 _MOST_CRASHES = 12
 # By a signal, such as of the system when memory is short.
 _DEATHS = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
 
 
-def analyze(source: SourceModel, options: BuildOptions, *, empties: bool = True) -> AnalyzedModel:
+def analyze(
+    source: SourceModel, stated: StatedShapes, options: BuildOptions, *, empties: bool = True
+) -> AnalyzedModel:
     """Domain, golden outputs and findings of `source`.
 
     Without `empties` no range that is probed goes down to size 0.
@@ -29,7 +30,6 @@ def analyze(source: SourceModel, options: BuildOptions, *, empties: bool = True)
     S011, S014 and S016.
     """
     profile = options.profile
-    stated = stated_ranges(source, options)
     folder = options.work / "reference"
     result, deadly = _run(
         folder,
@@ -41,8 +41,8 @@ def analyze(source: SourceModel, options: BuildOptions, *, empties: bool = True)
             "hints": source.hints,
             "graph": str(source.graph),
             "pads": {name: encode(spec.pad) for name, spec in profile.inputs.items()},
-            "crops": stated_crops(source, options),
-            "stated": {name: encode(spec) for name, spec in stated.items()},
+            "crops": stated.crops,
+            "stated": {name: encode(spec) for name, spec in stated.ranges.items()},
             "probe": encode(profile.probe),
             "empties": empties,
             "parity": encode(profile.parity),
@@ -57,6 +57,7 @@ def analyze(source: SourceModel, options: BuildOptions, *, empties: bool = True)
         rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
     return AnalyzedModel(
         source=source,
+        stated=stated,
         domain=decode(Domain, result["domain"]),
         references=tuple(_reference(item, folder) for item in result["references"]),
         activation_bytes=result["activation_bytes"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from aotc.caching.cache import BuildCache
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 from aotc.engine.worker import Workers
+from aotc.stages.clock import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class BuildOptions:
     cache: BuildCache | None = None
     fixtures: Path | None = None
     embed_fixtures: bool = False
-    progress: Callable[[str], None] | None = None
+    clock: Clock = field(default_factory=Clock)
     # Order of providers by which budgets judge a variant, where it was tuned to another one.
     judged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -36,5 +37,4 @@ class BuildOptions:
 
     def tell(self, what: str) -> None:
         """Say what begins, to whoever watches."""
-        if self.progress is not None:
-            self.progress(what)
+        self.clock.tell(what)

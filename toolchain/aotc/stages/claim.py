@@ -1,4 +1,4 @@
-"""Partition: which execution providers would take which nodes, from their own mouths."""
+"""Claim: which execution providers would take which nodes, from their own mouths."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ from aotc.graphs.value_types import with_types
 from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
 from aotc.passes.base import walk_nodes
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.lowering.placing import place_weights
-from aotc.stages.types import OptimizedModel, PartitionedModel, SpecializedModel, VariantPlan
+from aotc.stages.placing import place_weights
+from aotc.stages.types import ClaimedModel, OptimizedModel, SpecializedModel, VariantPlan
 
 
-def partition(
-    variants: Sequence[OptimizedModel], options: BuildOptions
-) -> tuple[PartitionedModel, ...]:
+def claim(variants: Sequence[OptimizedModel], options: BuildOptions) -> tuple[ClaimedModel, ...]:
     """Ask each variant's providers which nodes of its graph they would run.
 
     Raises AOTC-P007 (unknown provider), P004 (not available), N008 (precision), P010 (compute
@@ -36,28 +34,26 @@ def partition(
     """
     weights, graphs = place_weights(variants, options)
     return tuple(
-        _partition(optimized, graph, weights, options)
+        _claim(optimized, graph, weights, options)
         for optimized, graph in zip(variants, graphs, strict=True)
     )
 
 
-def _partition(
+def _claim(
     optimized: OptimizedModel, graph: Path, weights: Path, options: BuildOptions
-) -> PartitionedModel:
-    plan = optimized.specialized.plan
+) -> ClaimedModel:
+    plan = optimized.plan
     backends = backends_of(plan.providers, options.profile)
     _check_precision(plan, backends, options.target)
     providers = tuple(backend.ort_name for backend in backends)
     if plan.on_cpu_alone:
-        return PartitionedModel(
-            optimized=optimized, graph=graph, weights=weights, providers=providers
-        )
+        return ClaimedModel(optimized=optimized, graph=graph, weights=weights, providers=providers)
     typed, sizes = _describe(optimized, graph, weights, options)
     ops = dict(optimized.nodes)
     claims, refusals, findings = [], [], []
     predicted = False
     for backend in backends:
-        found = _claims(backend, typed, weights, plan, options)
+        found = _asked(backend, typed, weights, plan, options)
         claims.append((backend.ort_name, found.nodes))
         refusals += [
             RefusedNode(
@@ -74,7 +70,7 @@ def _partition(
             findings.append(Finding(code="AOTC-P006", what=found.failed, where=where))
         predicted = predicted or found.how == "predicted"
     how: Literal["observed", "predicted"] = "predicted" if predicted else "observed"
-    return PartitionedModel(
+    return ClaimedModel(
         optimized=optimized,
         graph=typed,
         weights=weights,
@@ -118,7 +114,7 @@ def _describe(
     optimized: OptimizedModel, graph: Path, weights: Path, options: BuildOptions
 ) -> tuple[Path, tuple[Sizes, Sizes]]:
     specialized = optimized.specialized
-    domain = specialized.domain or specialized.analyzed.domain
+    domain = specialized.sizes
     folder = options.work / f"describe-{specialized.plan.name}"
     value = options.workers.run(
         "aotc.stages.claim:describe_job",
@@ -144,7 +140,7 @@ def _describe(
 
 def _inputs(specialized: SpecializedModel, corner: Literal["opt", "max"]) -> dict[str, str]:
     """Files of inputs of the sizes of a corner; none where the reference was not run there."""
-    domain = specialized.domain or specialized.analyzed.domain
+    domain = specialized.sizes
     sizes = domain.corner(corner)
     for reference in specialized.analyzed.references:
         if all(reference.sizes.get(name) == size for name, size in sizes.items()):
@@ -187,7 +183,7 @@ def describe_job(request: Json) -> Json:
     return result
 
 
-def _claims(
+def _asked(
     backend: Backend, graph: Path, weights: Path, plan: VariantPlan, options: BuildOptions
 ) -> Claims:
     options.tell(f"ask {backend.name}, variant {plan.name}")

@@ -187,7 +187,7 @@ def optimize_all(
     bases = dict(zip(first, done, strict=True))
     others = [item for item in variants if item is not first[item.plan.spec]]
     rest = run([partial(optimize, item, options, None, bases[item.plan.spec]) for item in others])
-    by_name = {item.specialized.plan.name: item for item in (*done, *rest)}
+    by_name = {item.plan.name: item for item in (*done, *rest)}
     return [by_name[item.plan.name] for item in variants]
 
 

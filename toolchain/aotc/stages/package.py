@@ -44,9 +44,9 @@ def package(
     """
     payload = folder / "payload"
     payload.mkdir(parents=True)
-    analyzed = proven[0].lowered.partitioned.optimized.specialized.analyzed
+    analyzed = proven[0].lowered.analyzed
     asset, entries = _weights(proven[0].lowered.weights, weights, payload)
-    for before in {one.lowered.partitioned.weights for one in proven}:
+    for before in {one.lowered.partitioned.claimed.weights for one in proven}:
         # Files that were kept as they are have a second name there, and no artifact may.
         shutil.rmtree(before, ignore_errors=True)
     variants = []

@@ -34,13 +34,13 @@ _FOR_PRODUCTS: Final = (
 
 def arithmetic_of(lowered: LoweredModel) -> str:
     """The class of arithmetic whose tolerance holds, a field of `ParitySpec`."""
-    source = lowered.partitioned.optimized.specialized.analyzed.source
+    source = lowered.analyzed.source
     if source.capture.quantized:
         return "quantized"
     types = {value.dtype for value in (*source.inputs, *source.outputs)}
     if types & {"float16", "bfloat16"} or source.capture.half:
         return "float16"
-    precision = lowered.partitioned.optimized.specialized.plan.precision
+    precision = lowered.plan.precision
     return "float32" if precision == "keep" else precision
 
 
@@ -52,15 +52,15 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     Raises AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001, P002 (placement),
     M002, M003 (budgets), and R008, I013 to I015 from the sandbox.
     """
-    plan = lowered.partitioned.optimized.specialized.plan
-    analyzed = lowered.partitioned.optimized.specialized.analyzed
+    plan = lowered.plan
+    analyzed = lowered.analyzed
     arithmetic = arithmetic_of(lowered)
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
     where = f"variant {plan.name}"
     taken = _taken(analyzed, plan)
     foreign = _foreign(options) or lowered.why_not_run or saturates_elsewhere(lowered, options)
     if foreign and options.profile.unproven == "refuse":
-        mend = _FOR_PRODUCTS if lowered.partitioned.optimized.saturating else ""
+        mend = _FOR_PRODUCTS if lowered.optimized.saturating else ""
         raise AotcError("AOTC-N002", foreign, where=where, mend=mend)
     if lowered.why_not_run:
         return _unproven(lowered, foreign, arithmetic, taken, options)
@@ -103,15 +103,15 @@ def _run(
     divided: bool = True,
 ) -> JobResult:
     """Run the variant in a worker, or with `divided=False` its graph before that, on the CPU."""
-    analyzed = lowered.partitioned.optimized.specialized.analyzed
-    plan = lowered.partitioned.optimized.specialized.plan
+    analyzed = lowered.analyzed
+    plan = lowered.plan
     session = lowered.session if divided else SessionSpec(optimization="disable")
     return options.workers.run(
         "aotc.stages.prove:prove_job",
         {
-            "model": str(lowered.model if divided else lowered.partitioned.graph),
+            "model": str(lowered.model if divided else lowered.partitioned.claimed.graph),
             "contexts": bool(lowered.contexts) and divided,
-            "weights": str(lowered.weights if divided else lowered.partitioned.weights),
+            "weights": str(lowered.weights if divided else lowered.partitioned.claimed.weights),
             "session": encode(session),
             "providers": list(lowered.providers) if divided else [CPU],
             "libraries": {spec.provider: spec.library for spec in options.profile.plugins.values()},
@@ -145,7 +145,7 @@ def _unproven(
 
     The graph from which it was divided is compared on the CPU, which holds all passes to account.
     """
-    plan = lowered.partitioned.optimized.specialized.plan
+    plan = lowered.plan
     placement = placement_of(lowered.placed, observed=False)
     _check_placement(placement, lowered, options)
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
@@ -216,7 +216,7 @@ def _foreign(options: BuildOptions) -> str:
 def saturates_elsewhere(lowered: LoweredModel, options: BuildOptions) -> str:
     """Why answers of integer products say nothing of the target; empty where they do."""
     here, there = exact_feature(options.host.isa), exact_feature(options.target.isa)
-    if not lowered.partitioned.optimized.saturating or bool(here) == bool(there):
+    if not lowered.optimized.saturating or bool(here) == bool(there):
         return ""
     having = "has VNNI, which the target lacks" if here else "lacks VNNI, which the target has"
     return f"its integer products are exact with VNNI alone, and this CPU {having}"
@@ -256,7 +256,7 @@ def _padded(comparison: Comparison) -> str:
 
 def _check_placement(placement: Placement, lowered: LoweredModel, options: BuildOptions) -> None:
     """Raise the breaches of policy and budgets, the first with the others in `also`."""
-    plan = lowered.partitioned.optimized.specialized.plan
+    plan = lowered.plan
     report = lowered.report
     judged = options.judged.get(plan.spec, plan.providers)
     found = breaches(

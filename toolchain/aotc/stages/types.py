@@ -1,7 +1,8 @@
 """The build line: one frozen record a stage, each the only input of the next.
 
 SourceModel -> AnalyzedModel -> SpecializedModel (one per variant) -> OptimizedModel ->
-PartitionedModel -> LoweredModel -> ProvenModel -> Artifact -> SignedArtifact.
+ClaimedModel -> PartitionedModel -> LoweredModel -> ProvenModel -> Artifact -> SignedArtifact.
+Each record holds the one before it, and says itself which `plan` it follows.
 Graphs live in files of the build's work folder; a stage that changes one writes another.
 """
 
@@ -23,11 +24,14 @@ from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.manifest.variant import MemoryPlan, NodePlacement, Parity, Placement, SessionSpec
 from aotc.contract.profile import Level, Precision
 from aotc.contract.results.reports import VariantEvidence
+from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
 from aotc.graphs.symbols import Symbols
+from aotc.partitioning.assignment import Assignment
 from aotc.partitioning.compute import Sizes
+from aotc.partitioning.graph import PartitionGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +88,17 @@ class SourceModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatedShapes:
+    """What the profile states of a model's shapes, by the names that dims have after import.
+
+    `ranges` of dims; `crops` of outputs, dim by axis, None where nothing is stated of an output.
+    """
+
+    ranges: Mapping[str, DimRange]
+    crops: Mapping[str, Mapping[str, str] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceRun:
     """One fixture: input and output files, and the sizes of the dims."""
 
@@ -100,6 +115,7 @@ class AnalyzedModel:
     """The source with its proven domain and the reference's answers."""
 
     source: SourceModel
+    stated: StatedShapes
     domain: Domain
     references: tuple[ReferenceRun, ...]
     activation_bytes: int | None
@@ -122,6 +138,11 @@ class SpecializedModel:
     graph: Path
     passes: tuple[PassRecord, ...]
 
+    @property
+    def sizes(self) -> Domain:
+        """The sizes that the variant's graph takes."""
+        return self.domain or self.analyzed.domain
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizedModel:
@@ -143,10 +164,15 @@ class OptimizedModel:
     rewritten: bool = False
     saturating: tuple[str, ...] = ()
 
+    @property
+    def plan(self) -> VariantPlan:
+        """The variant that this is to be."""
+        return self.specialized.plan
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionedModel:
-    """Which provider would take which node.
+class ClaimedModel:
+    """Which provider would take which node, from the providers' own mouths.
 
     `graph` refers to weights in the folder `weights`, which all variants share, and has the types
     of all values; `claims` are by ORT's name of the provider, first choice first; `sizes` at the
@@ -162,6 +188,37 @@ class PartitionedModel:
     how: Literal["observed", "predicted"] = "observed"
     sizes: tuple[Sizes, Sizes] | None = None
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def plan(self) -> VariantPlan:
+        """The variant that this is to be."""
+        return self.optimized.plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """One graph divided among providers: every node goes to the first that claims and gets it."""
+
+    graph: PartitionGraph
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionedModel:
+    """Which provider takes which node.
+
+    `refusals` are those of the claims, and those of providers that claimed nodes and could not
+    compile them; `division` is None where one provider takes all.
+    """
+
+    claimed: ClaimedModel
+    refusals: tuple[RefusedNode, ...] = ()
+    division: Division | None = None
+
+    @property
+    def plan(self) -> VariantPlan:
+        """The variant that this is to be."""
+        return self.claimed.plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +245,21 @@ class LoweredModel:
     why_not_run: str = ""
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def plan(self) -> VariantPlan:
+        """The variant that this is to be."""
+        return self.partitioned.plan
+
+    @property
+    def optimized(self) -> OptimizedModel:
+        """The graph before it was divided."""
+        return self.partitioned.claimed.optimized
+
+    @property
+    def analyzed(self) -> AnalyzedModel:
+        """The model that the variant is a form of."""
+        return self.optimized.specialized.analyzed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenModel:
@@ -197,6 +269,11 @@ class ProvenModel:
     placement: Placement
     parity: Parity
     evidence: VariantEvidence
+
+    @property
+    def plan(self) -> VariantPlan:
+        """The variant that this is."""
+        return self.lowered.plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from aotc.stages.types import LoweredModel, ProvenModel
 def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions) -> Variant:
     """The entry of one variant; `asset` is the folder of the shared weights in the payload."""
     lowered = proven.lowered
-    optimized = lowered.partitioned.optimized
+    optimized = lowered.optimized
     specialized = optimized.specialized
     plan = specialized.plan
     target = options.target

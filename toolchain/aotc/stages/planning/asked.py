@@ -7,12 +7,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from aotc.contract.builtin import load_target
+from aotc.contract.builtin import load_profile, load_target, with_libraries
 from aotc.contract.codec.parsing import ParseError
 from aotc.contract.profile import Profile
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.target import Target
 from aotc.errors import AotcError
+from aotc.stages.planning.request import BuildRequest
+
+
+def asked_profile(request: BuildRequest) -> Profile:
+    """The profile that was asked for, with its dims and target as the request has them.
+
+    Raises AOTC-I021, I022, S003 and I027.
+    """
+    profile = request.profile
+    found = (
+        with_libraries(profile, Path()) if isinstance(profile, Profile) else load_profile(profile)
+    )
+    found = with_dims(found, request.dims or {})
+    return found if request.target is None else replace(found, target=str(request.target))
 
 
 def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 
 from aotc.contract.profile import VariantSpec
 from aotc.engine.named_backends import backend_of, backends_of
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.tuning.choices import candidates
 
 
 def is_built_here(spec: VariantSpec, options: BuildOptions) -> bool:
@@ -24,27 +23,11 @@ def is_built_here(spec: VariantSpec, options: BuildOptions) -> bool:
     return spec.isa != "host" and not native
 
 
-def require_providers(options: BuildOptions, *, tune: bool = False, chosen: bool = False) -> None:
+def require_providers(specs: Iterable[VariantSpec], options: BuildOptions) -> None:
     """Raises AOTC-P004 where a variant that is built here needs a provider that this host lacks.
 
-    With `tune` all candidates are built; where something else has `chosen` among them, nothing can
-    be said before the choice is known.  Raises AOTC-P007 for a provider that there is not.
+    Raises AOTC-P007 for a provider that there is not.
     """
-    if chosen:
-        return
     profile = options.profile
-    specs = profile.variants
-    if tune:
-        by_name = {spec.name: spec for spec in specs}
-        specs = tuple(
-            replace(
-                by_name[tried.variant],
-                providers=tried.providers,
-                isa=tried.isa,
-                optimization=tried.optimization,
-                prepack="at-load",
-            )
-            for tried in candidates(profile)
-        )
     orders = (spec.providers or profile.providers for spec in specs if is_built_here(spec, options))
     backends_of(tuple(dict.fromkeys(name for order in orders for name in order)), profile)

@@ -9,10 +9,17 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
 from aotc.graphs.symbols import Symbols, equality_of, several_dims
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import SourceModel
+from aotc.stages.types import SourceModel, StatedShapes
 
 
-def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, DimRange]:
+def stated_shapes(source: SourceModel, options: BuildOptions) -> StatedShapes:
+    """What the profile states of `source`; raises AOTC-S002, S004 and S011."""
+    return StatedShapes(
+        ranges=_stated_ranges(source, options), crops=_stated_crops(source, options)
+    )
+
+
+def _stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, DimRange]:
     """The profile's ranges, by the names that dims have after import.
 
     A dim may be called by any of its names, or by a position `INPUT.AXIS`.
@@ -61,7 +68,7 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
     return ranges
 
 
-def stated_crops(
+def _stated_crops(
     source: SourceModel, options: BuildOptions
 ) -> Mapping[str, Mapping[str, str] | None]:
     """How the profile crops outputs, by the names that dims have after import.

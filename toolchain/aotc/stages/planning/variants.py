@@ -12,15 +12,14 @@ from aotc.contract.finding import Finding
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.available import is_built_here
-from aotc.stages.planning.stated import stated_ranges
-from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel, VariantPlan
+from aotc.stages.types import AnalyzedModel, ReferenceRun, StatedShapes, VariantPlan
 
 # Of the dims' names in a variant's, which names folders beside other words.
 _LONGEST: Final = 100
 
 
 def wanted_variants(
-    source: SourceModel, options: BuildOptions
+    stated: StatedShapes, options: BuildOptions
 ) -> tuple[tuple[VariantPlan, ...], tuple[Finding, ...]]:
     """Variants that this host can build, and AOTC-O002 for each that it cannot.
 
@@ -29,7 +28,7 @@ def wanted_variants(
     name, P004 where none is left, and P007.
     """
     host, target = options.host, options.target
-    ranges = stated_ranges(source, options)
+    ranges = stated.ranges
     bucketed = {name: spec.buckets for name, spec in ranges.items() if spec.buckets}
     combinations: list[dict[str, int]] = []
     if not bucketed or any(spec.routes for spec in ranges.values()):

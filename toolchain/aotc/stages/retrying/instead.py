@@ -64,7 +64,7 @@ def next_attempts(
     """What is tried next of the variants that failed, by name; empty where nothing is left."""
     found = {}
     for lowered, error in failed:
-        name = lowered.partitioned.optimized.specialized.plan.name
+        name = lowered.plan.name
         following = _next(attempts[name], lowered, error, options)
         if following is not None:
             found[name] = following
@@ -78,7 +78,7 @@ def first_refusal(
 
     `item` is the variant that failed; None: whichever has been tried otherwise.
     """
-    name = item.partitioned.optimized.specialized.plan.name if item is not None else None
+    name = item.plan.name if item is not None else None
     first = next(
         (each.first for key, each in attempts.items() if each.first and name in (None, key)), None
     )
@@ -97,10 +97,7 @@ def drop_failed(
 
     Raises the first refusal of one for which it does not, and where no variant is proven.
     """
-    failed = [
-        (first_refusal(attempts, error, item), item.partitioned.optimized.specialized.plan)
-        for item, error in made.failed
-    ]
+    failed = [(first_refusal(attempts, error, item), item.plan) for item, error in made.failed]
     dropped = [*made.left_out, *(drop(error, plan, options) for error, plan in failed)]
     if not made.proven:
         raise nothing_left(dropped, [error for error, _ in failed])
@@ -111,7 +108,7 @@ def instead_of(
     proven: ProvenModel, attempts: Mapping[str, Attempt], options: BuildOptions
 ) -> ProvenModel:
     """A variant with what was tried before it in its evidence, and what the change costs."""
-    plan = proven.lowered.partitioned.optimized.specialized.plan
+    plan = proven.plan
     attempt = attempts.get(plan.name)
     if attempt is None or not attempt.tried or attempt.replaced is None:
         return proven
@@ -119,7 +116,7 @@ def instead_of(
     # What crashed or hung would do so again.
     if attempt.first is None or attempt.first.code != "AOTC-N001":
         return replace(proven, evidence=replace(proven.evidence, instead_of=attempt.tried))
-    analyzed = proven.lowered.partitioned.optimized.specialized.analyzed
+    analyzed = proven.lowered.analyzed
     try:
         (before, _), (after, _) = alternate(
             [attempt.replaced, proven.lowered],
@@ -156,7 +153,7 @@ def _next(
     attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
 ) -> Attempt | None:
     """What is tried after `lowered` failed by `error`; None where nothing is left."""
-    plan = lowered.partitioned.optimized.specialized.plan
+    plan = lowered.plan
     if error.code not in (_COMPILED_CODES if lowered.contexts else _CODES) or not plan.steps:
         return None
     options.tell(error.line())
@@ -185,7 +182,7 @@ def _next(
 def _without_wrong(
     attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
 ) -> Attempt:
-    specialized = lowered.partitioned.optimized.specialized
+    specialized = lowered.optimized.specialized
     found: tuple[WrongNodes, ...] = ()
     if attempt.rounds < _ROUNDS and error.code == "AOTC-N001":
         tolerance: Tolerance = getattr(options.profile.parity, arithmetic_of(lowered))

@@ -29,7 +29,7 @@ from aotc.partitioning.extraction import CONTEXT_OP, Extractor
 from aotc.partitioning.graph import PartitionGraph, read_graph
 from aotc.partitioning.policy import CPU
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import LoweredModel, PartitionedModel, ReferenceRun
+from aotc.stages.types import ClaimedModel, LoweredModel, ReferenceRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def locate(
     lowered: LoweredModel, reference: ReferenceRun, tolerance: Tolerance, options: BuildOptions
 ) -> tuple[WrongNodes, ...]:
     """Compare part by part with the inputs of `reference`; empty where no part can be blamed."""
-    plan = lowered.partitioned.optimized.specialized.plan
+    plan = lowered.plan
     assert lowered.report is not None
     compiled = {each.name: each.provider for each in lowered.report.partitions if each.compiled}
     names = {backend_of(name, options.profile.plugins).ort_name: name for name in plan.providers}
@@ -65,8 +65,8 @@ def locate(
             "weights": str(lowered.weights),
             "session": encode(lowered.session),
             "providers": list(lowered.providers),
-            "graph": str(lowered.partitioned.graph),
-            "graph_weights": str(lowered.partitioned.weights),
+            "graph": str(lowered.partitioned.claimed.graph),
+            "graph_weights": str(lowered.partitioned.claimed.weights),
             "parts": {part: names[provider] for part, provider in compiled.items()},
             "plugins": encode(dict(options.profile.plugins)),
             "precision": plan.precision,
@@ -89,22 +89,21 @@ def locate(
 
 def all_compiled(lowered: LoweredModel, why: str) -> tuple[WrongNodes, ...]:
     """All that any provider compiled."""
-    partitioned = lowered.partitioned
     assert lowered.report is not None
     providers = {each.provider for each in lowered.report.partitions if each.compiled}
     return tuple(
         WrongNodes(provider=name, nodes=nodes, why=why)
-        for name, nodes in partitioned.claims
+        for name, nodes in lowered.partitioned.claimed.claims
         if name in providers
     )
 
 
-def without(partitioned: PartitionedModel, wrong: Sequence[WrongNodes]) -> PartitionedModel:
+def without(claimed: ClaimedModel, wrong: Sequence[WrongNodes]) -> ClaimedModel:
     """The claims without those of wrong nodes, which are refusals then; and AOTC-P013."""
-    ops = dict(partitioned.optimized.nodes)
+    ops = dict(claimed.optimized.nodes)
     refused: dict[str, set[str]] = {}
-    refusals, findings = list(partitioned.refusals), list(partitioned.findings)
-    where = f"variant {partitioned.optimized.specialized.plan.name}"
+    refusals, findings = list(claimed.refusals), list(claimed.findings)
+    where = f"variant {claimed.plan.name}"
     for each in wrong:
         refused.setdefault(each.provider, set()).update(each.nodes)
         refusals += [
@@ -125,10 +124,8 @@ def without(partitioned: PartitionedModel, wrong: Sequence[WrongNodes]) -> Parti
             )
         )
     return replace(
-        partitioned,
-        claims=tuple(
-            (name, nodes - refused.get(name, set())) for name, nodes in partitioned.claims
-        ),
+        claimed,
+        claims=tuple((name, nodes - refused.get(name, set())) for name, nodes in claimed.claims),
         refusals=tuple(refusals),
         findings=tuple(findings),
     )

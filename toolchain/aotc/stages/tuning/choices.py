@@ -65,6 +65,11 @@ def spec_as(tried: Tried, profile: Profile) -> VariantSpec:
     )
 
 
+def candidate_specs(profile: Profile) -> tuple[VariantSpec, ...]:
+    """The profile's variants as all candidates would have them."""
+    return tuple(spec_as(tried, profile) for tried in candidates(profile))
+
+
 def stated_orders(profile: Profile) -> dict[str, tuple[str, ...]]:
     """Order of providers of each variant as the profile states it, by which budgets are judged."""
     return {spec.name: spec.providers or profile.providers for spec in profile.variants}
