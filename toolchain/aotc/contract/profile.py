@@ -20,7 +20,10 @@ from aotc.contract.shapes.relations import read_relations
 Bytes = Annotated[int, Bounds(0, 2**53 - 1)]
 Seconds = Annotated[float, Bounds(0, 1e6)]
 Share = Annotated[float, Bounds(0, 1)]
+# How exactly floating-point operators compute: `keep` is as the model's own types say.
 Precision = Literal["keep", "tf32", "float16", "bfloat16"]
+# Classes of it that have a tolerance each, as `ParitySpec` names them.
+Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16"]
 Level = Literal["auto", "basic", "extended"]
 Name = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 

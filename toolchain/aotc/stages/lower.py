@@ -10,10 +10,11 @@ from typing import Final
 
 import onnx
 
-from aotc.backends.base import Backend, Payload, Precision
+from aotc.backends.base import Backend, Payload
 from aotc.contract.codec.parsing import Json
 from aotc.contract.manifest.partitions import DroppedVariant, PartitionReport, RefusedNode
 from aotc.contract.manifest.variant import MemoryPlan, NodePlacement, SessionSpec
+from aotc.contract.profile import Precision
 from aotc.engine.named_backends import backends_of
 from aotc.engine.session import WEIGHTS_SIGN
 from aotc.errors import AotcError

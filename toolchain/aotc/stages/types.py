@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from aotc.backends.base import Needs
 from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value, ValueShapes
 from aotc.contract.manifest.partitions import DroppedVariant, PartitionReport, RefusedNode
 from aotc.contract.manifest.payload_files import FileEntry
+from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.manifest.variant import MemoryPlan, NodePlacement, Parity, Placement, SessionSpec
@@ -180,7 +180,7 @@ class LoweredModel:
     memory: MemoryPlan
     contexts: tuple[Path, ...] = ()
     compatibility: Mapping[str, str] = field(default_factory=dict)
-    needs: tuple[Needs, ...] = ()
+    needs: tuple[Requirements, ...] = ()
     device: str = "cpu"
     providers: tuple[str, ...] = ()
     report: PartitionReport | None = None

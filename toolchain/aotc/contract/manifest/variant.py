@@ -14,17 +14,17 @@ from aotc.contract.manifest.payload_files import (
 from aotc.contract.manifest.payload_path import PayloadPath
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile import Arithmetic, Tolerance
 from aotc.contract.shapes.domain import Domain
+
+Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 
 
 @record
 class SessionSpec:
     """Exactly how the runtime creates the session."""
 
-    optimization: Annotated[
-        Literal["disable", "basic", "extended", "layout", "all"], "graph optimization level"
-    ]
+    optimization: Annotated[Optimization, "graph optimization level"]
     config: Annotated[Mapping[str, str], "session config entries"] = field(default_factory=dict)
     provider_options: Annotated[Mapping[str, Mapping[str, str]], "by provider"] = field(
         default_factory=dict
@@ -76,7 +76,7 @@ class Parity:
 
     status: Literal["passed", "not-run"]
     reason: str = ""
-    arithmetic: Literal["float32", "float16", "quantized", "tf32", "bfloat16"] = "float32"
+    arithmetic: Arithmetic = "float32"
     tolerance: Tolerance | None = None
     shapes: Annotated[tuple[Mapping[str, int], ...], "sizes of the dims in each comparison"] = ()
     padded: Annotated[int, Bounds(0), "comparisons in which the variant got padded inputs"] = 0

@@ -13,12 +13,13 @@ import onnx
 
 import aotc
 from aotc.contract.codec.parsing import Json, encode
+from aotc.contract.known_providers import RUNTIMES
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
 from aotc.engine.named_backends import backend_of
 from aotc.graphs.capture import MAX_PROTOBUF, tensors
 from aotc.stages.build_options import BuildOptions
 
-_PACKAGES = ("onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes", "cryptography")
+_PACKAGES = ("onnx", *RUNTIMES, "numpy", "ml_dtypes", "cryptography")
 _BLOCK = 1 << 20
 
 
