@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from aotc.contract.known_providers import KNOWN_PROVIDERS, RUNTIMES
+from aotc.contract.manifest.partitions import Certainty
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.profile import Precision
@@ -77,7 +78,7 @@ class Claims:
 
     nodes: frozenset[str]
     refusals: tuple[Refusal, ...] = ()
-    how: Literal["observed", "predicted"] = "observed"
+    how: Certainty = "observed"
     notes: tuple[str, ...] = ()
     failed: str = ""
 

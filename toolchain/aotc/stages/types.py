@@ -15,13 +15,18 @@ from typing import Literal
 from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value, ValueShapes
-from aotc.contract.manifest.partitions import DroppedVariant, PartitionReport, RefusedNode
+from aotc.contract.manifest.partitions import (
+    Certainty,
+    DroppedVariant,
+    PartitionReport,
+    RefusedNode,
+)
 from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.manifest.variant import MemoryPlan, NodePlacement, Parity, Placement, SessionSpec
-from aotc.contract.profile import Level, Precision
+from aotc.contract.profile import Level, Precision, Prepack
 from aotc.contract.results.reports import VariantEvidence
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
@@ -41,7 +46,7 @@ class VariantPlan:
     name: str
     spec: str
     isa: Literal["baseline", "host", "vnni"]
-    prepack: Literal["at-load", "saved", "off"] = "at-load"
+    prepack: Prepack = "at-load"
     buckets: Mapping[str, int] = field(default_factory=dict)
     providers: tuple[str, ...] = ("cpu",)
     precision: Precision = "keep"
@@ -159,7 +164,7 @@ class PartitionedModel:
     providers: tuple[str, ...]
     claims: tuple[tuple[str, frozenset[str]], ...] = ()
     refusals: tuple[RefusedNode, ...] = ()
-    how: Literal["observed", "predicted"] = "observed"
+    how: Certainty = "observed"
     sizes: tuple[Sizes, Sizes] | None = None
     findings: tuple[Finding, ...] = ()
 

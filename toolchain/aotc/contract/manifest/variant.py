@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from aotc.contract.codec.parsing import Bounds, record
-from aotc.contract.manifest.partitions import PartitionReport
+from aotc.contract.manifest.partitions import Certainty, PartitionReport
 from aotc.contract.manifest.payload_files import (
     PlainName,
 )
@@ -46,7 +46,7 @@ class NodePlacement:
 class Placement:
     """Where every node runs, as ORT's assignment record names them."""
 
-    how: Literal["observed", "predicted"]
+    how: Certainty
     nodes: tuple[NodePlacement, ...]
     share: Annotated[Mapping[str, float], "of nodes, by provider, rounded to 4 digits"]
     partitions: Annotated[int, "runs of one provider in node order"] = 1
