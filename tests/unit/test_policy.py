@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aotc.contract.codec.parsing import decode
+from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.partitions import (
     Compute,
     Crossing,
@@ -21,7 +22,7 @@ from aotc.contract.profile import Profile
 from aotc.engine.placement import placement_of
 from aotc.errors import AotcError
 from aotc.partitioning.partition_report import transfers
-from aotc.partitioning.policy import CPU, breaches, with_flops
+from aotc.partitioning.policy import breaches, with_flops
 
 OPENVINO = "OpenVINOExecutionProvider"
 OTHER = "OtherExecutionProvider"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from aotc.backends.base import BACKENDS, ORT_NAMES, Backend
+from aotc.backends.base import BACKENDS, Backend
 from aotc.backends.openvino import OpenVinoBackend
 from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.known_providers import BY_ORT_NAME
 from aotc.contract.profile import PluginSpec
-from aotc.contract.provider_keys import OPTIONS, PROPERTIES, option_problem
+from aotc.contract.provider_keys import option_problem
 
 OPENVINO = "OpenVINOExecutionProvider"
 
@@ -28,7 +29,7 @@ def written(backend: Backend) -> list[dict[str, str]]:
 
 
 def test_what_backends_write_may_stand_in_an_artifact_and_nothing_else() -> None:
-    assert set(OPTIONS) == set(ORT_NAMES)
+    assert {BACKENDS.load(name)().ort_name for name in BACKENDS.names()} == set(BY_ORT_NAME)
     for name in BACKENDS.names():
         backend: Backend = BACKENDS.load(name)()
         names: set[str] = set()
@@ -36,18 +37,20 @@ def test_what_backends_write_may_stand_in_an_artifact_and_nothing_else() -> None
             names |= options.keys()
             for key, value in options.items():
                 assert option_problem(backend.ort_name, key, value, plugin=False) == ""
-        assert names == OPTIONS[backend.ort_name]
+        assert names == set(BY_ORT_NAME[backend.ort_name].options)
 
 
 def test_what_compiled_parts_of_openvino_need_may_stand_in_an_artifact() -> None:
     """As `OpenVinoBackend.compile` states it; the integration tests build such artifacts."""
     from aotc.backends.openvino import _config
 
+    form = BY_ORT_NAME[OPENVINO].options["load_config"]
+    assert form is not None
     entries = {"CACHE_MODE": "OPTIMIZE_SIZE", "WEIGHTS_PATH": "${weights}/weights.bin"}
     for precision in OpenVinoBackend.precisions:
         options = {"load_config": _config(precision, entries)}
         more = OpenVinoBackend().threaded(options, 2)["load_config"]
-        assert all(name in more for name in PROPERTIES)
+        assert all(name in more for name in form.properties)
         assert option_problem(OPENVINO, "load_config", more, plugin=True) == ""
 
 

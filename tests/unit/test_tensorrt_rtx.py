@@ -14,8 +14,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.backends.base import BACKENDS, ORT_NAMES, ClaimRequest, Claims, CompileRequest, Payload
+from aotc.backends.base import BACKENDS, ClaimRequest, Claims, CompileRequest, Payload
 from aotc.backends.tensorrt_rtx import TensorRtRtxBackend
+from aotc.contract.known_providers import BY_ORT_NAME
 from aotc.contract.target import Gpu, Target
 from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_nodes
@@ -133,7 +134,7 @@ BATCHES: Shapes = {"x": ((1, 8), (4, 8), (64, 8))}
 
 def test_it_is_registered_and_builds_without_a_gpu() -> None:
     assert isinstance(BACKENDS.load("tensorrt_rtx")(), TensorRtRtxBackend)
-    assert ORT_NAMES[BACKEND.ort_name] == BACKEND.name
+    assert BY_ORT_NAME[BACKEND.ort_name].name == BACKEND.name
     capability = BACKEND.probe()
     assert capability.available
     assert capability.version

@@ -7,8 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from aotc.backends.base import BACKENDS, ORT_NAMES, Backend
+from aotc.backends.base import BACKENDS, Backend
 from aotc.contract.codec.spelling import nearest
+from aotc.contract.known_providers import BY_ORT_NAME
 from aotc.contract.profile import PluginSpec, Profile
 from aotc.errors import AotcError
 from aotc.host.plugin_libraries import stated_libraries
@@ -23,7 +24,7 @@ def backend_of(name: str, plugins: Mapping[str, PluginSpec]) -> Backend:
         return PluginBackend(name, spec.provider, Path(spec.library), spec.options)
     if name not in BACKENDS:
         known = (*BACKENDS.names(), *plugins)
-        close = ORT_NAMES.get(name) or nearest(name, known)
+        close = BY_ORT_NAME[name].name if name in BY_ORT_NAME else nearest(name, known)
         raise AotcError(
             "AOTC-P007",
             f"no such execution provider: {name}",
@@ -56,10 +57,9 @@ def backends_of(names: Sequence[str], profile: Profile) -> list[Backend]:
 
 @cache
 def _built_in(ort_name: str) -> Backend | None:
-    name = ORT_NAMES.get(ort_name)
-    if name is None:
+    if ort_name not in BY_ORT_NAME:
         return None
-    backend: Backend = BACKENDS.load(name)()
+    backend: Backend = BACKENDS.load(BY_ORT_NAME[ort_name].name)()
     return backend
 
 

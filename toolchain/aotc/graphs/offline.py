@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from aotc.backends.base import Optimization
-from aotc.contract.manifest.variant import SessionSpec
+from aotc.contract.known_providers import CPU
+from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.engine.session import import_onnxruntime, ort_errors, session_options
 from aotc.graphs.rejection import rejection
 from aotc.graphs.weights import EXTERNAL_BYTES
@@ -41,9 +41,7 @@ def write_optimized(
     options.optimized_model_filepath = str(place / MODEL)
     (place / DATA).unlink(missing_ok=True)
     try:
-        import_onnxruntime().InferenceSession(
-            str(graph), options, providers=["CPUExecutionProvider"]
-        )
+        import_onnxruntime().InferenceSession(str(graph), options, providers=[CPU])
     except ort_errors() as error:
         raise rejection(
             error, "AOTC-O001", "ONNX Runtime cannot optimize the model", where=f"level {level}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from aotc.backends.base import Optimization
+from aotc.contract.known_providers import CPU
+from aotc.contract.manifest.variant import Optimization
 from aotc.engine.session import import_onnxruntime, ort_errors, reference_options
 from aotc.errors import AotcError
 from aotc.graphs.rejection import rejection
@@ -18,9 +19,7 @@ _OF_KERNELS: Final = frozenset({"AOTC-I009", "AOTC-I012"})
 def create_original(model: Path, options: Any) -> Any:
     """A session of the file `model` on the CPU; raises AOTC-I008, I009, I012, I015, I016, I018."""
     try:
-        return import_onnxruntime().InferenceSession(
-            str(model), options, providers=["CPUExecutionProvider"]
-        )
+        return import_onnxruntime().InferenceSession(str(model), options, providers=[CPU])
     except ort_errors() as error:
         raise rejection(
             error, "AOTC-I012", "ONNX Runtime refuses the model", where=model.name

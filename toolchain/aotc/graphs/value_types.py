@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import onnx
 
+from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.engine.session import create_session, run
 from aotc.engine.values import Data
@@ -93,7 +94,7 @@ def _ask_runtime(
         session = create_session(
             asked.SerializeToString(),
             SessionSpec(optimization="disable"),
-            providers=["CPUExecutionProvider"],
+            providers=[CPU],
             weights_folder=weights,
         )
     except AotcError:

@@ -13,6 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from aotc.contract.known_providers import (
+    KNOWN_PROVIDERS,
+    PLUGIN_PACKAGES,
+    RUNTIME_WHEELS,
+    RUNTIMES,
+)
 from aotc.contract.target import ISA_FEATURES, Gpu, Libc, Plugin, Target
 from aotc.host.lesser_host import hidden_providers, lesser_isa
 
@@ -25,26 +31,6 @@ _OS: dict[str, Literal["linux", "darwin", "windows"]] = {
     "win32": "windows",
 }
 _ARCHITECTURE = {"amd64": "x86_64", "arm64": "aarch64"}
-# The providers that a wheel of ONNX Runtime is built with, first choice first.
-_WHEELS = {
-    "onnxruntime": ("CPUExecutionProvider",),
-    "onnxruntime-gpu": (
-        "TensorrtExecutionProvider",
-        "CUDAExecutionProvider",
-        "CPUExecutionProvider",
-    ),
-}
-# Provider of a plugin's distribution, and the package that holds its libraries.
-_PLUGINS = {
-    "onnxruntime-ep-openvino": ("OpenVINOExecutionProvider", "onnxruntime_ep_openvino"),
-    "onnxruntime-ep-nv-tensorrt-rtx-cu13": (
-        "NvTensorRTRTXExecutionProvider",
-        "onnxruntime_ep_nv_tensorrt_rtx",
-    ),
-}
-# The vendor, as /proc/cpuinfo spells it, of the CPUs that a distribution offers a device for: an
-# installed plugin is no provider on others.
-_CPU_VENDORS = {"onnxruntime-ep-openvino": "GenuineIntel"}
 
 
 @cache
@@ -133,23 +119,23 @@ def _isa(architecture: str) -> tuple[str, ...] | None:
 def _onnxruntime(
     digests: bool, libraries: tuple[tuple[str, Path], ...]
 ) -> tuple[str | None, tuple[str, ...], tuple[Plugin, ...]]:
-    found = installed_versions((*_WHEELS, *_PLUGINS))
+    found = installed_versions((*RUNTIMES, *PLUGIN_PACKAGES))
     version: str | None = None
     providers: tuple[str, ...] = ()
-    for wheel, built_in in _WHEELS.items():
-        if wheel in found:
-            version, providers = found[wheel], built_in
+    for wheel in RUNTIME_WHEELS:
+        if wheel.distribution in found:
+            version, providers = found[wheel.distribution], wheel.providers
     if version is None:
         return None, (), ()
     plugins = [
         Plugin(
-            name=name,
-            version=found[name],
-            provider=provider,
-            sha256=_package_digest(package) if digests else None,
+            name=row.plugin.distribution,
+            version=found[row.plugin.distribution],
+            provider=row.ort_name,
+            sha256=_package_digest(row.plugin.package) if digests else None,
         )
-        for name, (provider, package) in _PLUGINS.items()
-        if name in found
+        for row in KNOWN_PROVIDERS
+        if row.plugin and row.plugin.distribution in found
     ]
     stated = _stated(digests, libraries, plugins)
     # A session loads the library that is stated, and not the package's.
@@ -163,8 +149,9 @@ def _onnxruntime(
 
 def _is_served(plugin: Plugin) -> bool:
     """Whether a plugin offers a device here, so far as that can be told without loading it."""
-    wanted = _CPU_VENDORS.get(plugin.name)
-    vendor = parse_vendor(_text(_CPUINFO) or "") if wanted is not None else None
+    package = PLUGIN_PACKAGES.get(plugin.name)
+    wanted = package.cpu_vendor if package else ""
+    vendor = parse_vendor(_text(_CPUINFO) or "") if wanted else None
     return vendor is None or vendor == wanted
 
 
@@ -189,8 +176,7 @@ def _stated(
 
 def _is_of_package(library: Path, distribution: str) -> bool:
     """Whether a library lies in the folder of an installed package, with those it is to load."""
-    _, package = _PLUGINS[distribution]
-    place = _package_folder(package)
+    place = _package_folder(PLUGIN_PACKAGES[distribution].package)
     return place is not None and library.parent.resolve() == place.resolve()
 
 

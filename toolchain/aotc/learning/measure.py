@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotc.backends.base import Backend, Optimization, Precision
+from aotc.backends.base import Backend
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.manifest.interface import Value
-from aotc.contract.manifest.variant import SessionSpec
-from aotc.contract.profile import PluginSpec, Profile
+from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.profile import PluginSpec, Precision, Profile
 from aotc.engine.named_backends import backend_of
 from aotc.engine.session import create_session, import_onnxruntime, run
 from aotc.engine.worker import Workers

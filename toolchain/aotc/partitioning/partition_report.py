@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
 
 from aotc.contract.manifest.partitions import (
+    Certainty,
     Compute,
     Crossing,
     Partition,
@@ -31,7 +31,7 @@ def report(
     compiled: Mapping[int, str],
     devices: Mapping[str, str],
     refusals: Iterable[RefusedNode],
-    how: Literal["observed", "predicted"],
+    how: Certainty,
 ) -> PartitionReport:
     """Describe `assignment`; `sizes` are those at the optimal and at the largest shape.
 

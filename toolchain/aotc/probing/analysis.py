@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aotc.backends.base import Optimization
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.variant import Optimization
 from aotc.contract.profile import ParitySpec, ProbeLimits
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.finding import Finding
+from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.results.answers import BenchAnswer, Timing
 from aotc.engine import session, values
@@ -167,7 +168,7 @@ def _open(path: Path, threads: int | None) -> ort.InferenceSession:
     return session.create_session(
         path,
         SessionSpec(optimization="all"),
-        providers=("CPUExecutionProvider",),
+        providers=(CPU,),
         threads=threads,
         refusal="AOTC-I012",
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from aotc.contract.codec.parsing import Json
+from aotc.contract.known_providers import BY_ORT_NAME, RUNTIMES
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.target import Target
 from aotc.contract.trust.attestations import BUILD_TYPE, LOCAL_BUILDER, instant
@@ -25,17 +26,9 @@ from aotc.errors import AotcError
 BUILDER_VARIABLE: Final = "AOTC_BUILDER_ID"
 # Distributions that read, compile, encode or sign; what they require belongs to them.
 _ROOTS: Final = (
-    *("onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes"),
+    *("onnx", *RUNTIMES, "numpy", "ml_dtypes"),
     *("rfc8785", "PyYAML", "cryptography", "cyclonedx-python-lib"),
 )
-_OF_PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "OpenVINOExecutionProvider": ("onnxruntime-ep-openvino",),
-    "NvTensorRTRTXExecutionProvider": (
-        "onnxruntime-ep-nv-tensorrt-rtx-cu13",
-        "tensorrt-rtx-cu13-bindings",
-        "tensorrt-rtx-cu13-libs",
-    ),
-}
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[!-~]+", re.ASCII)
 
 
@@ -157,7 +150,8 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     """
     found: dict[str, Library] = {}
     used = {name for variant in manifest.variants for name in variant.providers}
-    wanted = [*_ROOTS, *(root for name in used for root in _OF_PROVIDERS.get(name, ()))]
+    known = [BY_ORT_NAME[name] for name in used if name in BY_ORT_NAME]
+    wanted = [*_ROOTS, *(root for row in known for root in row.distributions)]
     while wanted:
         name = wanted.pop()
         key = re.sub(r"[-_.]+", "-", name).lower()

@@ -12,7 +12,7 @@ import onnx
 from aotc.backends.base import Backend, ClaimRequest, Claims, Refusal
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.partitions import RefusedNode
+from aotc.contract.manifest.partitions import Certainty, RefusedNode
 from aotc.contract.profile import PluginSpec
 from aotc.contract.target import Target
 from aotc.engine import values
@@ -69,7 +69,7 @@ def _claim(
         if found.failed:
             findings.append(Finding(code="AOTC-P006", what=found.failed, where=where))
         predicted = predicted or found.how == "predicted"
-    how: Literal["observed", "predicted"] = "predicted" if predicted else "observed"
+    how: Certainty = "predicted" if predicted else "observed"
     return ClaimedModel(
         optimized=optimized,
         graph=typed,

@@ -13,10 +13,10 @@ from typing import Final
 import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
-from aotc.backends.base import Optimization
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord
+from aotc.contract.manifest.variant import Optimization
 from aotc.contract.target import Target
 from aotc.graphs.offline import MODEL, write_optimized
 from aotc.passes.base import run_passes

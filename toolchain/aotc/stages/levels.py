@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from aotc.backends.base import Optimization
+from aotc.contract.manifest.variant import Optimization
 from aotc.stages.types import VariantPlan
 
 # EXTENDED leaves out the layout step, which bakes in the CPU of the build host.

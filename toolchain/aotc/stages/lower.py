@@ -9,9 +9,10 @@ from pathlib import Path
 
 import onnx
 
-from aotc.backends.base import Backend, Payload, Precision
+from aotc.backends.base import Backend, Payload
 from aotc.contract.manifest.partitions import DroppedVariant, PartitionReport, RefusedNode
 from aotc.contract.manifest.variant import NodePlacement
+from aotc.contract.profile import Precision
 from aotc.engine.session import WEIGHTS_SIGN
 from aotc.errors import AotcError
 from aotc.graphs import weights

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import onnx
 
-from aotc.backends.base import Optimization
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
+from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.manifest.variant import SessionSpec
+from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.engine.session import create_session
 from aotc.engine.worker import Workers
 from aotc.errors import AotcError
@@ -323,7 +323,7 @@ def _does_not_load() -> str:
         create_session(
             Path(MODEL).read_bytes(),
             SessionSpec(optimization="disable"),
-            providers=["CPUExecutionProvider"],
+            providers=[CPU],
             weights_folder=Path(),
         )
     except AotcError as error:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, Transfers
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile import Arithmetic, Tolerance
 from aotc.contract.results.reports import Comparison, OutputError, VariantEvidence
 from aotc.contract.shapes.domain import raised_to
 from aotc.contract.shapes.padding_rules import Padding
@@ -20,7 +21,7 @@ from aotc.engine.placement import placement_of
 from aotc.engine.worker import JobResult
 from aotc.errors import AotcError
 from aotc.partitioning.partition_report import transfers
-from aotc.partitioning.policy import CPU, breaches
+from aotc.partitioning.policy import breaches
 from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.probing.inputs.fixture_plan import lower_edge
 from aotc.stages.build_options import BuildOptions
@@ -32,7 +33,7 @@ _FOR_PRODUCTS: Final = (
 )
 
 
-def arithmetic_of(lowered: LoweredModel) -> str:
+def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
     """The class of arithmetic whose tolerance holds, a field of `ParitySpec`."""
     source = lowered.analyzed.source
     if source.capture.quantized:
@@ -85,7 +86,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
         parity=Parity(
             status="not-run" if foreign else "passed",
             reason=foreign,
-            arithmetic=arithmetic,  # type: ignore[arg-type]
+            arithmetic=arithmetic,
             tolerance=tolerance,
             shapes=() if foreign else tuple(c.sizes for c in comparisons),
             padded=0 if foreign else sum(bool(c.padded_to) for c in comparisons),
@@ -137,7 +138,7 @@ def _run(
 def _unproven(
     lowered: LoweredModel,
     reason: str,
-    arithmetic: str,
+    arithmetic: Arithmetic,
     taken: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
     options: BuildOptions,
 ) -> ProvenModel:
@@ -158,7 +159,7 @@ def _unproven(
         parity=Parity(
             status="not-run",
             reason=reason,
-            arithmetic=arithmetic,  # type: ignore[arg-type]
+            arithmetic=arithmetic,
             tolerance=tolerance,
         ),
         evidence=VariantEvidence(name=plan.name, undivided=comparisons),

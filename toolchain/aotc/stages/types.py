@@ -13,16 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from aotc.backends.base import Needs
 from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value, ValueShapes
-from aotc.contract.manifest.partitions import DroppedVariant, PartitionReport, RefusedNode
+from aotc.contract.manifest.partitions import (
+    Certainty,
+    DroppedVariant,
+    PartitionReport,
+    RefusedNode,
+)
 from aotc.contract.manifest.payload_files import FileEntry
+from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.manifest.variant import MemoryPlan, NodePlacement, Parity, Placement, SessionSpec
-from aotc.contract.profile import Level, Precision
+from aotc.contract.profile import Level, Precision, Prepack
 from aotc.contract.results.reports import VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
@@ -45,7 +50,7 @@ class VariantPlan:
     name: str
     spec: str
     isa: Literal["baseline", "host", "vnni"]
-    prepack: Literal["at-load", "saved", "off"] = "at-load"
+    prepack: Prepack = "at-load"
     buckets: Mapping[str, int] = field(default_factory=dict)
     providers: tuple[str, ...] = ("cpu",)
     precision: Precision = "keep"
@@ -185,7 +190,7 @@ class ClaimedModel:
     providers: tuple[str, ...]
     claims: tuple[tuple[str, frozenset[str]], ...] = ()
     refusals: tuple[RefusedNode, ...] = ()
-    how: Literal["observed", "predicted"] = "observed"
+    how: Certainty = "observed"
     sizes: tuple[Sizes, Sizes] | None = None
     findings: tuple[Finding, ...] = ()
 
@@ -237,7 +242,7 @@ class LoweredModel:
     memory: MemoryPlan
     contexts: tuple[Path, ...] = ()
     compatibility: Mapping[str, str] = field(default_factory=dict)
-    needs: tuple[Needs, ...] = ()
+    needs: tuple[Requirements, ...] = ()
     device: str = "cpu"
     providers: tuple[str, ...] = ()
     report: PartitionReport | None = None

@@ -15,6 +15,7 @@ from aotc.backends.kernels.type_names import (
     stated_types,
     type_proto,
 )
+from aotc.contract.known_providers import CPU
 
 if TYPE_CHECKING:
     import onnx
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     Rule = Callable[[onnx.NodeProto], str]
 
 _STANDARD = ("", "ai.onnx")
-_CPU = "CPUExecutionProvider"
 # ONNX Runtime makes an initializer of it before it places nodes.
 _CONSTANT = "Constant"
 _NAMED = 5
@@ -130,7 +130,7 @@ class _Claiming:
         if signature is None:
             return None
         bound, _ = bind(node, signature, types)
-        if self.table.kernel(_CPU, "", node.op_type, signature.version, bound).kernel is not None:
+        if self.table.kernel(CPU, "", node.op_type, signature.version, bound).kernel is not None:
             return None
         function = _definition(node, opset, types)
         return self._within(function, node, types) if function is not None else None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from aotc.cli.commands.base import Command, add_json
+from aotc.contract.known_providers import RUNTIMES
 from aotc.contract.results.answers import DoctorAnswer, DoctorCheck, DoctorTrust
 from aotc.contract.target import Target
 from aotc.contract.versions import VERSION
@@ -22,7 +23,6 @@ _BASE = ("rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
 _TO_BUILD = f"To build: {install_extra('cpu')}"
 _TO_RUN = f"To load and run: pip install onnxruntime. {_TO_BUILD}"
-_RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 
 
 def doctor(*, json: bool) -> int:
@@ -89,7 +89,7 @@ def _package(name: str, missing: str, mend: str) -> DoctorCheck:
 
 
 def _runtime() -> DoctorCheck:
-    found = {name: version for name in _RUNTIMES if (version := _version(name)) is not None}
+    found = {name: version for name in RUNTIMES if (version := _version(name)) is not None}
     text = ", ".join(f"{name} {version}" for name, version in found.items())
     if len(found) > 1:
         # The catalogue's words, as the first import says them too.
@@ -104,7 +104,7 @@ def _runtime() -> DoctorCheck:
 
 def _providers() -> list[DoctorCheck]:
     """What a profile may name in `providers`; none where there is no ONNX Runtime."""
-    installed = [name for name in _RUNTIMES if _version(name) is not None]
+    installed = [name for name in RUNTIMES if _version(name) is not None]
     if len(installed) != 1:
         return []
     from aotc.inspection.offered_providers import capabilities

@@ -9,6 +9,9 @@ from typing import Annotated, Literal
 from aotc.contract.codec.parsing import Pattern, record
 from aotc.contract.manifest.payload_path import PayloadPath
 
+# Of a placement: seen in a session, or concluded without one.
+Certainty = Literal["observed", "predicted"]
+
 
 @record
 class Compute:
@@ -71,7 +74,7 @@ class RefusedNode:
 class PartitionReport:
     """How a variant's graph was divided among its providers."""
 
-    how: Literal["observed", "predicted"]
+    how: Certainty
     providers: tuple[ProviderShare, ...]
     partitions: tuple[Partition, ...]
     alternations: Annotated[int, "changes of provider in order of execution, main graph"]

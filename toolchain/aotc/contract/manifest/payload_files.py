@@ -18,6 +18,8 @@ FixtureName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")]
 # Two threads that hash 100 MB share it evenly only where chunks are small.
 CHUNK_BYTES = 16 << 20
 
+Role = Literal["package", "model", "weights", "fixture", "ep-context"]
+
 
 @record
 class FileEntry:
@@ -26,7 +28,7 @@ class FileEntry:
     path: PayloadPath
     size: Annotated[int, Bounds(0)]
     sha256: Sha256
-    role: Literal["package", "model", "weights", "fixture", "ep-context"]
+    role: Role
     chunks: Annotated[
         tuple[Sha256, ...], "sha256 of each 16 MiB, for files larger than that; the last is shorter"
     ] = ()

@@ -7,24 +7,24 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from aotc.contract.codec.parsing import Bounds, record
-from aotc.contract.manifest.partitions import PartitionReport
+from aotc.contract.manifest.partitions import Certainty, PartitionReport
 from aotc.contract.manifest.payload_files import (
     PlainName,
 )
 from aotc.contract.manifest.payload_path import PayloadPath
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile import Arithmetic, Tolerance
 from aotc.contract.shapes.domain import Domain
+
+Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 
 
 @record
 class SessionSpec:
     """Exactly how the runtime creates the session."""
 
-    optimization: Annotated[
-        Literal["disable", "basic", "extended", "layout", "all"], "graph optimization level"
-    ]
+    optimization: Annotated[Optimization, "graph optimization level"]
     config: Annotated[Mapping[str, str], "session config entries"] = field(default_factory=dict)
     provider_options: Annotated[Mapping[str, Mapping[str, str]], "by provider"] = field(
         default_factory=dict
@@ -46,7 +46,7 @@ class NodePlacement:
 class Placement:
     """Where every node runs, as ORT's assignment record names them."""
 
-    how: Literal["observed", "predicted"]
+    how: Certainty
     nodes: tuple[NodePlacement, ...]
     share: Annotated[Mapping[str, float], "of nodes, by provider, rounded to 4 digits"]
     partitions: Annotated[int, "runs of one provider in node order"] = 1
@@ -76,7 +76,7 @@ class Parity:
 
     status: Literal["passed", "not-run"]
     reason: str = ""
-    arithmetic: Literal["float32", "float16", "quantized", "tf32", "bfloat16"] = "float32"
+    arithmetic: Arithmetic = "float32"
     tolerance: Tolerance | None = None
     shapes: Annotated[tuple[Mapping[str, int], ...], "sizes of the dims in each comparison"] = ()
     padded: Annotated[int, Bounds(0), "comparisons in which the variant got padded inputs"] = 0

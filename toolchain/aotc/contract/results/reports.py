@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value, ValueShapes
-from aotc.contract.manifest.partitions import PartitionReport
+from aotc.contract.manifest.partitions import Certainty, PartitionReport
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord, Toolchain
@@ -225,7 +225,7 @@ class VariantSummary:
     precision: str
     optimization: str
     requirements: Requirements
-    placement: Annotated[Literal["observed", "predicted"], "how it is known"]
+    placement: Annotated[Certainty, "how it is known"]
     nodes: int
     partitions: int
     share: Annotated[Mapping[str, float], "of nodes, by provider"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from aotc.contract.codec.parsing import record
-from aotc.contract.profile import Level, Name, Precision
+from aotc.contract.profile import Isa, Level, Name, Precision
 
 
 @record
@@ -14,7 +14,7 @@ class Tried:
 
     variant: Annotated[str, "the profile's variant"]
     providers: tuple[Name, ...]
-    isa: Literal["baseline", "host"] = "baseline"
+    isa: Isa = "baseline"
     optimization: Level = "auto"
     precision: Precision = "keep"
     threads: Annotated[int | None, "of one operator; None: one for each core"] = None

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
 
-from aotc.contract.manifest.payload_files import CHUNK_BYTES, FileEntry
+from aotc.contract.manifest.payload_files import CHUNK_BYTES, FileEntry, Role
 from aotc.engine.file_digest import file_sha256
 
 
-def file_entry(
-    path: Path, root: Path, role: Literal["package", "model", "weights", "fixture", "ep-context"]
-) -> FileEntry:
+def file_entry(path: Path, root: Path, role: Role) -> FileEntry:
     """Size and digests of a file; the chunks of a large one are digested beside the whole."""
     size = path.stat().st_size
     chunks: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from importlib import metadata
 
+from aotc.contract.known_providers import RUNTIMES
 from aotc.contract.manifest.partitions import PartitionReport
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.variant import Transfers, Variant
@@ -14,7 +15,7 @@ from aotc.contract.versions import release
 from aotc.partitioning.partition_report import transfers
 from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import LoweredModel, ProvenModel
+from aotc.stages.types import ProvenModel
 
 
 def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions) -> Variant:
@@ -66,7 +67,6 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
                     {
                         *(target.isa or () if exact else ()),
                         *([feature] if plan.isa == "vnni" or optimized.saturating else ()),
-                        *_isa(lowered),
                     }
                     - {""}
                 )
@@ -76,23 +76,9 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
             onnxruntime_min=f"{major}.{minor}.0",
             onnxruntime_below=f"{major}.{minor + 1}",
             providers=lowered.providers,
-            plugins=tuple(plugin for need in lowered.needs for plugin in need.plugins),
             compatibility=lowered.compatibility,
-            nvidia_driver_min=max(
-                (n.nvidia_driver_min for n in lowered.needs if n.nvidia_driver_min),
-                key=release,
-                default=None,
-            ),
-            cuda_major=max((n.cuda_major for n in lowered.needs if n.cuda_major), default=None),
-            compute_capabilities=tuple(
-                each for need in lowered.needs for each in need.compute_capabilities
-            ),
-        ),
+        ).joined(lowered.needs),
     )
-
-
-def _isa(lowered: LoweredModel) -> set[str]:
-    return {feature for need in lowered.needs for feature in need.isa}
 
 
 def _in_payload(report: PartitionReport, folder: str) -> PartitionReport:
@@ -115,7 +101,7 @@ def _libc(target: Target) -> Libc | None:
 
 def _wheel_libc() -> str | None:
     """The least glibc of the ONNX Runtime wheel, from its manylinux tag."""
-    for name in ("onnxruntime", "onnxruntime-gpu"):
+    for name in RUNTIMES:
         try:
             text = metadata.distribution(name).read_text("WHEEL") or ""
         except metadata.PackageNotFoundError:
@@ -128,7 +114,7 @@ def _wheel_libc() -> str | None:
 
 def ort_version() -> str:
     """Version of the installed distribution of ONNX Runtime."""
-    for name in ("onnxruntime", "onnxruntime-gpu"):
+    for name in RUNTIMES:
         try:
             return metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -14,12 +14,12 @@ from typing import Any
 
 import onnx
 
-from aotc.backends.base import Precision
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
+from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.partitions import RefusedNode
 from aotc.contract.manifest.variant import SessionSpec
-from aotc.contract.profile import PluginSpec, Tolerance
+from aotc.contract.profile import PluginSpec, Precision, Tolerance
 from aotc.engine import values
 from aotc.engine.named_backends import backend_of
 from aotc.engine.parity import compare
@@ -27,7 +27,6 @@ from aotc.engine.session import create_session, run
 from aotc.errors import AotcError
 from aotc.partitioning.extraction import CONTEXT_OP, Extractor
 from aotc.partitioning.graph import PartitionGraph, read_graph
-from aotc.partitioning.policy import CPU
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import ClaimedModel, LoweredModel, ReferenceRun
 

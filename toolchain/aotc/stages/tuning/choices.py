@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
-from aotc.contract.profile import Profile, VariantSpec
+from aotc.contract.profile import Isa, Profile, VariantSpec
 from aotc.contract.results.tuning import Tried
 from aotc.errors import AotcError
 
@@ -36,7 +35,7 @@ def candidates(profile: Profile) -> tuple[Tried, ...]:
             if providers == ("cpu",) and each != "keep":
                 each = "keep"
             # Layout is baked in for the CPU provider alone.
-            level: Literal["baseline", "host"] = isa if providers == ("cpu",) else "baseline"
+            level: Isa = isa if providers == ("cpu",) else "baseline"
             found[
                 Tried(
                     variant=spec.name,
