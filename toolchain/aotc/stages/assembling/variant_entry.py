@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from importlib import metadata
 
-from aotc.contract.known_providers import RUNTIMES
 from aotc.contract.manifest.partitions import PartitionReport
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.variant import Transfers, Variant
@@ -14,6 +11,7 @@ from aotc.contract.target import Libc, Target
 from aotc.contract.versions import release
 from aotc.partitioning.partition_report import transfers
 from aotc.passes.same_sign_weights.products import exact_feature
+from aotc.stages.assembling.ort_wheel import ort_version, wheel_libc
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import ProvenModel
 
@@ -96,27 +94,4 @@ def _libc(target: Target) -> Libc | None:
     """The target's C library; for glibc with the least version that ONNX Runtime's wheel takes."""
     if target.libc is None or target.libc.name != "glibc":
         return target.libc
-    return Libc(name="glibc", version=_wheel_libc())
-
-
-def _wheel_libc() -> str | None:
-    """The least glibc of the ONNX Runtime wheel, from its manylinux tag."""
-    for name in RUNTIMES:
-        try:
-            text = metadata.distribution(name).read_text("WHEEL") or ""
-        except metadata.PackageNotFoundError:
-            continue
-        found = sorted((int(m[1]), int(m[2])) for m in re.finditer(r"manylinux_(\d+)_(\d+)", text))
-        if found:
-            return f"{found[0][0]}.{found[0][1]}"
-    return None
-
-
-def ort_version() -> str:
-    """Version of the installed distribution of ONNX Runtime."""
-    for name in RUNTIMES:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return "0"
+    return Libc(name="glibc", version=wheel_libc())
