@@ -35,10 +35,10 @@ from aotc.stages.claim import claim
 from aotc.stages.clock import Clock
 from aotc.stages.fallback import finding_of
 from aotc.stages.importing import import_model
-from aotc.stages.integer_products import companions, left_out
 from aotc.stages.lower import lower
-from aotc.stages.opset import convert_opset
 from aotc.stages.optimize import optimize_ahead, optimize_all
+from aotc.stages.optimizing.integer_products import companions, left_out
+from aotc.stages.optimizing.opset import convert_opset
 from aotc.stages.package import digest_weights, package
 from aotc.stages.partition import partition
 from aotc.stages.planning.asked import asked_profile, refuse_artifact, target_of

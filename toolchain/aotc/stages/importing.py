@@ -16,7 +16,7 @@ from aotc.errors import AotcError
 from aotc.graphs.model_file import require_model_file
 from aotc.graphs.symbols import Symbols, symbols_of
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.integer_products import may_saturate, rewrite
+from aotc.stages.optimizing.integer_products import may_saturate, rewrite
 from aotc.stages.types import SourceModel
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from aotc.passes.drop_inserted_casts import (
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.integer_products import one_sign, quantizes, rewrite, saturating_at_load
-from aotc.stages.levels import load_level, lower_level, written_level
+from aotc.stages.optimizing.integer_products import one_sign, quantizes, rewrite, saturating_at_load
+from aotc.stages.optimizing.levels import load_level, lower_level, written_level
 from aotc.stages.specialize import isa_name
 from aotc.stages.types import OptimizedModel, SourceModel, SpecializedModel, VariantPlan
 

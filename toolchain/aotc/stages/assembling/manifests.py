@@ -20,7 +20,7 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.contract.target import Plugin, Target
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
-from aotc.stages.assembling.variant_entry import ort_version
+from aotc.stages.assembling.ort_wheel import ort_version
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import AnalyzedModel
 

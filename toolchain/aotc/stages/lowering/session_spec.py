@@ -8,8 +8,8 @@ from dataclasses import replace
 from aotc.backends.base import Backend, Payload
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile import Precision
-from aotc.stages.levels import load_level
 from aotc.stages.lowering.compiling import CompiledModel
+from aotc.stages.optimizing.levels import load_level
 from aotc.stages.types import VariantPlan
 
 _NO_PREPACKING = "session.disable_prepacking"

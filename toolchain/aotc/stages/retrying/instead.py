@@ -17,7 +17,7 @@ from aotc.contract.results.reports import Evidence, WrongForm
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import drop, nothing_left
-from aotc.stages.levels import lower_level
+from aotc.stages.optimizing.levels import lower_level
 from aotc.stages.planning.variants import takes
 from aotc.stages.prove import arithmetic_of
 from aotc.stages.retrying.wrong_parts import WrongNodes, all_compiled, locate

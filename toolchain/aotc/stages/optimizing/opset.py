@@ -33,7 +33,7 @@ def convert_opset(
         return specialized, ()
     folder = options.work / f"opset-{plan.name}"
     value = options.workers.run(
-        "aotc.stages.opset:opset_job",
+        "aotc.stages.optimizing.opset:opset_job",
         {
             "graph": str(specialized.graph),
             "backend": plan.providers[0],
