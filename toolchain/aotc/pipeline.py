@@ -36,9 +36,8 @@ from aotc.stages.clock import Clock
 from aotc.stages.fallback import finding_of
 from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
-from aotc.stages.optimize import optimize_ahead, optimize_all
-from aotc.stages.optimizing.integer_products import companions, left_out
-from aotc.stages.optimizing.opset import convert_opset
+from aotc.stages.optimize import optimize, optimize_ahead
+from aotc.stages.optimizing.integer_products import left_out
 from aotc.stages.package import digest_weights, package
 from aotc.stages.partition import partition
 from aotc.stages.planning.asked import asked_profile, refuse_artifact, target_of
@@ -50,7 +49,6 @@ from aotc.stages.prove import prove
 from aotc.stages.retrying.empty_sizes import fails_empty, not_empty
 from aotc.stages.retrying.instead import Attempt, drop_failed, instead_of, slowed_down
 from aotc.stages.retrying.settling import Ahead, Settled, settle
-from aotc.stages.retrying.wrong_parts import without
 from aotc.stages.reuse.cached_build import keep, place_of, take
 from aotc.stages.reuse.content_digests import model_digest
 from aotc.stages.reuse.source_digest import source_digest
@@ -65,6 +63,8 @@ from aotc.stages.types import (
     ProvenModel,
     ProvenVariants,
     SignedArtifact,
+    SourceModel,
+    StatedShapes,
     VariantPlan,
 )
 
@@ -244,7 +244,7 @@ def _tuned(request: BuildRequest, options: BuildOptions) -> _Tuned:
     model, measured_on = None, ""
     if request.tune:
         require_providers(candidate_specs(profile), options)
-        model = _analyzed(request, options)
+        model = _analyzed(*_imported(request, options), options)
         table = try_all(model, options, run_stages)
     else:
         assert request.tuned_from is not None
@@ -255,12 +255,17 @@ def _tuned(request: BuildRequest, options: BuildOptions) -> _Tuned:
     return _Tuned(options=options, model=model, table=table, measured_on=measured_on)
 
 
-def _analyzed(request: BuildRequest, options: BuildOptions) -> AnalyzedModel:
-    """The model as all variants start from it."""
+def _imported(request: BuildRequest, options: BuildOptions) -> tuple[SourceModel, StatedShapes]:
+    """The model as it was given, and what the profile states of it."""
     with options.clock.stage("import"):
         source = import_model(request.model, options)
+    return source, stated_shapes(source, options)
+
+
+def _analyzed(source: SourceModel, stated: StatedShapes, options: BuildOptions) -> AnalyzedModel:
+    """The model as all variants start from it."""
     with options.clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
-        return analyze(source, stated_shapes(source, options), options)
+        return analyze(source, stated, options)
 
 
 def _made(
@@ -271,17 +276,10 @@ def _made(
     `model` is given where it was imported and analyzed before.
     """
     clock = options.clock
-    if model is None:
-        with clock.stage("import"):
-            source = import_model(request.model, options)
-        stated = stated_shapes(source, options)
-    else:
-        source, stated = model.source, model.stated
+    source, stated = _imported(request, options) if model is None else (model.source, model.stated)
     plans, skipped = wanted_variants(stated, options)
     ahead = optimize_ahead(source, plans, options)
-    if model is None:
-        with clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
-            model = analyze(source, stated, options)
+    model = model or _analyzed(source, stated, options)
     findings = [*source.capture.findings, *model.findings]
     try:
         settled = run_stages(model, plans, options, ahead)
@@ -334,21 +332,11 @@ def _run_once(
     clock = options.clock
     findings: list[Finding] = [each for attempt in attempts for each in attempt.findings]
     with clock.stage("optimize", ", ".join(attempt.plan.name for attempt in attempts)):
-        specialized = (specialize(model, attempt.plan, options) for attempt in attempts)
-        converted = [convert_opset(each, options) for each in specialized]
-        findings += [finding for _, noticed in converted for finding in noticed]
-        optimized = optimize_all([each for each, _ in converted], options, ahead)
-        quicker, without_quicker = companions(optimized, options)
-        try:
-            optimized += optimize_all(quicker, options, {})
-        except AotcError as error:
-            without_quicker = [left_out(quicker[0].plan, f"{error.code} {error.what}")]
-    findings += [*without_quicker, *(each for item in optimized for each in item.findings)]
+        specialized = [specialize(model, attempt.plan, options) for attempt in attempts]
+        optimized, noticed = optimize(specialized, options, ahead)
+    findings += noticed
     with clock.stage("partition"):
-        wrong = {attempt.plan.name: attempt.wrong for attempt in attempts}
-        claimed = [
-            without(each, wrong.get(each.plan.name, ())) for each in claim(optimized, options)
-        ]
+        claimed = claim(optimized, {each.plan.name: each.wrong for each in attempts}, options)
         findings += [finding for item in claimed for finding in item.findings]
         partitioned, undivided = partition(claimed, options)
     with clock.stage("lower"):

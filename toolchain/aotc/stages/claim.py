@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,20 +23,27 @@ from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
 from aotc.passes.base import walk_nodes
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.placing import place_weights
+from aotc.stages.retrying.wrong_parts import WrongNodes, without
 from aotc.stages.types import ClaimedModel, OptimizedModel, SpecializedModel, VariantPlan
 
 
-def claim(variants: Sequence[OptimizedModel], options: BuildOptions) -> tuple[ClaimedModel, ...]:
+def claim(
+    variants: Sequence[OptimizedModel],
+    wrong: Mapping[str, Sequence[WrongNodes]],
+    options: BuildOptions,
+) -> tuple[ClaimedModel, ...]:
     """Ask each variant's providers which nodes of its graph they would run.
 
+    `wrong`, by variant, are nodes that a provider computed wrongly before: it does not get them.
     Raises AOTC-P007 (unknown provider), P004 (not available), N008 (precision), P010 (compute
     capability), and I013 to I015 where a provider crashes or hangs while it is asked.
     """
     weights, graphs = place_weights(variants, options)
-    return tuple(
+    asked = (
         _claim(optimized, graph, weights, options)
         for optimized, graph in zip(variants, graphs, strict=True)
     )
+    return tuple(without(each, wrong.get(each.plan.name, ())) for each in asked)
 
 
 def _claim(
