@@ -27,7 +27,7 @@ from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.profile import Profile
 from aotc.contract.results.cache_answers import CacheEntry
-from aotc.engine.worker import JobResult, Workers
+from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 from aotc.signing.keys import keyring as keys
 

@@ -23,9 +23,8 @@ from aotc import build, load, verify
 from aotc.contract.builtin import load_profile
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import decode, encode, strict_json
-from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.document import AcceptedWaiver, Manifest
 from aotc.contract.manifest.ort_package import provider_options, session_options
-from aotc.contract.manifest.partitions import AcceptedWaiver
 from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile

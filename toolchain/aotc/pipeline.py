@@ -21,7 +21,7 @@ from aotc.contract.results.reports import BuildReport, Evidence
 from aotc.contract.results.tuning import Tried
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.signer import Signer
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write, told
 from aotc.files.replacing import NEW, put

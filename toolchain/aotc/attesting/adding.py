@@ -28,7 +28,7 @@ from aotc.signing import dsse, oms, sealing
 from aotc.signing import statements as attest
 from aotc.signing.approval import approval
 from aotc.verification.authenticity import MAX_BUNDLES
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import AuthenticArtifact, authenticate
 from aotc.verification.policy.host_trust import Trust, resolve
 
@@ -179,7 +179,7 @@ def vouched_for(
     artifact: Path, signer: Signer | Sealer, trust: str | Path | None
 ) -> AuthenticArtifact:
     """The artifact, every byte of it checked; raises the gate's refusals (AOTC-G) and I001."""
-    with Container(artifact) as container:
+    with FolderContainer(artifact) as container:
         try:
             return authenticate(container, trusted(signer, trust))
         except AotcError as error:

@@ -50,7 +50,8 @@ from aotc.signing import statements as attest
 from aotc.signing.keys import keyring as keys
 from aotc.verification.authenticity import BUNDLE_SUFFIX, MAX_BUNDLES, MAX_BUNDLES_BYTES
 from aotc.verification.container.archive_container import is_packed
-from aotc.verification.container.folder_container import Container, open_container
+from aotc.verification.container.base import Container
+from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread
 
 MANIFEST = "payload/aotc.json"

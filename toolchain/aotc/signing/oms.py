@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from aotc.contract.codec.parsing import Json, ParseError, Problem, decode, record, strict_json
-from aotc.contract.manifest.payload_path import PayloadPath
+from aotc.contract.manifest.payload_files import PayloadPath
 from aotc.contract.trust.anchors import Anchor, TrustedKey
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.signing import dsse

@@ -9,7 +9,7 @@ from aotc.contract.finding import Finding
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing import statements as attest
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.base import Container
 from aotc.verification.examination import Examination, malformed
 from aotc.verification.policy.statement import Statement, older_kind
 

@@ -30,9 +30,9 @@ from aotc.contract.codec.parsing import (
     record,
     strict_json,
 )
+from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.results.policy_decision import ReleaseOf
 from aotc.contract.trust.attestations import Instant, instant, parse_instant
-from aotc.contract.trust.trust_policy import Sha256
 from aotc.errors import AotcError
 from aotc.files.folders import PRIVATE, is_others, make_folder
 from aotc.files.locking import locked
