@@ -22,10 +22,11 @@ from policy_setting import Setting
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import MAX_VALUES, ParseError, strict_json
 from aotc.contract.results.reports import VerifyReport
+from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing.keys import certificates
-from aotc.signing.keys.keyring import PrivateKey, key_id
+from aotc.signing.keys.key_loading import PrivateKey
 from aotc.verification.authenticity import MAX_BUNDLES_BYTES
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.examination import MAX_REFUSALS

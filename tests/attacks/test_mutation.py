@@ -25,7 +25,8 @@ from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
 from aotc.signing import oms
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate, verify
 

@@ -20,7 +20,7 @@ from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.target import Target
 from aotc.errors import AotcError
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import PrivateKey
+from aotc.signing.keys.key_loading import PrivateKey
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate, verify
 from aotc.verification.policy import roots as roots_module

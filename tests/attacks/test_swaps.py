@@ -23,7 +23,8 @@ from artifact_builder import FEATURES, build_artifact
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
 from aotc.runtime.loading import load
-from aotc.signing.keys.keyring import generate, load_private, load_public
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private, load_public
 from aotc.store.installing import install
 from aotc.store.user_store import Store
 from aotc.verification.container import rereading

@@ -28,7 +28,8 @@ from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
-from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
 from aotc.store import user_store as store_module
 from aotc.store.user_store import Store
 from aotc.verification.container.base import ArtifactFile

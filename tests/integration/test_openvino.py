@@ -32,7 +32,8 @@ from aotc.errors import AotcError
 from aotc.host.probe import probe
 from aotc.runtime.model import ReadyModel
 from aotc.signing import oms
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import load_private
 
 pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
@@ -313,7 +314,7 @@ def reforged(
     Files changed in the copy by `change`, which may write to `folder/other.aotc`, are entered with
     their new digests; ONNX Runtime's manifest.json follows the variants.
     """
-    private, public = keys.generate(folder / "other.pem")
+    private, public = key_files.generate(folder / "other.pem")
     artifact = folder / "other.aotc"
     shutil.copytree(built.path, artifact)
     payload = artifact / "payload"
@@ -337,7 +338,7 @@ def reforged(
         for path in payload.rglob("*")
         if path.is_file()
     }
-    signed = oms.sign(digests, keys.load_private(private))
+    signed = oms.sign(digests, load_private(private))
     (artifact / "attestations" / "oms.sigstore.json").write_bytes(signed)
     return artifact, public
 

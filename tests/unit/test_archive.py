@@ -23,7 +23,8 @@ from aotc.contract import packed_form
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
 from aotc.packing.pack import pack
-from aotc.signing.keys.keyring import PrivateKey, generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.store.user_store import Store
 from aotc.verification import digests
 from aotc.verification.container.archive_container import ArchiveContainer, is_packed

@@ -25,7 +25,8 @@ from aotc.errors import AotcError
 from aotc.host.probe import probe
 from aotc.signing import oms
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import PrivateKey, generate, load_private, load_public
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
 from aotc.verification import gate
 from aotc.verification.container import folder_container as container
 from aotc.verification.container.folder_container import FolderContainer

@@ -19,7 +19,8 @@ from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import PrivateKey, generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.store import pruning
 from aotc.store.draft import Draft, remove_leftovers
 from aotc.store.hold import hold

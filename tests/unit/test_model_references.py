@@ -13,7 +13,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from aotc.contract.codec.parsing import Problem, decode
 from aotc.contract.manifest.document import Manifest
-from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.references.model_references import outside_references
 

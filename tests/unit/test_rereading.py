@@ -13,7 +13,8 @@ from aotc.errors import AotcError
 from aotc.files.removing import erase
 from aotc.files.replacing import put
 from aotc.inspection.summary import inspect
-from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
 from aotc.store.installing import install
 from aotc.store.system_store import take
 from aotc.verification.container.folder_container import FolderContainer

@@ -29,7 +29,7 @@ from aotc.files.work_folders import beside, prepare_output
 from aotc.host.probe import probe
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import provenance, sbom
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys.signer_loading import load_signer
 from aotc.signing.sealing import seal
 from aotc.stages.analyze import analyze
 from aotc.stages.build_options import BuildOptions
@@ -137,7 +137,7 @@ def build(
         given or Workers(resolved_profile.limits, LATER) as workers,
     ):
         # While the workers' process starts, and while the first job runs.
-        signer = keys.load_signer(key)
+        signer = load_signer(key)
         host = probe()
         workers.submit(_import_ahead)
         described = target_of(resolved_profile, host)

@@ -33,7 +33,7 @@ from aotc.files.work_folders import temporary
 from aotc.host.probe import probe
 from aotc.inspection.offered_providers import capabilities
 from aotc.signing import provenance
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
 from aotc.stages.clock import Progress
 
 SECONDS: Final = 1800.0
@@ -77,7 +77,7 @@ def check_models(
     request: dict[str, Json] = {"profile": encode(chosen, full=True), "cache": cache}
     checks: dict[str, ModelCheck] = {}
     with _temporary() as work:
-        private, public = keys.generate(work / "key.pem")
+        private, public = key_files.generate(work / "key.pem")
         pem = public.read_text("ascii")
         request["key"] = str(private)
         checker = _Checker(request, pem, fixtures, work, limits)

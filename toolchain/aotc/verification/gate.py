@@ -31,9 +31,8 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.policy_decision import PolicyDecision
 from aotc.contract.results.reports import CheckResult, VariantVerdict, Verdict, VerifyReport
 from aotc.contract.target import Target
-from aotc.contract.trust.anchors import Anchor, TrustedKey
+from aotc.contract.trust.anchors import Anchor, TrustedKey, key_id
 from aotc.errors import AotcError
-from aotc.signing.keys.keyring import key_id
 from aotc.verification import authenticity, contents
 from aotc.verification.compatibility import Judgement, error_of, judge, refusal_of
 from aotc.verification.container.base import Container

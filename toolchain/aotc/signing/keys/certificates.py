@@ -14,11 +14,16 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotc.contract.trust.anchors import TrustedAuthority, TrustedKey, pem_bytes, split_certificates
+from aotc.contract.trust.anchors import (
+    TrustedAuthority,
+    TrustedKey,
+    key_id,
+    pem_bytes,
+    split_certificates,
+)
 from aotc.errors import AotcError
 from aotc.escaping import printable
 from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import key_id
 
 if TYPE_CHECKING:
     from cryptography import x509

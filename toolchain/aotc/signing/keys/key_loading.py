@@ -1,18 +1,17 @@
-"""P-256 keys as records: read from PEM files, named by their id.
+"""P-256 keys as records: read from PEM files.
 
 `cryptography` is imported only where a key is used.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.contract.finding import Finding
-from aotc.contract.trust.anchors import PEM, TrustedKey, split_certificates, split_pem
+from aotc.contract.trust.anchors import PEM, TrustedKey, key_id, split_certificates, split_pem
 from aotc.errors import AotcError
 from aotc.signing.keys import key_files, passwords
 
@@ -47,11 +46,6 @@ class PrivateKey:
     def trusted(self) -> TrustedKey:
         """The public half, as a key to trust."""
         return TrustedKey(pem=self.public_pem, origin="signer", development=self.development)
-
-
-def key_id(public_pem: str) -> str:
-    """sha256 (hex) of the SPKI PEM as OpenSSL writes it: the `hint` of a sigstore bundle."""
-    return hashlib.sha256(public_pem.encode("ascii")).hexdigest()
 
 
 def load_private(
@@ -129,6 +123,20 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
             mend=mend,
         )
     return tuple(found)
+
+
+def one_key(path: Path) -> str:
+    """The one public key of a file, as PEM; raises I001 and I023."""
+    found = load_public(path, code="AOTC-I023")
+    if len(found) != 1:
+        raise AotcError(
+            "AOTC-I023",
+            "the file holds several keys",
+            where=str(path),
+            expected="one public key",
+            found=str(len(found)),
+        )
+    return found[0].pem
 
 
 def _instead_of_keys(text: str) -> tuple[str, str]:

@@ -18,12 +18,12 @@ from typing import IO
 from aotc.contract.codec.documents import strict_yaml
 from aotc.contract.codec.parsing import ParseError, decode, strict_json
 from aotc.contract.finding import Finding
-from aotc.contract.trust.anchors import split_certificates
+from aotc.contract.trust.anchors import key_id, split_certificates
 from aotc.contract.trust.signer import Signer, SignerFile
 from aotc.errors import AotcError
 from aotc.escaping import printable
 from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import key_id, read_public
+from aotc.signing.keys.key_loading import read_public
 
 # A DER signature on P-256 has at most 72 bytes.
 MAX_ANSWER_BYTES = 4096

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from aotc.contract.finding import Finding
-from aotc.signing.keys.keyring import key_id
+from aotc.contract.trust.anchors import key_id
 
 if TYPE_CHECKING:
     from aotc.contract.trust.trust_policy import TrustPolicy
