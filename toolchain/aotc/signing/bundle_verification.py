@@ -17,6 +17,7 @@ from aotc.contract.trust.anchors import (
 from aotc.errors import AotcError
 from aotc.signing import dsse
 from aotc.signing.dsse import Bundle
+from aotc.signing.keys.p256 import is_signed, p256_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,27 +125,13 @@ def _only_by(bundle: Bundle, key: TrustedKey) -> TrustedKey:
 
 
 def _signed_by(bundle: Bundle, key: TrustedKey) -> bool:
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
-    try:
-        public = load_pem_public_key(key.pem.encode("ascii"))
-    except (ValueError, UnsupportedAlgorithm):
-        public = None
     # The algorithm is the project's, whatever a bundle says; no other curve is interoperable.
-    if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(
-        public.curve, ec.SECP256R1
-    ):
+    public = p256_key(key.pem)
+    if public is None:
         raise AotcError(
             "AOTC-G013",
             "a trusted key is unusable",
             where=key.origin,
             expected="a PEM public key on P-256",
         )
-    try:
-        public.verify(bundle.signature, dsse.pae(dsse.IN_TOTO, bundle.payload), ec.ECDSA(SHA256()))
-    except InvalidSignature:
-        return False
-    return True
+    return is_signed(public, bundle.signature, dsse.pae(dsse.IN_TOTO, bundle.payload))

@@ -14,6 +14,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.trust.anchors import PEM, TrustedKey, key_id, split_certificates, split_pem
 from aotc.errors import AotcError
 from aotc.signing.keys import key_files, passwords
+from aotc.signing.keys.p256 import public_pem
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -65,14 +66,14 @@ def load_private(
         raise _unusable(path, f"a key of type {type(secret).__name__}")
     if not isinstance(secret.curve, ec.SECP256R1):
         raise _unusable(path, f"a key on the curve {secret.curve.name}")
-    public_pem = key_files.public_pem(secret.public_key())
+    pem = public_pem(secret.public_key())
     chain = split_certificates(data.decode("ascii", "replace"))
     if chain:
         from aotc.signing.keys.certificates import check_belongs
 
-        check_belongs(chain, public_pem, str(path))
+        check_belongs(chain, pem, str(path))
     findings = key_files.exposure(path)
-    return PrivateKey(public_pem, key_id(public_pem), development, secret, chain, findings)
+    return PrivateKey(pem, key_id(pem), development, secret, chain, findings)
 
 
 def load_public(path: Path, *, code: str = "AOTC-G013") -> tuple[TrustedKey, ...]:
@@ -111,7 +112,7 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
                 expected=wanted,
                 found="another kind of key" if public else "bytes that are no key",
             )
-        found.append(TrustedKey(pem=key_files.public_pem(public), origin=origin))
+        found.append(TrustedKey(pem=public_pem(public), origin=origin))
     if not found or not _holds_keys_alone(text):
         seen, mend = _instead_of_keys(text)
         raise AotcError(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from aotc.contract.trust.anchors import TrustedKey, key_id
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
+from aotc.files.user_folders import config_folder
 from aotc.signing import dsse
 from aotc.signing import statements as attest
 
@@ -173,14 +174,8 @@ def _bundles(policy: Path) -> list[Path]:
 
 
 def _user_root() -> Path | None:
-    configured = os.environ.get("XDG_CONFIG_HOME", "")
-    # The XDG base directory specification has relative paths ignored.
-    if configured and Path(configured).is_absolute():
-        return Path(configured) / "aotc" / "root.yaml"
-    try:
-        return Path.home() / ".config" / "aotc" / "root.yaml"
-    except RuntimeError:
-        return None
+    configured = config_folder()
+    return None if configured is None else configured / "aotc" / "root.yaml"
 
 
 def _exists(path: Path) -> bool:

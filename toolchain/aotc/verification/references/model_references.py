@@ -21,9 +21,9 @@ from aotc.verification.references.onnx_references import (
     CACHE,
     CompiledPart,
     ExternalData,
-    MalformedModel,
     references,
 )
+from aotc.verification.references.protobuf_wire import MalformedModel
 
 _PATH = next(note.regex for note in get_args(PayloadPath) if isinstance(note, Pattern))
 _NUMBER = r"[0-9]{1,19}"
