@@ -18,7 +18,6 @@ from typing import Final
 
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
-from aotc.files.mounts import about, mount_of
 
 LOCK_CODE: Final = "AOTC-G041"
 # How long another process is waited for; who needs another limit states it.
@@ -242,6 +241,8 @@ def _identities(descriptor: int) -> set[str]:
 
     The two differ where a file system shows several devices (btrfs, overlayfs).
     """
+    from aotc.files.mounts import about, mount_of
+
     status = os.fstat(descriptor)
     major, minor = os.major(status.st_dev), os.minor(status.st_dev)
     found = {f"{major:02x}:{minor:02x}:{status.st_ino}"}
