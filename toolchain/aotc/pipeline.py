@@ -19,7 +19,7 @@ from aotc.contract.results.reports import BuildReport, Evidence
 from aotc.contract.results.tuning import Tried
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.signer import Signer
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write, told
 from aotc.files.replacing import NEW, put
@@ -27,7 +27,7 @@ from aotc.files.work_folders import beside, prepare_output
 from aotc.host.probe import probe
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import provenance, sbom
-from aotc.signing.keys import keyring
+from aotc.signing.keys.signer_loading import load_signer
 from aotc.signing.sealing import seal
 from aotc.stages.analyze import analyze
 from aotc.stages.build_options import BuildOptions
@@ -107,7 +107,7 @@ def build(request: BuildRequest) -> BuildReport:
         given or Workers(profile.limits, LATER) as workers,
     ):
         # While the workers' process starts, and while the first job runs.
-        signer = keyring.load_signer(request.key)
+        signer = load_signer(request.key)
         host = probe()
         workers.submit(_import_ahead)
         target = target_of(profile, host)

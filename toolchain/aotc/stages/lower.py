@@ -10,8 +10,8 @@ from pathlib import Path
 import onnx
 
 from aotc.backends.base import Backend, Payload
-from aotc.contract.manifest.partitions import DroppedVariant, PartitionReport, RefusedNode
-from aotc.contract.manifest.variant import NodePlacement
+from aotc.contract.manifest.partitions import PartitionReport, RefusedNode
+from aotc.contract.manifest.variant import DroppedVariant, NodePlacement
 from aotc.contract.profile import Precision
 from aotc.engine.session import WEIGHTS_SIGN
 from aotc.errors import AotcError

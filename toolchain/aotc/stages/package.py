@@ -11,8 +11,8 @@ from pathlib import Path
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import encode
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.partitions import DroppedVariant
 from aotc.contract.manifest.payload_files import FileEntry, Fixture, FixtureTensor
+from aotc.contract.manifest.variant import DroppedVariant
 from aotc.errors import AotcError
 from aotc.files.names import file_name
 from aotc.stages.assembling.file_entries import file_entry

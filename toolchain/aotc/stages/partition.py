@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from aotc.backends.base import Backend
-from aotc.contract.manifest.partitions import DroppedVariant, RefusedNode
+from aotc.contract.manifest.partitions import RefusedNode
+from aotc.contract.manifest.variant import DroppedVariant
 from aotc.engine.named_backends import backends_of
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Rules, assign

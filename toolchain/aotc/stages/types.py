@@ -18,7 +18,6 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value, ValueShapes
 from aotc.contract.manifest.partitions import (
     Certainty,
-    DroppedVariant,
     PartitionReport,
     RefusedNode,
 )
@@ -26,7 +25,14 @@ from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.manifest.variant import MemoryPlan, NodePlacement, Parity, Placement, SessionSpec
+from aotc.contract.manifest.variant import (
+    DroppedVariant,
+    MemoryPlan,
+    NodePlacement,
+    Parity,
+    Placement,
+    SessionSpec,
+)
 from aotc.contract.profile import Level, Precision, Prepack
 from aotc.contract.results.reports import VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from aotc.contract.profile import Profile
 from aotc.contract.trust.signer import Signer
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 
 P = ParamSpec("P")
 R = TypeVar("R")
