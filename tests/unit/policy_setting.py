@@ -12,16 +12,11 @@ from typing import Any
 import yaml
 from artifact_builder import build_artifact, payload_digests
 
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.results.reports import VerifyReport
 from aotc.contract.target import Target
-from aotc.contract.trust.attestations import (
-    APPROVAL_PREDICATE,
-    PROVENANCE_PREDICATE,
-    QUALIFICATION_PREDICATE,
-    instant,
-    target_digest,
-)
+from aotc.contract.trust.attestations import instant, target_digest
 from aotc.host.probe import probe
 from aotc.signing import oms
 from aotc.signing import statements as attest
@@ -144,7 +139,9 @@ class Setting:
             "artifact": {"name": "linear", "id": self.id},
             **changes,
         }
-        return self.say(APPROVAL_PREDICATE, predicate, signer, name or f"approval-{signer}")
+        return self.say(
+            KINDS["approval"].predicate_type, predicate, signer, name or f"approval-{signer}"
+        )
 
     def provenance(
         self,
@@ -164,7 +161,7 @@ class Setting:
                 "metadata": {"finishedOn": finished or ago(days=2)},
             },
         }
-        return self.say(PROVENANCE_PREDICATE, predicate, signer, name)
+        return self.say(KINDS["provenance"].predicate_type, predicate, signer, name)
 
     def qualify(self, target: Target | None = None, **changes: Any) -> Path:
         """A qualification on this host, or on `target`."""
@@ -185,7 +182,7 @@ class Setting:
             "issued_at": ago(days=1),
             **changes,
         }
-        return self.say(QUALIFICATION_PREDICATE, predicate, "ci", "qualification")
+        return self.say(KINDS["qualification"].predicate_type, predicate, "ci", "qualification")
 
     def sign_payload(self, signer: str, name: str) -> Path:
         """A further OMS signature."""

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeVar
 
+from aotc.contract.attestation_kinds import KINDS, Usage
 from aotc.contract.codec.documents import yaml_text
 from aotc.contract.codec.parsing import ParseError, decode
-from aotc.contract.results.policy_decision import Usage
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.trust_policy import (
     MAX_DAYS,
@@ -42,7 +42,9 @@ T = TypeVar("T", PolicyKey, Rule)
 H = TypeVar("H", PolicyKey, PolicyIdentity)
 
 # What the key of a builder signs.
-BUILDER_USAGE: Final[tuple[Usage, ...]] = ("oms", "provenance", "sbom", "evidence")
+BUILDER_USAGE: Final[tuple[Usage, ...]] = tuple(
+    kind.usage for kind in KINDS.values() if kind.by_build
+)
 
 
 # Which option says what stands at a place of the policy.

@@ -19,6 +19,7 @@ from aotc.cli.render import (
     size,
 )
 from aotc.cli.shape_views import shapes_view
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
@@ -38,7 +39,6 @@ from aotc.errors import compared
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_SIGNATURE = "https://model_signing/signature/v1.0"
 _UNVERIFIED = "UNVERIFIED: nothing here was checked against a signature"
 # Names of operators and features are listed up to this many.
 _LISTED = 8
@@ -183,7 +183,8 @@ def _source(source: Capture) -> str:
 
 
 def _signers(artifact: ArtifactSummary) -> str:
-    signed = [claim for claim in artifact.claims if claim.predicate_type == _SIGNATURE]
+    kind = KINDS["oms"].predicate_type
+    signed = [claim for claim in artifact.claims if claim.predicate_type == kind]
     return ", ".join(_signer(claim) for claim in signed) + (
         " (claimed)" if signed else "nobody: the artifact holds no signature"
     )
