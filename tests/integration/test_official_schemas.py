@@ -35,7 +35,7 @@ from aotc.contract.trust.trust_policy import POLICY_PREDICATE
 from aotc.signing import oms
 from aotc.signing.keys import keyring as keys
 
-KINDS = (
+TYPES = (
     oms.PREDICATE_TYPE,
     KINDS["evidence"].predicate_type,
     KINDS["provenance"].predicate_type,
@@ -89,10 +89,10 @@ def read_statement(said: dict[str, Any]) -> Statement:
 
 
 def test_there_is_a_bundle_of_each_kind(bundles: dict[str, dict[str, Any]]) -> None:
-    assert sorted(bundles) == sorted(KINDS)
+    assert sorted(bundles) == sorted(TYPES)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TYPES)
 def test_sigstore_reads_the_bundle(kind: str, bundles: dict[str, dict[str, Any]]) -> None:
     document = bundles[kind]
     read = Bundle.from_dict(copy.deepcopy(document))
@@ -101,7 +101,7 @@ def test_sigstore_reads_the_bundle(kind: str, bundles: dict[str, dict[str, Any]]
     assert json.loads(read.dsse_envelope.payload) == statement(document)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TYPES)
 def test_in_toto_reads_the_statement(kind: str, bundles: dict[str, dict[str, Any]]) -> None:
     said = statement(bundles[kind])
     read = read_statement(said)
