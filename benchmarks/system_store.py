@@ -38,7 +38,7 @@ def run(workshop: Workshop) -> Result:
 
 
 def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
-    from aotc.signing.keys.keyring import load_public
+    from aotc.signing.keys.key_loading import load_public
     from aotc.store.installing import install
     from aotc.store.pruning import prune
 

@@ -35,7 +35,7 @@ IMPORTED = {
     ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
     ("cli/main.py", "warnings"): "given to `write_lines`",
     ("engine/worker.py", "traceback"): "of a job, into its answer or its log",
-    ("signing/keyless/identities.py", "logging"): "to keep sigstore quiet",
+    ("signing/keyless_verification.py", "logging"): "to keep sigstore quiet",
     ("signing/keys/passwords.py", "getpass"): "its prompt is checked below",
 }
 # Uses of the streams, by function, with how often.

@@ -24,7 +24,8 @@ from aotc.contract.codec.canonical import canonical_json
 from aotc.engine import session
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
-from aotc.signing.keys.keyring import PrivateKey, generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.verification.gate import verify
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.contract.codec.parsing import ParseError, decode
 from aotc.errors import AotcError
 from aotc.signing import dsse
-from aotc.signing.keys.keyring import PrivateKey
+from aotc.signing.keys.key_loading import PrivateKey
 
 Json = Any
 MARK = "OWNED"

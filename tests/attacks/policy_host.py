@@ -17,7 +17,7 @@ from policy_setting import Setting, make_keys
 from aotc import load
 from aotc.errors import AotcError
 from aotc.signing import oms
-from aotc.signing.keys.keyring import PrivateKey
+from aotc.signing.keys.key_loading import PrivateKey
 from aotc.verification.policy import roots
 from aotc.verification.policy.host_trust import Trust
 

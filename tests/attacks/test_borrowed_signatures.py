@@ -16,7 +16,7 @@ from policy_setting import Setting
 
 from aotc.errors import AotcError
 from aotc.signing import oms
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate, verify
 from aotc.verification.policy.host_trust import resolve
 
@@ -50,7 +50,7 @@ def put(host: Setting, name: str, bundle: bytes) -> None:
 
 
 def refused_by_the_gate(host: Setting) -> AotcError:
-    with Container(host.artifact) as container, pytest.raises(AotcError) as caught:
+    with FolderContainer(host.artifact) as container, pytest.raises(AotcError) as caught:
         authenticate(container, resolve(host.path))
     return caught.value
 

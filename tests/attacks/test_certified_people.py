@@ -13,8 +13,9 @@ from policy_setting import Setting, ahead
 
 from aotc.attesting.adding import approve, sign
 from aotc.attesting.qualification import qualify
+from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError
-from aotc.signing.keys.keyring import PrivateKey, key_id
+from aotc.signing.keys.key_loading import PrivateKey
 from aotc.verification.gate import verify
 from aotc.verification.policy.host_trust import resolve
 

@@ -22,12 +22,13 @@ from policy_setting import Setting
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import MAX_VALUES, ParseError, strict_json
 from aotc.contract.results.reports import VerifyReport
+from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing.keys import certificates
-from aotc.signing.keys.keyring import PrivateKey, key_id
+from aotc.signing.keys.key_loading import PrivateKey
 from aotc.verification.authenticity import MAX_BUNDLES_BYTES
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.examination import MAX_REFUSALS
 from aotc.verification.gate import verify
 from aotc.verification.policy.host_trust import resolve
@@ -198,13 +199,13 @@ def test_bundles_that_are_too_large_together(
         with (host.artifact / "attestations" / f"z{number}.sigstore.json").open("r+b") as file:
             file.truncate(size)
     read: list[str] = []
-    plain = Container.read
+    plain = FolderContainer.read
 
-    def noting(container: Container, path: str, limit: int) -> bytes:
+    def noting(container: FolderContainer, path: str, limit: int) -> bytes:
         read.append(path)
         return plain(container, path, limit)
 
-    monkeypatch.setattr(Container, "read", noting)
+    monkeypatch.setattr(FolderContainer, "read", noting)
     assert [each.code for each in by_key(host).refusals] == ["AOTC-G012"]
     assert not any(path.startswith("attestations/") for path in read)
     assert loaded(host, resolve(key=host.folder / "release.pub")) == "AOTC-G012"

@@ -24,7 +24,8 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
-from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command
 from aotc.stages.tuning.tuned_evidence import tuning_of
 from aotc.verification.authenticity import MAX_BUNDLES

@@ -20,7 +20,7 @@ from aotc.errors import AotcError
 from aotc.packing.pack import pack
 from aotc.signing import oms
 from aotc.store.user_store import Store
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import verify
 from aotc.verification.policy.host_trust import resolve
 
@@ -40,14 +40,14 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Paths of files that were opened, without the documents that are read into memory."""
     found: list[str] = []
-    plain = Container.open
+    plain = FolderContainer.open
 
-    def noting(container: Container, path: str) -> object:
+    def noting(container: FolderContainer, path: str) -> object:
         if path.startswith("payload/") and not path.endswith(".json"):
             found.append(path)
         return plain(container, path)
 
-    monkeypatch.setattr(Container, "open", noting)
+    monkeypatch.setattr(FolderContainer, "open", noting)
     return found
 
 

@@ -20,7 +20,7 @@ from aotc.engine.kept_logs import kept_log
 from aotc.errors import AotcError
 from aotc.host import plugin_libraries as plugin_library
 from aotc.host.plugin_libraries import libraries_digest
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys.development import default_trust, development_key
 from aotc.verification.policy.state import SeenPolicy, state_to_compare, user_state
 
 STRANGER = 12345
@@ -58,17 +58,17 @@ def give(home: Path) -> None:
 def test_a_development_key_of_another_user_is_none(
     home: Path, secret: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keys.development_key()
+    development_key()
     config = home / ".config" / "aotc"
-    assert len(keys.default_trust()) == 1
+    assert len(default_trust()) == 1
     (config / "development.pub").unlink()
     (config / "development.pub").symlink_to(secret)
     give(home)
     with pytest.raises(AotcError) as caught:
-        keys.development_key()
+        development_key()
     assert (caught.value.code, caught.value.where) == ("AOTC-I026", str(config))
     assert "--key" in caught.value.mend
-    assert keys.default_trust() == ()
+    assert default_trust() == ()
     capsys.readouterr()
     main(["doctor"])
     assert "key belongs to another user" in " ".join(capsys.readouterr().out.split())
@@ -81,7 +81,7 @@ def test_a_link_of_another_user_to_a_folder_of_ones_own(home: Path, tmp_path: Pa
     (home / ".config" / "aotc").symlink_to(own)
     give(home)
     with pytest.raises(AotcError, match="AOTC-I026"):
-        keys.development_key()
+        development_key()
     assert list(own.iterdir()) == []
 
 
@@ -155,7 +155,7 @@ def test_what_we_make_in_a_home_is_the_users_alone(home: Path, mask: int, tmp_pa
     log.write_text("crashed\n")
     before = os.umask(mask)
     try:
-        keys.development_key()
+        development_key()
         libraries_digest([library])
         assert kept_log(log)
     finally:

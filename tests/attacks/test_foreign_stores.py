@@ -24,7 +24,8 @@ from aotc.cli.main import main
 from aotc.errors import AotcError
 from aotc.files.ownership import Unsafe, open_folder
 from aotc.runtime.loading import load
-from aotc.signing.keys.keyring import generate, load_private, load_public
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private, load_public
 from aotc.store import pruning
 from aotc.store.draft import Draft
 from aotc.store.installing import install

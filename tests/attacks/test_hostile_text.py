@@ -43,7 +43,8 @@ from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 from aotc.contract.trust.trust_policy import TrustPolicy
 from aotc.signing import oms
-from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
 
 BUILD = ("--force", "--no-cache")
 LONGEST = 400

@@ -18,11 +18,12 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     encode_dss_signature,
 )
 
-from aotc.contract.trust.anchors import TrustedKey
+from aotc.contract.trust.anchors import TrustedKey, key_id
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing import statements as attest
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
 
 DIGESTS = {"aotc.json": "2" * 64, "model/model.onnx": "1" * 64}
 # SEC 2, section 2.4.2: the order of the group of P-256.
@@ -30,13 +31,13 @@ ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 @pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> keys.PrivateKey:
-    return keys.load_private(keys.generate(tmp_path_factory.mktemp("key") / "a.pem")[0])
+def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
+    return load_private(key_files.generate(tmp_path_factory.mktemp("key") / "a.pem")[0])
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> keys.PrivateKey:
-    return keys.load_private(keys.generate(tmp_path_factory.mktemp("key") / "b.pem")[0])
+def other(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
+    return load_private(key_files.generate(tmp_path_factory.mktemp("key") / "b.pem")[0])
 
 
 def refusal(bundle: bytes, *trusted: TrustedKey) -> AotcError:
@@ -90,7 +91,7 @@ def sign_with(secret: Any, message: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", OTHER_KEYS)
-def test_a_key_of_another_kind(kind: str, key: keys.PrivateKey, tmp_path: Path) -> None:
+def test_a_key_of_another_kind(kind: str, key: PrivateKey, tmp_path: Path) -> None:
     secret = OTHER_KEYS[kind]()
     pem = (
         secret.public_key()
@@ -100,7 +101,7 @@ def test_a_key_of_another_kind(kind: str, key: keys.PrivateKey, tmp_path: Path) 
     (tmp_path / "key.pub").write_text(pem)
     for code in ("AOTC-G013", "AOTC-I023"):
         with pytest.raises(AotcError) as caught:
-            keys.load_public(tmp_path / "key.pub", code=code)
+            load_public(tmp_path / "key.pub", code=code)
         assert (caught.value.code, caught.value.found) == (code, "another kind of key")
     (tmp_path / "key.pem").write_bytes(
         secret.private_bytes(
@@ -110,18 +111,18 @@ def test_a_key_of_another_kind(kind: str, key: keys.PrivateKey, tmp_path: Path) 
         )
     )
     with pytest.raises(AotcError) as caught:
-        keys.load_private(tmp_path / "key.pem")
+        load_private(tmp_path / "key.pem")
     assert caught.value.code == "AOTC-I023"
     # Even where it got into the trust, and made a signature that is right for its kind.
     bundle = edited(
         oms.sign(DIGESTS, key),
-        lambda b: b["verificationMaterial"].update(publicKey={"hint": keys.key_id(pem)}),
+        lambda b: b["verificationMaterial"].update(publicKey={"hint": key_id(pem)}),
     )
     bundle = with_signature(bundle, sign_with(secret, message_of(bundle)))
     assert refusal(bundle, TrustedKey(pem=pem, origin="x")).code == "AOTC-G013"
 
 
-def test_a_digest_signed_with_the_public_key_as_a_shared_secret(key: keys.PrivateKey) -> None:
+def test_a_digest_signed_with_the_public_key_as_a_shared_secret(key: PrivateKey) -> None:
     bundle = oms.sign(DIGESTS, key)
     mac = hmac.digest(key.public_pem.encode(), message_of(bundle), hashlib.sha256)
     assert refusal(with_signature(bundle, mac), key.trusted()).code == "AOTC-G003"
@@ -150,14 +151,12 @@ def test_a_digest_signed_with_the_public_key_as_a_shared_secret(key: keys.Privat
     ],
 )
 def test_a_bundle_chooses_no_algorithm_and_holds_one_signature(
-    edit: Callable[[dict[str, Any]], object], key: keys.PrivateKey
+    edit: Callable[[dict[str, Any]], object], key: PrivateKey
 ) -> None:
     assert refusal(edited(oms.sign(DIGESTS, key), edit), key.trusted()).code == "AOTC-G004"
 
 
-def test_the_hint_does_not_choose_whom_to_trust(
-    key: keys.PrivateKey, other: keys.PrivateKey
-) -> None:
+def test_the_hint_does_not_choose_whom_to_trust(key: PrivateKey, other: PrivateKey) -> None:
     def claims(hint: str) -> Callable[[dict[str, Any]], object]:
         return lambda b: b["verificationMaterial"].update(publicKey={"hint": hint})
 
@@ -225,7 +224,7 @@ def _der(r: bytes, s: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("attack", BAD_SIGNATURES)
-def test_a_signature_that_is_none(attack: str, key: keys.PrivateKey) -> None:
+def test_a_signature_that_is_none(attack: str, key: PrivateKey) -> None:
     bundle = oms.sign(DIGESTS, key)
     forged = with_signature(bundle, BAD_SIGNATURES[attack](signature_of(bundle)))
     assert refusal(forged, key.trusted()).code == "AOTC-G003"
@@ -234,7 +233,7 @@ def test_a_signature_that_is_none(attack: str, key: keys.PrivateKey) -> None:
     assert refusal(silent, key.trusted()).code == "AOTC-G002"
 
 
-def test_every_bit_of_a_signature_counts(key: keys.PrivateKey) -> None:
+def test_every_bit_of_a_signature_counts(key: PrivateKey) -> None:
     bundle = oms.sign(DIGESTS, key)
     good = signature_of(bundle)
     for bit in range(8 * len(good)):
@@ -243,7 +242,7 @@ def test_every_bit_of_a_signature_counts(key: keys.PrivateKey) -> None:
         assert refusal(with_signature(bundle, bytes(forged)), key.trusted()).code == "AOTC-G003"
 
 
-def test_both_values_of_s_are_accepted(key: keys.PrivateKey) -> None:
+def test_both_values_of_s_are_accepted(key: PrivateKey) -> None:
     bundle = oms.sign(DIGESTS, key)
     r, s = _integers(signature_of(bundle))
     twin = with_signature(bundle, encode_dss_signature(r, ORDER - s))
@@ -264,9 +263,7 @@ def test_both_values_of_s_are_accepted(key: keys.PrivateKey) -> None:
         lambda text: text + "AA==",
     ],
 )
-def test_one_signature_has_one_spelling(
-    spelling: Callable[[str], str], key: keys.PrivateKey
-) -> None:
+def test_one_signature_has_one_spelling(spelling: Callable[[str], str], key: PrivateKey) -> None:
     def edit(bundle: dict[str, Any]) -> None:
         signature = bundle["dsseEnvelope"]["signatures"][0]
         before, signature["sig"] = signature["sig"], spelling(signature["sig"])
@@ -279,7 +276,7 @@ def test_one_signature_has_one_spelling(
     assert refusal(edited(bundle, edit), key.trusted()).code == "AOTC-G004"
 
 
-def test_a_statement_of_another_kind_is_not_replayed(key: keys.PrivateKey) -> None:
+def test_a_statement_of_another_kind_is_not_replayed(key: PrivateKey) -> None:
     signed = oms.sign(DIGESTS, key)
     with pytest.raises(AotcError) as caught:
         attest.read(signed, (key.trusted(),), predicate_type="https://aotc.example/approval")
@@ -294,7 +291,7 @@ def test_a_statement_of_another_kind_is_not_replayed(key: keys.PrivateKey) -> No
     assert caught.value.code == "AOTC-G003"
 
 
-def test_the_lengths_are_signed_too(key: keys.PrivateKey) -> None:
+def test_the_lengths_are_signed_too(key: PrivateKey) -> None:
     # Without them, bytes could move between type and payload: DSSE's reason for its encoding.
     assert dsse.pae("ab", b"c") != dsse.pae("a", b"bc") != dsse.pae("a", b" 1 bc")
 
@@ -311,11 +308,11 @@ def test_the_lengths_are_signed_too(key: keys.PrivateKey) -> None:
 def test_text_that_is_no_key_trusts_nobody(pem: str, found: str, tmp_path: Path) -> None:
     (tmp_path / "key.pub").write_text(pem)
     with pytest.raises(AotcError) as caught:
-        keys.load_public(tmp_path / "key.pub")
+        load_public(tmp_path / "key.pub")
     assert (caught.value.code, caught.value.found) == ("AOTC-G013", found)
 
 
-def test_a_point_that_is_not_on_the_curve(key: keys.PrivateKey, tmp_path: Path) -> None:
+def test_a_point_that_is_not_on_the_curve(key: PrivateKey, tmp_path: Path) -> None:
     body = "".join(key.public_pem.splitlines()[1:-1])
     raw = bytearray(base64.b64decode(body))
     raw[-1] ^= 1
@@ -323,6 +320,6 @@ def test_a_point_that_is_not_on_the_curve(key: keys.PrivateKey, tmp_path: Path) 
     pem = f"-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n"
     (tmp_path / "key.pub").write_text(pem)
     with pytest.raises(AotcError) as caught:
-        keys.load_public(tmp_path / "key.pub")
+        load_public(tmp_path / "key.pub")
     assert (caught.value.code, caught.value.found) == ("AOTC-G013", "bytes that are no key")
     assert refusal(oms.sign(DIGESTS, key), TrustedKey(pem=pem, origin="x")).code == "AOTC-G013"

@@ -25,8 +25,9 @@ from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
 from aotc.signing import oms
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import generate, load_private
-from aotc.verification.container.folder_container import Container
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate, verify
 
 PROFILE = """\
@@ -117,7 +118,7 @@ class Mutations:
             assert here <= SIGNATURE, (name, place, here)
 
     def _judge_as_load_does(self, report: VerifyReport) -> None:
-        with Container(self.artifact.path) as container:
+        with FolderContainer(self.artifact.path) as container:
             try:
                 found = authenticate(container, self.trust)
             except AotcError as error:
@@ -213,7 +214,7 @@ def test_a_bit_of_every_byte_of_documents(few_bundles: Mutations) -> None:
         good = path.read_bytes()
         for place in range(len(good)):
             _rewrite(path, _one_bit(bits)(good, place))
-            with Container(few_bundles.artifact.path) as container:
+            with FolderContainer(few_bundles.artifact.path) as container:
                 try:
                     authenticate(container, few_bundles.trust)
                     pytest.fail(f"byte {place} of {name} is looked at by nobody")

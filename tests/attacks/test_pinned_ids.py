@@ -13,7 +13,8 @@ from artifact_builder import build_artifact
 import aotc
 from aotc.cli.main import main
 from aotc.errors import AotcError
-from aotc.signing.keys.keyring import generate, load_private, load_public
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private, load_public
 from aotc.store.installing import install
 
 

@@ -20,8 +20,8 @@ from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.target import Target
 from aotc.errors import AotcError
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import PrivateKey
-from aotc.verification.container.folder_container import Container
+from aotc.signing.keys.key_loading import PrivateKey
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate, verify
 from aotc.verification.policy import roots as roots_module
 from aotc.verification.policy.host_trust import resolve
@@ -277,7 +277,7 @@ def test_what_does_not_count_is_refused(
     assert not report.authentic
     assert report.verdict == "unverified"
     assert report.policy is None or not report.policy.accepted
-    with pytest.raises(AotcError) as caught, Container(host.artifact) as opened:
+    with pytest.raises(AotcError) as caught, FolderContainer(host.artifact) as opened:
         authenticate(opened, resolve(host.path, channel=channel))
     assert caught.value.code == wanted[0]
     # What was refused leaves nothing behind that would count later.

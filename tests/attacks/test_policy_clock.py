@@ -15,7 +15,7 @@ from policy_setting import Setting, ago
 from aotc.contract.trust.attestations import instant, parse_instant
 from aotc.errors import AotcError
 from aotc.store.installing import install
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate, verify
 from aotc.verification.policy.host_trust import Trust, apply, of_policy, resolve
 from aotc.verification.policy.policy_document import read_policy
@@ -51,7 +51,7 @@ def codes(host: Setting, trust: Trust, channel: str | None = None) -> list[str]:
 
 def judged(host: Setting, trust: Trust) -> str:
     """The gate as a load calls it."""
-    with Container(host.artifact) as container:
+    with FolderContainer(host.artifact) as container:
         return authenticate(container, trust).id
 
 

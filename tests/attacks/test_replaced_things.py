@@ -13,7 +13,8 @@ from artifact_builder import build_artifact
 
 from aotc.cli.main import main
 from aotc.packing.pack import pack
-from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 KINDS = ("device", "pipe", "link", "dangling link", "folder", "foreign folder")

@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 
 from aotc import load
 from aotc.signing import dsse
-from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
 from aotc.verification.gate import verify
 
 NONE, UNKNOWN, WRONG, BUNDLE = "AOTC-G001", "AOTC-G002", "AOTC-G003", "AOTC-G004"

@@ -23,11 +23,12 @@ from artifact_builder import FEATURES, build_artifact
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
 from aotc.runtime.loading import load
-from aotc.signing.keys.keyring import generate, load_private, load_public
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private, load_public
 from aotc.store.installing import install
 from aotc.store.user_store import Store
 from aotc.verification.container import rereading
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -242,7 +243,7 @@ def outcome(target: Target, source: Path, store: Path) -> str:
     except AotcError as error:
         assert error.code[:6] in ("AOTC-G", "AOTC-I") or error.code == "AOTC-R006", error
         return error.code
-    with Container(entry) as stored:
+    with FolderContainer(entry) as stored:
         assert authenticate(stored, load_public(target.public)).id == target.id
     return "right"
 
@@ -288,7 +289,7 @@ def test_swaps_while_it_is_installed_for_good(swap: Swap, target: Target, tmp_pa
                 assert error.code[:6] in ("AOTC-G", "AOTC-I")
                 assert not list(root.glob("sha256-*"))
                 continue
-            with Container(entry) as stored:
+            with FolderContainer(entry) as stored:
                 assert authenticate(stored, keys).id == target.id
             remove(root)
 

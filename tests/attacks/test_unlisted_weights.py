@@ -28,10 +28,12 @@ from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
-from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
 from aotc.store import user_store as store_module
 from aotc.store.user_store import Store
-from aotc.verification.container.folder_container import ArtifactFile, Container, PlainFile
+from aotc.verification.container.base import ArtifactFile
+from aotc.verification.container.folder_container import FolderContainer, PlainFile
 from aotc.verification.gate import authenticate
 from aotc.verification.policy.host_trust import resolve
 
@@ -220,7 +222,7 @@ class _Watched(PlainFile):
         super().close()
 
 
-class Swapping(Container):
+class Swapping(FolderContainer):
     """A source whose models are the signed ones at the first read, and harmless afterwards."""
 
     harmless: bytes = b""

@@ -17,7 +17,7 @@ from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
 from aotc.packing.pack import pack
 from aotc.packing.unpack import unpack
-from aotc.signing.keys.keyring import generate
+from aotc.signing.keys.key_files import generate
 from aotc.verification.container.archive_container import ArchiveContainer
 from aotc.verification.gate import verify
 

@@ -17,7 +17,8 @@ from made_models import linear, save
 
 from aotc.contract.codec.canonical import canonical_json
 from aotc.signing import oms
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import load_private
 from aotc.verification.gate import verify
 
 FILES = (
@@ -84,7 +85,7 @@ def file_of(artifact: Path, name: str) -> Path:
 def signed_anew(artifact: Path, folder: Path) -> None:
     """Sign the payload as it is with a key that `release.pub` then names."""
     (folder / "release.pub").unlink()
-    private, _ = keys.generate(folder / "release.pem")
+    private, _ = key_files.generate(folder / "release.pem")
     payload = artifact / "payload"
     digests = {
         path.relative_to(payload).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -93,7 +94,7 @@ def signed_anew(artifact: Path, folder: Path) -> None:
     }
     for bundle in (artifact / "attestations").iterdir():
         bundle.unlink()
-    bundle = oms.sign(digests, keys.load_private(private))
+    bundle = oms.sign(digests, load_private(private))
     (artifact / "attestations" / "oms.sigstore.json").write_bytes(bundle)
 
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from made_models import FEATURES, linear, model_of, save
 from onnx import TensorProto, helper
 
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
 
 GOOD = np.ones((2, FEATURES), np.float32)
 
@@ -224,7 +224,7 @@ def test_an_encrypted_key(built: Command) -> None:
 
 
 def test_halves_that_are_confused(built: Command) -> None:
-    private, public = keys.generate(built.folder / "pair.pem")
+    private, public = key_files.generate(built.folder / "pair.pem")
     words = ("build", "linear.onnx", "-o", "out.aotc", "--key", public)
     assert built(*words).refused("AOTC-I023", 3)["found"] == "a public key"
     found = built("verify", "good.aotc", "--key", private).refused("AOTC-I023", 3)

@@ -42,7 +42,7 @@ from made_models import linear, save
 
 import aotc
 from aotc.attesting.adding import approve
-from aotc.signing.keys.keyring import load_signer
+from aotc.signing.keys.signer_loading import load_signer
 
 TOO_LONG = "n" * 256
 

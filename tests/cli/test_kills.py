@@ -26,7 +26,14 @@ for _name in COMMANDS:
     COMMANDS.load(_name)
 for _name in (
     *("pipeline", "packing.pack", "packing.unpack", "store.installing", "store.pruning"),
-    *("authoring.editing", "cli.views", "cli.render", "cli.policy_views", "cli.failure"),
+    *(
+        "authoring.policy_files",
+        "authoring.requested_change",
+        "cli.views",
+        "cli.render",
+        "cli.policy_views",
+        "cli.failure",
+    ),
 ):
     import_module(f"aotc.{_name}")
 

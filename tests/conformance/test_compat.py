@@ -21,11 +21,12 @@ from aotc.contract.builtin import load_target
 from aotc.contract.codec.documents import strict_yaml, yaml_text
 from aotc.contract.codec.parsing import encode
 from aotc.contract.results.reports import VerifyReport
+from aotc.contract.trust.anchors import key_id
 from aotc.contract.trust.attestations import parse_instant
 from aotc.contract.versions import VERSION
 from aotc.errors import AotcError
 from aotc.packing.unpack import unpack
-from aotc.signing.keys.keyring import key_id, load_public
+from aotc.signing.keys.key_loading import load_public
 from aotc.verification.gate import verify
 from aotc.verification.policy.host_trust import Trust, apply, of_policy
 from aotc.verification.policy.policy_document import read_policy, read_roots

@@ -17,7 +17,7 @@ from aotc.contract import packed_form
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
 from aotc.packing.unpack import unpack
-from aotc.verification.container.archive import looks_packed, read_files
+from aotc.verification.container.archive_structure import looks_packed, read_files
 
 REFUSED = {"AOTC-G008", "AOTC-G012", "AOTC-G039"}
 _FOLDER = tempfile.TemporaryDirectory(prefix="aotc-fuzz-")

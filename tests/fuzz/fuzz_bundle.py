@@ -18,7 +18,8 @@ from structured import mutated
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import PrivateKey, load_public
+from aotc.signing.bundle_verification import claimed_signer, verify_bundle
+from aotc.signing.keys.key_loading import PrivateKey, load_public
 
 VECTORS = Path(__file__).resolve().parents[2] / "manifests" / "vectors"
 ANCHORS = (TRUSTED.trusted(), *load_public(VECTORS / "trusted.pub"), AUTHORITY)
@@ -55,8 +56,8 @@ def check(data: bytes) -> bool:
         assert {each.code for each in (error, *error.also)} == {"AOTC-G004"}
         return False
     try:
-        dsse.claimed_signer(parsed)
-        verified = dsse.verify(parsed, ANCHORS, at=NOW)
+        claimed_signer(parsed)
+        verified = verify_bundle(parsed, ANCHORS, at=NOW)
     except AotcError as error:
         assert error.code in REFUSED, error.code
         return False

@@ -16,6 +16,7 @@ from structured import mutated
 from aotc.contract.trust.anchors import TrustedIdentity
 from aotc.errors import AotcError
 from aotc.signing import dsse
+from aotc.signing.bundle_verification import verify_bundle
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 
@@ -55,7 +56,7 @@ def check(data: bytes) -> bool:
             return False
         bundle, identity = BUNDLE, replace(IDENTITY, trusted_root=text)
     try:
-        verified = dsse.verify(dsse.parse(bundle), (identity,))
+        verified = verify_bundle(dsse.parse(bundle), (identity,))
     except AotcError as error:
         for each in (error, *error.also):
             assert each.code in REFUSED, each.line()

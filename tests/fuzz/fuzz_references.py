@@ -16,11 +16,10 @@ from aotc.verification.references.onnx_references import (
     EMBEDDED,
     CompiledPart,
     ExternalData,
-    Held,
-    MalformedModel,
     Reference,
     references,
 )
+from aotc.verification.references.protobuf_wire import Held, MalformedModel
 
 WORDS = frozenset(
     {CACHE, CONTEXT, EMBEDDED, onnx_references.SOURCE_MODEL}

@@ -13,7 +13,7 @@ from networks import residual
 
 import aotc
 from aotc.contract.builtin import load_profile
-from aotc.signing.keys.keyring import generate
+from aotc.signing.keys.key_files import generate
 
 
 def main(folder: Path) -> None:

@@ -41,7 +41,8 @@ from aotc.contract.trust.signer import Signer
 from aotc.errors import AotcError
 from aotc.host.probe import probe
 from aotc.signing import oms
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import load_private, load_public
 from aotc.verification.authenticity import MAX_BUNDLES
 
 TOOLCHAIN = str(Path(__file__).resolve().parents[2] / "toolchain")
@@ -63,11 +64,11 @@ def bench(digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("AOTC_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     shutil.copytree(digits.path, tmp_path / "a.aotc")
-    private, public = keys.generate(tmp_path / "other.pem")
+    private, public = key_files.generate(tmp_path / "other.pem")
     return Bench(
         artifact=tmp_path / "a.aotc",
         trust=digits.public_key,
-        signer=keys.load_private(private),
+        signer=load_private(private),
         public=public,
     )
 
@@ -152,7 +153,7 @@ def test_a_further_signature_vouches_for_the_payload_alone(bench: Bench) -> None
 
 
 def test_who_has_signed_already_does_not_sign_again(digits: BuiltArtifact, bench: Bench) -> None:
-    own = keys.load_private(digits.public_key.with_suffix(".pem"))
+    own = load_private(digits.public_key.with_suffix(".pem"))
     error = refusal(lambda: sign(bench.artifact, own))
     assert (error.code, error.found) == ("AOTC-I036", f"key {own.key_id[:16]}")
 
@@ -257,7 +258,7 @@ def _sign_anew(digits: BuiltArtifact, artifact: Path, manifest: dict[str, Any]) 
     (payload / "aotc.json").write_text(json.dumps(manifest))
     for bundle in (artifact / "attestations").iterdir():
         bundle.unlink()
-    own = keys.load_private(digits.public_key.with_suffix(".pem"))
+    own = load_private(digits.public_key.with_suffix(".pem"))
     (artifact / "attestations" / "oms.sigstore.json").write_bytes(oms.sign(digests(payload), own))
 
 
@@ -320,7 +321,7 @@ def test_nothing_is_said_where_nobody_trusted_vouches(bench: Bench, add: Add) ->
 def test_the_signer_s_own_signature_vouches_where_no_trust_is_stated(
     bench: Bench, digits: BuiltArtifact
 ) -> None:
-    own = keys.load_private(digits.public_key.with_suffix(".pem"))
+    own = load_private(digits.public_key.with_suffix(".pem"))
     assert approve(bench.artifact, own, channel="prod", expires="2099-01-01").approval
     assert qualify(bench.artifact, own, runs=1).qualification
     other = bench.signer
@@ -368,10 +369,10 @@ def test_a_qualification_calls_no_bundle_unknown_whose_key_the_policy_knows(
     path = tmp_path / "trust.yaml"
     path.write_text(policy(bench, digits, "approval", "qualification"))
     _approve(bench.artifact, bench.signer, path)
-    private, _ = keys.generate(tmp_path / "stranger.pem")
+    private, _ = key_files.generate(tmp_path / "stranger.pem")
     stranger = approve(
         bench.artifact,
-        keys.load_private(private),
+        load_private(private),
         channel="prod",
         expires="2099-01-31",
         trust=bench.trust,
@@ -529,7 +530,7 @@ def test_the_commands(bench: Bench, tmp_path: Path) -> None:
 def test_an_acceptance_tells_of_no_such_variant(bench: Bench) -> None:
     request = Request(
         artifact=str(bench.artifact),
-        keys=keys.load_public(bench.trust),
+        keys=load_public(bench.trust),
         variant=("nothing",),
         threads=None,
         runs=1,

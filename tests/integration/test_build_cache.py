@@ -27,9 +27,9 @@ from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.profile import Profile
 from aotc.contract.results.cache_answers import CacheEntry
-from aotc.engine.worker import JobResult, Workers
+from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
 
 needs_rtx = pytest.mark.skipif(
     find_spec("tensorrt_rtx_bindings") is None,
@@ -166,7 +166,7 @@ def test_what_comes_from_the_cache_verifies_and_runs(bench: Workbench, first: Bu
 
 
 def test_another_key_signs_the_same_payload(bench: Workbench, first: Built, tmp_path: Path) -> None:
-    private, public = keys.generate(tmp_path / "other.pem")
+    private, public = key_files.generate(tmp_path / "other.pem")
     output = tmp_path / "other.aotc"
     again = build(first.source, output=output, key=private, profile=profile())
     assert again.cached

@@ -13,8 +13,9 @@ import pytest
 from aotc.contract.trust.anchors import TrustedAuthority
 from aotc.errors import AotcError
 from aotc.signing import oms
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
 from aotc.signing.keys.certificates import load_authorities
+from aotc.signing.keys.signer_loading import load_signer
 
 pytest.importorskip("model_signing")
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
@@ -48,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ca.crt, release.pem, release.crt, both in signing.pem, and a payload."""
     folder = tmp_path_factory.mktemp("certified")
     (folder / "ca.cnf").write_text(AUTHORITY)
-    keys.generate(folder / "release.pem")
+    key_files.generate(folder / "release.pem")
     openssl = "openssl"
     run(folder, openssl, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "ca.pem")
     run(folder, openssl, "req", "-x509", "-new", "-key", "ca.pem", "-config", "ca.cnf",
@@ -82,7 +83,7 @@ def authorities(folder: Path) -> tuple[TrustedAuthority, ...]:
 
 
 def test_model_signing_accepts_our_certified_signature(made: Path) -> None:
-    signer = keys.load_signer(made / "signing.pem")
+    signer = load_signer(made / "signing.pem")
     assert len(signer.chain) == 1
     (made / "ours.json").write_bytes(oms.sign(digests_of(made), signer))
     command = (
@@ -112,11 +113,11 @@ def test_we_accept_the_certified_signature_of_model_signing(made: Path) -> None:
 
 
 def test_a_certificate_of_another_key_is_refused(made: Path) -> None:
-    keys.generate(made / "other.pem")
+    key_files.generate(made / "other.pem")
     mixed = made / "mixed.pem"
     mixed.write_text((made / "other.pem").read_text() + (made / "release.crt").read_text())
     with pytest.raises(AotcError) as caught:
-        keys.load_signer(mixed)
+        load_signer(mixed)
     assert (caught.value.code, caught.value.what) == (
         "AOTC-I023",
         "the first certificate is not of this key",
@@ -124,14 +125,15 @@ def test_a_certificate_of_another_key_is_refused(made: Path) -> None:
 
 
 def test_a_signer_file_names_certificates(made: Path) -> None:
-    program = "import sys\nfrom pathlib import Path\nfrom aotc.signing import keys\n"
-    program += "key = keys.load_private(Path('release.pem'))\n"
+    program = "import sys\nfrom pathlib import Path\n"
+    program += "from aotc.signing.keys.key_loading import load_private\n"
+    program += "key = load_private(Path('release.pem'))\n"
     program += "sys.stdout.buffer.write(key.sign(sys.stdin.buffer.read()))\n"
     (made / "program.py").write_text(program)
     (made / "signer.yaml").write_text(
         f"schema: aotc.signer/1\ncommand: [{sys.executable}, program.py]\n"
         "public_key: release.pub\ncertificates: release.crt\n"
     )
-    bundle = oms.sign(digests_of(made), keys.load_signer(made / "signer.yaml"))
-    assert bundle == oms.sign(digests_of(made), keys.load_signer(made / "signing.pem"))
+    bundle = oms.sign(digests_of(made), load_signer(made / "signer.yaml"))
+    assert bundle == oms.sign(digests_of(made), load_signer(made / "signing.pem"))
     assert oms.verify(bundle, authorities(made))

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import aotc
 from aotc.checking.comparing import compare_answers
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
 
 Ask = Callable[..., dict[str, Any]]
 
@@ -40,7 +40,7 @@ def write(folder: Path, x: Any, *outputs: Any) -> str:
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """What is said of an artifact that doubles, against data and an original."""
     folder = tmp_path_factory.mktemp("answers")
-    private, public = keys.generate(folder / "key.pem")
+    private, public = key_files.generate(folder / "key.pem")
     onnx.save(scaled(2), folder / "double.onnx")
     onnx.save(scaled(3), folder / "triple.onnx")
     onnx.save(scaled(2, rows=7), folder / "seven.onnx")

@@ -13,7 +13,7 @@ import pytest
 from built_artifact import BuiltArtifact
 from sigstore_js import ROOT, install
 
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
 
 GUIDE = (ROOT / "docs" / "attestations.md").read_text(encoding="utf-8")
 SECTION = GUIDE.partition("\n## With other tools\n")[2].partition("\n## ")[0]
@@ -27,7 +27,7 @@ def place(digits: BuiltArtifact, tmp_path: Path) -> Path:
     shutil.copy(digits.public_key, tmp_path / "release.pub")
     (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
     for name in ("second", "third"):
-        keys.generate(tmp_path / f"{name}.pem")
+        key_files.generate(tmp_path / f"{name}.pem")
     return tmp_path
 
 
@@ -93,7 +93,7 @@ def test_the_example_for_openssl(place: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "not a plain file is among them\n")
     (place / "aotc.json").rename(file)
     assert run(block, place).returncode == 0
-    _, other = keys.generate(place / "other.pem")
+    _, other = key_files.generate(place / "other.pem")
     assert run(block.replace("release.pub", other.name), place).returncode != 0
     spoil(place)
     assert run(block, place).returncode != 0

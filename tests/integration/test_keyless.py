@@ -13,11 +13,11 @@ pytest.importorskip("sigstore")
 
 from keyless_world import World
 
-from aotc.contract.trust.anchors import Anchor, TrustedIdentity
+from aotc.contract.trust.anchors import Anchor, TrustedIdentity, key_id
 from aotc.errors import AotcError
 from aotc.signing import dsse
 from aotc.signing import statements as attest
-from aotc.signing.keys import keyring as keys
+from aotc.signing.bundle_verification import claimed_signer
 
 WHO = "https://example.com/release/.github/workflows/release.yml@refs/tags/v1"
 ISSUER = "https://token.example.com"
@@ -61,7 +61,7 @@ def test_a_trusted_identity_vouches(bundle: dict[str, Any], trusted: TrustedIden
     assert (said.key.origin, said.key.certificate) == ("ci", f"{WHO} by {ISSUER}")
     # The certificate expired long ago: what counts is the time in the log.
     parsed = dsse.parse(json.dumps(bundle).encode())
-    assert keys.key_id(said.key.pem) == dsse.claimed_signer(parsed)
+    assert key_id(said.key.pem) == claimed_signer(parsed)
 
 
 @pytest.mark.parametrize(

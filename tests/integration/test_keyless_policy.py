@@ -24,7 +24,8 @@ from aotc import load, verify
 from aotc.attesting.adding import approve, sign
 from aotc.attesting.qualification import qualify
 from aotc.errors import AotcError
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.verification.policy import roots
 
 WHO = "https://example.com/release/.github/workflows/release.yml@refs/tags/v1"
@@ -37,7 +38,7 @@ class Site:
 
     artifact: Path
     policy: Path
-    ops: keys.PrivateKey
+    ops: PrivateKey
 
     def write(self, **identity: Any) -> None:
         """The policy: the identity signs payloads, and ops approves and qualifies."""
@@ -96,7 +97,7 @@ def site(digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         path.unlink()
     bundle = world.bundle(statement, WHO, ISSUER)
     (place / "oms.sigstore.json").write_text(json.dumps(bundle))
-    ops = keys.load_private(keys.generate(tmp_path / "ops.pem")[0])
+    ops = load_private(key_files.generate(tmp_path / "ops.pem")[0])
     made = Site(tmp_path / "a.aotc", tmp_path / "trust.yaml", ops)
     made.write()
     yield made

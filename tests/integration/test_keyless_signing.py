@@ -34,9 +34,9 @@ from aotc.attesting.adding import sign
 from aotc.cli.main import main
 from aotc.contract.codec.canonical import canonical_json
 from aotc.errors import AotcError
-from aotc.signing.keyless import keyless_signing
+from aotc.signing.keyless import sigstore_services
 from aotc.signing.keyless.keyless_signing import KeylessSigner
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
 
 ISSUER = "https://token.example.com"
 WHO = "release@example.com"
@@ -235,7 +235,7 @@ def test_nothing_is_asked_for_an_artifact_that_nobody_vouches_for(
     services: Services, token: Path, tmp_path: Path, artifact: Path, digits: BuiltArtifact
 ) -> None:
     signer = KeylessSigner(token, config(services, tmp_path))
-    _, stranger = keys.generate(tmp_path / "stranger.pem")
+    _, stranger = key_files.generate(tmp_path / "stranger.pem")
     assert refusal(lambda: sign(artifact, signer, trust=stranger)).code == "AOTC-G002"
     (artifact / "payload" / "aotc.json").write_text("{}")
     assert refusal(lambda: sign(artifact, signer, trust=digits.public_key)).code == "AOTC-G005"
@@ -479,7 +479,7 @@ def test_services_that_never_answer(
         return 503, b""
 
     services.says[path] = wait
-    monkeypatch.setattr(keyless_signing, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(sigstore_services, "ANSWER_SECONDS", 0.3)
     log = 2 if path == ENTRIES[2] else 1
     signer = KeylessSigner(token, config(services, tmp_path, log=log))
     try:

@@ -30,7 +30,8 @@ from aotc.errors import AotcError
 from aotc.runtime.loading import load
 from aotc.runtime.model import ReadyModel
 from aotc.signing import oms
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import load_private
 
 CPU = ("CPUExecutionProvider",)
 
@@ -61,7 +62,7 @@ def reforged(
     digits: BuiltArtifact, folder: Path, change: Callable[[Manifest], Manifest]
 ) -> tuple[Path, Path]:
     """A copy with another manifest, signed by another key; with that key's public half."""
-    private, public = keys.generate(folder / "other.pem")
+    private, public = key_files.generate(folder / "other.pem")
     artifact = folder / "other.aotc"
     shutil.copytree(digits.path, artifact)
     place = artifact / "payload" / "aotc.json"
@@ -71,7 +72,7 @@ def reforged(
     digests["aotc.json"] = hashlib.sha256(place.read_bytes()).hexdigest()
     for bundle in (artifact / "attestations").iterdir():
         bundle.unlink()
-    signed = oms.sign(digests, keys.load_private(private))
+    signed = oms.sign(digests, load_private(private))
     (artifact / "attestations" / "oms.sigstore.json").write_bytes(signed)
     return artifact, public
 
@@ -256,7 +257,7 @@ def test_what_was_verified_is_what_runs(digits: BuiltArtifact, tmp_path: Path) -
 
 
 def test_an_unknown_key_loads_nothing(digits: BuiltArtifact, tmp_path: Path) -> None:
-    _, public = keys.generate(tmp_path / "stranger.pem")
+    _, public = key_files.generate(tmp_path / "stranger.pem")
     with pytest.raises(AotcError) as caught:
         load(digits.path, key=public, store=tmp_path / "store")
     assert caught.value.code == "AOTC-G002"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from built_artifact import BuiltArtifact
 
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
 
 
 def verify(artifact: BuiltArtifact, payload: Path, key: Path) -> subprocess.CompletedProcess[str]:
@@ -69,7 +69,7 @@ def test_an_extra_file_is_refused(digits: BuiltArtifact, altered: Path) -> None:
 
 
 def test_another_key_is_refused(digits: BuiltArtifact, tmp_path: Path) -> None:
-    _, other = keys.generate(tmp_path / "other.pem")
+    _, other = key_files.generate(tmp_path / "other.pem")
     result = verify(digits, digits.payload, other)
     assert result.returncode == 1
     assert "Verification failed" in result.stdout + result.stderr

@@ -33,7 +33,8 @@ from aotc.attesting.qualification import qualify
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.trust.trust_policy import POLICY_PREDICATE
 from aotc.signing import oms
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import load_private
 
 TYPES = (
     oms.PREDICATE_TYPE,
@@ -53,8 +54,8 @@ def bundles(
     """One bundle of each kind, by its predicate type."""
     folder = tmp_path_factory.mktemp("signed")
     artifact = Path(shutil.copytree(digits.path, folder / "digits.aotc"))
-    private, _ = keys.generate(folder / "ops.pem")
-    signer = keys.load_private(private)
+    private, _ = key_files.generate(folder / "ops.pem")
+    signer = load_private(private)
     trust = digits.public_key
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTC_STORE", str(folder / "store"))

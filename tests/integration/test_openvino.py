@@ -23,9 +23,8 @@ from aotc import build, load, verify
 from aotc.contract.builtin import load_profile
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import decode, encode, strict_json
-from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.document import AcceptedWaiver, Manifest
 from aotc.contract.manifest.ort_package import provider_options, session_options
-from aotc.contract.manifest.partitions import AcceptedWaiver
 from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
@@ -33,7 +32,8 @@ from aotc.errors import AotcError
 from aotc.host.probe import probe
 from aotc.runtime.model import ReadyModel
 from aotc.signing import oms
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import load_private
 
 pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
@@ -314,7 +314,7 @@ def reforged(
     Files changed in the copy by `change`, which may write to `folder/other.aotc`, are entered with
     their new digests; ONNX Runtime's manifest.json follows the variants.
     """
-    private, public = keys.generate(folder / "other.pem")
+    private, public = key_files.generate(folder / "other.pem")
     artifact = folder / "other.aotc"
     shutil.copytree(built.path, artifact)
     payload = artifact / "payload"
@@ -338,7 +338,7 @@ def reforged(
         for path in payload.rglob("*")
         if path.is_file()
     }
-    signed = oms.sign(digests, keys.load_private(private))
+    signed = oms.sign(digests, load_private(private))
     (artifact / "attestations" / "oms.sigstore.json").write_bytes(signed)
     return artifact, public
 

@@ -26,7 +26,8 @@ from aotc.contract.trust.attestations import Qualification
 from aotc.errors import AotcError
 from aotc.signing import oms
 from aotc.signing import statements as attest
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.verification.policy import roots
 from aotc.verification.policy.state import user_state
 
@@ -39,8 +40,8 @@ class Site:
 
     artifact: Path
     policy: Path
-    release: keys.PrivateKey
-    lab: keys.PrivateKey
+    release: PrivateKey
+    lab: PrivateKey
 
     @property
     def store(self) -> Path:
@@ -86,7 +87,7 @@ class Site:
         assert answer.qualification is not None
         return answer.qualification
 
-    def say(self, kind: str, predicate: Any, signer: keys.PrivateKey, name: str) -> None:
+    def say(self, kind: str, predicate: Any, signer: PrivateKey, name: str) -> None:
         """Add an attestation of any kind."""
         data = (self.artifact / "payload" / "aotc.json").read_bytes()
         subject = {"aotc.json": hashlib.sha256(data).hexdigest()}
@@ -129,8 +130,8 @@ def site(digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("AOTC_TRUST_ROOT", raising=False)
     monkeypatch.setattr(roots, "SYSTEM_ROOT", tmp_path / "etc" / "root.yaml")
     shutil.copytree(digits.path, tmp_path / "a.aotc")
-    release = keys.load_private(digits.public_key.with_suffix(".pem"))
-    lab = keys.load_private(keys.generate(tmp_path / "lab.pem")[0])
+    release = load_private(digits.public_key.with_suffix(".pem"))
+    lab = load_private(key_files.generate(tmp_path / "lab.pem")[0])
     made = Site(tmp_path / "a.aotc", tmp_path / "trust.yaml", release, lab)
     made.require({"predicate": "qualification", "signers": ["lab"]})
     yield made
@@ -221,7 +222,7 @@ def test_the_bytes_of_the_variant_that_loads_are_checked(site: Site) -> None:
 def test_a_threshold_is_of_one_variant(site: Site) -> None:
     """Two labs that each saw another variant did not both see one."""
     first, second = preferred(site)
-    other = keys.load_private(keys.generate(site.policy.with_name("other.pem"))[0])
+    other = load_private(key_files.generate(site.policy.with_name("other.pem"))[0])
     site.require({"predicate": "qualification", "signers": ["lab", "other"], "threshold": 2})
     document = yaml.safe_load(site.policy.read_text())
     document["keys"].append({"id": "other", "pem": other.public_pem, "usage": ["qualification"]})

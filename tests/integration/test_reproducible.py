@@ -19,7 +19,7 @@ import pytest
 from built_artifact import DIGITS
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
 
 SIGNATURE = "attestations/oms.sigstore.json"
 # The build as a command of its own: another process, another working directory, another user's
@@ -33,7 +33,7 @@ aotc.build(model, profile=profile, output=output, key=key)
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return keys.generate(tmp_path_factory.mktemp("key") / "release.pem")[0]
+    return key_files.generate(tmp_path_factory.mktemp("key") / "release.pem")[0]
 
 
 def built(source: list[Path], place: Path, output: str, key: Path, profile: str, seed: int) -> Path:

@@ -18,9 +18,11 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from aotc import verify
 from aotc.attesting.adding import sign
+from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import load_private, load_public
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "verifiers" / "verify.py"
 
@@ -29,8 +31,8 @@ PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "verifiers" / "veri
 def artifact(digits: BuiltArtifact, tmp_path: Path) -> Path:
     """A copy of the artifact that a second key, second.pem, has signed as well."""
     copy = Path(shutil.copytree(digits.path, tmp_path / "a.aotc"))
-    private, _ = keys.generate(tmp_path / "second.pem")
-    sign(copy, keys.load_private(private), trust=digits.public_key)
+    private, _ = key_files.generate(tmp_path / "second.pem")
+    sign(copy, load_private(private), trust=digits.public_key)
     return copy
 
 
@@ -48,7 +50,7 @@ def envelope(bundle: Path) -> Envelope:
 
 def public_key(path: Path) -> SSlibKey:
     return SSlibKey.from_crypto(
-        load_pem_public_key(path.read_bytes()), keyid=keys.key_id(path.read_text())
+        load_pem_public_key(path.read_bytes()), keyid=key_id(path.read_text())
     )
 
 
@@ -109,7 +111,7 @@ def test_the_gate_takes_an_envelope_that_it_signed(digits: BuiltArtifact, tmp_pa
     made = Envelope(envelope(digits.signature).payload, dsse.IN_TOTO, {})
     bundles = []
     for name in ("one", "two"):
-        private, public = keys.generate(tmp_path / f"{name}.pem")
+        private, public = key_files.generate(tmp_path / f"{name}.pem")
         secret = load_pem_private_key(private.read_bytes(), password=None)
         made.sign(CryptoSigner(secret, public_key(public)))
         bundles.append((artifact / "attestations" / f"oms-{name}.sigstore.json", public))
@@ -117,7 +119,7 @@ def test_the_gate_takes_an_envelope_that_it_signed(digits: BuiltArtifact, tmp_pa
     assert len(stated["signatures"]) == 2
 
     def bundle(signatures: list[dict[str, str]], public: Path) -> bytes:
-        hint = keys.key_id(public.read_text())
+        hint = key_id(public.read_text())
         document = {
             "mediaType": dsse.BUNDLE_MEDIA_TYPE,
             "verificationMaterial": {"publicKey": {"hint": hint}},
@@ -130,7 +132,7 @@ def test_the_gate_takes_an_envelope_that_it_signed(digits: BuiltArtifact, tmp_pa
         assert verify(artifact, key=public).authentic
         # A bundle has exactly one signature; several keys make several bundles.
         with pytest.raises(AotcError) as caught:
-            oms.verify(bundle(stated["signatures"], public), keys.load_public(public))
+            oms.verify(bundle(stated["signatures"], public), load_public(public))
         assert caught.value.code == "AOTC-G004"
     both = tmp_path / "both.pub"
     both.write_text("".join(public.read_text() for _, public in bundles))

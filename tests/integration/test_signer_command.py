@@ -15,9 +15,12 @@ from built_artifact import DIGITS
 
 from aotc import build, verify
 from aotc.contract.codec.documents import strict_yaml
+from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError
 from aotc.signing import oms
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import load_private, load_public
+from aotc.signing.keys.signer_loading import load_signer
 
 # Seconds, tried in turn until a program has come as far as it should.
 LIMITS = (1, 8, 64)
@@ -28,7 +31,7 @@ SOFTHSM = Path("/usr/lib/softhsm/libsofthsm2.so")
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
-    return keys.generate(tmp_path / "release.pem")
+    return key_files.generate(tmp_path / "release.pem")
 
 
 def signer_file(folder: Path, program: str, **fields: object) -> Path:
@@ -47,8 +50,8 @@ def signer_file(folder: Path, program: str, **fields: object) -> Path:
 
 LOADED = """
 from pathlib import Path
-from aotc.signing import keys
-key = keys.load_private(Path("release.pem"))
+from aotc.signing.keys.key_loading import load_private
+key = load_private(Path("release.pem"))
 message = sys.stdin.buffer.read()
 """
 GOOD = LOADED + "sys.stdout.buffer.write(key.sign(message))\n"
@@ -61,8 +64,8 @@ RAW = LOADED + (
 
 @pytest.mark.parametrize(("program", "form"), [(GOOD, "der"), (RAW, "raw")])
 def test_a_program_signs(program: str, form: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    signer = keys.load_signer(signer_file(tmp_path, program, format=form))
-    private = keys.load_private(pair[0])
+    signer = load_signer(signer_file(tmp_path, program, format=form))
+    private = load_private(pair[0])
     assert (signer.key_id, signer.public_pem) == (private.key_id, pair[1].read_text())
     assert (signer.development, signer.chain) == (False, ())
     # The same key signs the same bytes, wherever it is kept.
@@ -72,13 +75,13 @@ def test_a_program_signs(program: str, form: str, pair: tuple[Path, Path], tmp_p
 def test_a_signer_file_may_hold_the_public_key(pair: tuple[Path, Path], tmp_path: Path) -> None:
     path = signer_file(tmp_path, GOOD, public_key=pair[1].read_text())
     pair[1].unlink()
-    assert oms.sign(DIGESTS, keys.load_signer(path))
+    assert oms.sign(DIGESTS, load_signer(path))
 
 
 def test_large_messages_pass(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    signer = keys.load_signer(signer_file(tmp_path, GOOD))
+    signer = load_signer(signer_file(tmp_path, GOOD))
     many = {f"{number:06}.bin": "3" * 64 for number in range(20_000)}
-    assert dict(oms.verify(oms.sign(many, signer), keys.load_public(pair[1])).digests) == many
+    assert dict(oms.verify(oms.sign(many, signer), load_public(pair[1])).digests) == many
 
 
 @pytest.mark.parametrize(
@@ -124,7 +127,7 @@ def test_a_bad_program_signs_nothing(
 ) -> None:
     path = signer_file(tmp_path, program, **fields)
     with pytest.raises(AotcError) as caught:
-        oms.sign(DIGESTS, keys.load_signer(path))
+        oms.sign(DIGESTS, load_signer(path))
     assert (caught.value.code, caught.value.where) == ("AOTC-I033", str(path))
     assert what in caught.value.what
     assert found in caught.value.found
@@ -138,7 +141,7 @@ def test_a_program_that_takes_too_long_signs_nothing(
     for seconds in LIMITS:
         path = signer_file(tmp_path, program, timeout_seconds=seconds)
         with pytest.raises(AotcError) as caught:
-            oms.sign(DIGESTS, keys.load_signer(path))
+            oms.sign(DIGESTS, load_signer(path))
         assert (caught.value.code, caught.value.where) == ("AOTC-I033", str(path))
         assert "took too long" in caught.value.what
         if caught.value.found:
@@ -161,7 +164,7 @@ def test_the_time_limit_ends_what_the_program_started(
     for seconds in LIMITS:
         path = signer_file(tmp_path, program, timeout_seconds=seconds)
         with pytest.raises(AotcError):
-            keys.load_signer(path).sign(b"message")
+            load_signer(path).sign(b"message")
         if (tmp_path / "started").exists():
             break
     assert (tmp_path / "started").exists()
@@ -174,7 +177,7 @@ def test_the_time_limit_ends_what_the_program_started(
 def test_there_is_no_shell(pair: tuple[Path, Path], tmp_path: Path) -> None:
     path = signer_file(tmp_path, "", command=["echo $(touch made); touch made"])
     with pytest.raises(AotcError) as caught:
-        keys.load_signer(path).sign(b"message")
+        load_signer(path).sign(b"message")
     assert caught.value.code == "AOTC-I033"
     assert not (tmp_path / "made").exists()
 
@@ -198,7 +201,7 @@ def test_a_malformed_signer_file_is_refused(text: str, found: str, tmp_path: Pat
     path = tmp_path / "signer.yaml"
     path.write_text(text)
     with pytest.raises(AotcError) as caught:
-        keys.load_signer(path)
+        load_signer(path)
     assert (caught.value.code, caught.value.where) == ("AOTC-I023", str(path))
     assert found in caught.value.found
     assert caught.value.mend.startswith("Correct the field")
@@ -208,11 +211,11 @@ def test_the_public_key_must_be_one_on_p256(pair: tuple[Path, Path], tmp_path: P
     for text in ("", pair[0].read_text(), pair[1].read_text() * 2):
         pair[1].write_text(text)
         with pytest.raises(AotcError) as caught:
-            keys.load_signer(signer_file(tmp_path, GOOD))
+            load_signer(signer_file(tmp_path, GOOD))
         assert caught.value.code == "AOTC-I023"
     pair[1].unlink()
     with pytest.raises(AotcError) as caught:
-        keys.load_signer(signer_file(tmp_path, GOOD))
+        load_signer(signer_file(tmp_path, GOOD))
     assert caught.value.code == "AOTC-I001"
 
 
@@ -248,11 +251,11 @@ def test_the_pkcs11_example_signs_a_build(tmp_path: Path, monkeypatch: pytest.Mo
         output=tmp_path / "digits.aotc",
         key=tmp_path / "softhsm.yaml",
     )
-    (trusted,) = keys.load_public(tmp_path / "release.pub")
-    assert (report.key_id, report.development_key) == (keys.key_id(trusted.pem), False)
+    (trusted,) = load_public(tmp_path / "release.pub")
+    assert (report.key_id, report.development_key) == (key_id(trusted.pem), False)
     assert verify(tmp_path / "digits.aotc", key=tmp_path / "release.pub").authentic
     monkeypatch.setenv("PKCS11_PIN", "4321")
     with pytest.raises(AotcError) as caught:
-        keys.load_signer(tmp_path / "softhsm.yaml").sign(b"message")
+        load_signer(tmp_path / "softhsm.yaml").sign(b"message")
     assert caught.value.code == "AOTC-I033"
     assert "CKR_PIN_INCORRECT" in caught.value.found

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from aotc.signing import dsse, oms
-from aotc.signing.keys.keyring import generate, load_private, load_public
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private, load_public
 
 pytest.importorskip("model_signing")
 

@@ -14,9 +14,11 @@ from built_artifact import BuiltArtifact
 from sigstore_js import PINNED, ROOT, SigstoreJs, install
 
 from aotc import verify
+from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError
 from aotc.signing import oms
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import load_public
 
 VERIFY = ROOT / "examples" / "verifiers" / "verify.mjs"
 
@@ -67,13 +69,13 @@ def test_a_flipped_statement_or_signature_is_refused(
 
 
 def test_another_key_is_refused(js: SigstoreJs, digits: BuiltArtifact, tmp_path: Path) -> None:
-    _, other = keys.generate(tmp_path / "other.pem")
+    _, other = key_files.generate(tmp_path / "other.pem")
     done = js.run(VERIFY, other, digits.signature)
     assert (done.returncode, done.stdout) == (1, "")
     assert "PUBLIC_KEY_ERROR: key not found" in done.stderr
     # A hint that names the other key merely selects it.
     document = json.loads(digits.signature.read_bytes())
-    hint = keys.key_id(other.read_text())
+    hint = key_id(other.read_text())
     document["verificationMaterial"]["publicKey"]["hint"] = hint
     (tmp_path / "renamed").write_text(json.dumps(document))
     done = js.run(VERIFY, other, tmp_path / "renamed")
@@ -101,7 +103,7 @@ def test_the_gate_takes_a_bundle_that_it_signed(
     js: SigstoreJs, digits: BuiltArtifact, tmp_path: Path
 ) -> None:
     artifact = Path(shutil.copytree(digits.path, tmp_path / "a.aotc"))
-    private, public = keys.generate(tmp_path / "node.pem")
+    private, public = key_files.generate(tmp_path / "node.pem")
     envelope = json.loads(digits.signature.read_bytes())["dsseEnvelope"]
     said = json.loads(base64.b64decode(envelope["payload"]))
     # Any spelling of the JSON may be signed.
@@ -113,12 +115,12 @@ def test_the_gate_takes_a_bundle_that_it_signed(
     assert js.run(VERIFY, public, bundle).returncode == 0
     report = verify(artifact, key=public)
     assert report.authentic
-    assert report.signers == (keys.key_id(public.read_text()),)
+    assert report.signers == (key_id(public.read_text()),)
 
     made = json.loads(bundle.read_bytes())["dsseEnvelope"]
     altered(bundle, bundle, payload=flipped(made["payload"]))
     with pytest.raises(AotcError) as caught:
-        oms.verify(bundle.read_bytes(), keys.load_public(public))
+        oms.verify(bundle.read_bytes(), load_public(public))
     assert caught.value.code == "AOTC-G003"
     assert not verify(artifact, key=public).authentic
 

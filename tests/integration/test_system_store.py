@@ -20,7 +20,8 @@ from aotc.cli.main import main
 from aotc.contract.results.store_answers import InstallReport
 from aotc.errors import AotcError
 from aotc.runtime.loading import load
-from aotc.signing.keys.keyring import generate, load_public
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_public
 from aotc.store import installing
 
 OTHER = 4242

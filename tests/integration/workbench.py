@@ -20,7 +20,7 @@ from aotc.graphs.capture import read_model
 from aotc.probing.inputs.fixtures import generate
 from aotc.probing.inputs.input_hints import hints_of
 from aotc.runtime.model import ReadyModel
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Workbench:
     @classmethod
     def at(cls, folder: Path) -> Workbench:
         """A new one in `folder`."""
-        private, public = keys.generate(folder / "release.pem")
+        private, public = key_files.generate(folder / "release.pem")
         return cls(folder=folder, private=private, public=public)
 
     def save(self, model: onnx.ModelProto, name: str) -> Path:

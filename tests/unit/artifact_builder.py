@@ -36,7 +36,7 @@ from aotc.contract.versions import MANIFEST_SCHEMA, PROFILE_SCHEMA, VERSION
 from aotc.host.probe import probe
 from aotc.signing import oms
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import PrivateKey
+from aotc.signing.keys.key_loading import PrivateKey
 
 CPU = ("CPUExecutionProvider",)
 FEATURES = 4

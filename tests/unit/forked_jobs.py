@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aotc.contract.profile import WorkerLimits
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.probing.cpu_time import cpu_deadline, cpu_limit
 

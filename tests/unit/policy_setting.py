@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from artifact_builder import build_artifact, payload_digests
 
+from aotc.authoring.policy_signing import sign_policy
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.results.reports import VerifyReport
@@ -20,10 +21,11 @@ from aotc.contract.trust.attestations import instant, target_digest
 from aotc.host.probe import probe
 from aotc.signing import oms
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import PrivateKey, generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.verification.gate import verify
 from aotc.verification.policy.policy_document import read_policy
-from aotc.verification.policy.roots import bundle_path, sign_policy
+from aotc.verification.policy.roots import bundle_path
 
 NAMES = ("release", "ci", "ops", "security", "root-a", "root-b", "stranger")
 BUILDER = "https://ci.example.com/builders/1"

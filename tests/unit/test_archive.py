@@ -23,12 +23,14 @@ from aotc.contract import packed_form
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
 from aotc.packing.pack import pack
-from aotc.signing.keys.keyring import PrivateKey, generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.store.user_store import Store
 from aotc.verification import digests
-from aotc.verification.container.archive import read_files
 from aotc.verification.container.archive_container import ArchiveContainer, is_packed
-from aotc.verification.container.folder_container import Container, open_container
+from aotc.verification.container.archive_structure import read_files
+from aotc.verification.container.folder_container import FolderContainer
+from aotc.verification.container.opening import open_container
 from aotc.verification.digests import Wanted
 from aotc.verification.gate import verify
 
@@ -81,7 +83,7 @@ def raw(files: dict[str, bytes]) -> bytes:
 
 
 def test_both_forms_hold_the_same(artifact: Path, packed: Path) -> None:
-    with Container(artifact) as folder, open_container(packed) as archive:
+    with FolderContainer(artifact) as folder, open_container(packed) as archive:
         assert isinstance(archive, ArchiveContainer)
         for place in ("", "payload", "attestations", "payload/fixtures", "payload/none"):
             one, other = folder.listing(place), archive.listing(place)

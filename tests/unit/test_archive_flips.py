@@ -10,9 +10,10 @@ from artifact_builder import build_artifact
 
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
-from aotc.signing.keys.keyring import PrivateKey, generate, load_private
-from aotc.verification.container.archive import read_files
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.verification.container.archive_container import ArchiveContainer
+from aotc.verification.container.archive_structure import read_files
 from aotc.verification.gate import authenticate
 
 # Of the bytes of files each this many'th is flipped before the whole gate; it costs milliseconds.

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 from lock_holding import held_by_another
 
-from aotc.authoring import editing
-from aotc.authoring.editing import Change, change_policy
+from aotc.authoring import policy_files
+from aotc.authoring.policy_changes import Change
+from aotc.authoring.policy_files import change_policy
 from aotc.cli.main import main
 from aotc.contract.attestation_kinds import FOLDER
 from aotc.errors import AotcError
 from aotc.files import locking
 from aotc.runtime import recorder as recorder_module
 from aotc.runtime.recorder import ShapeRecorder
-from aotc.signing.keys.keyring import generate
+from aotc.signing.keys.key_files import generate
 from aotc.verification.policy.policy_document import read_policy
 
 _TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
@@ -29,7 +30,7 @@ _COMMAND = """
 import sys
 from aotc.cli.main import main
 from aotc.cli.commands import trust
-from aotc.authoring import editing
+from aotc.authoring import policy_files, requested_change
 print("ready", flush=True)
 sys.stdin.readline()
 sys.exit(main(sys.argv[1:]))
@@ -120,13 +121,13 @@ def test_who_cannot_wait_for_longer_names_the_other_process(
 def test_what_an_editor_wrote_meanwhile_is_not_written_over(
     policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = editing.changed
+    plain = policy_files.changed
 
     def while_edited(*given: object) -> object:
         policy.write_bytes(policy.read_bytes() + b"# by hand\n")
         return plain(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(editing, "changed", while_edited)
+    monkeypatch.setattr(policy_files, "changed", while_edited)
     with pytest.raises(AotcError, match="AOTC-G041 the policy was changed by another program"):
         change_policy(policy, Change(expires="2099-01-01T00:00:00Z"))
     assert policy.read_bytes().endswith(b"# by hand\n")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aotc.contract.profile import WorkerLimits
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 
 JOBS = "forked_jobs"

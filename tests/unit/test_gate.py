@@ -25,10 +25,11 @@ from aotc.errors import AotcError
 from aotc.host.probe import probe
 from aotc.signing import oms
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import PrivateKey, generate, load_private, load_public
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
 from aotc.verification import gate
 from aotc.verification.container import folder_container as container
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate, check_compatibility, verify
 
 
@@ -275,7 +276,7 @@ def test_tampering_has_its_code(
     assert [code for code, _ in found] == [code for code, _ in wanted]
     for (_, where), (_, start) in zip(found, wanted, strict=True):
         assert where.startswith(start)
-    with pytest.raises(AotcError) as caught, Container(artifact) as opened:
+    with pytest.raises(AotcError) as caught, FolderContainer(artifact) as opened:
         authenticate(opened, load_public(keys.public))
     assert caught.value.code == wanted[0][0]
 
@@ -312,11 +313,11 @@ def test_loading_reads_no_large_file_for_an_unknown_signer(
     artifact: Path, other: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
-    original = Container.open
+    original = FolderContainer.open
     monkeypatch.setattr(
-        Container, "open", lambda self, path: opened.append(path) or original(self, path)
+        FolderContainer, "open", lambda self, path: opened.append(path) or original(self, path)
     )
-    with pytest.raises(AotcError) as caught, Container(artifact) as held:
+    with pytest.raises(AotcError) as caught, FolderContainer(artifact) as held:
         authenticate(held, load_public(other.public))
     assert caught.value.code == "AOTC-G002"
     assert not [path for path in opened if path.endswith((".bin", ".onnx", ".npy"))]
@@ -574,7 +575,7 @@ def test_verdicts(tmp_path: Path, keys: Keys) -> None:
     host = probe(gpus=False)
     trust = load_public(keys.public)
     artifact = build_artifact(tmp_path / "a.aotc", keys.private)
-    with Container(artifact) as opened:
+    with FolderContainer(artifact) as opened:
         authentic = authenticate(opened, trust)
     assert check_compatibility(authentic, host).best == "native"
     weaker = dataclasses.replace(host, isa=(host.isa or ())[:1])
@@ -622,13 +623,13 @@ def test_the_fallback_for_systems_without_openat_refuses_links_too(
     assert verify(artifact, key=keys.public).authentic
     _symlinked_folder(artifact)
     assert reasons(verify(artifact, key=keys.public))[0] == ("AOTC-G008", "payload/fixtures")
-    with Container(artifact) as opened, pytest.raises(AotcError) as caught:
+    with FolderContainer(artifact) as opened, pytest.raises(AotcError) as caught:
         opened.open("payload/fixtures/opt/x.npy")
     assert caught.value.code == "AOTC-G008"
 
 
 def test_a_folder_swapped_for_a_link_is_not_followed(artifact: Path) -> None:
-    with Container(artifact) as opened:
+    with FolderContainer(artifact) as opened:
         opened.listing()
         _symlinked_folder(artifact)
         with pytest.raises(AotcError) as caught:
@@ -653,7 +654,7 @@ def test_verifying_imports_no_array_or_model_library(artifact: Path, keys: Keys)
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-class Vanishing(Container):
+class Vanishing(FolderContainer):
     """A folder of which a file goes as soon as it was listed."""
 
     goes = ""

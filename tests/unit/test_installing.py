@@ -19,13 +19,14 @@ from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import PrivateKey, generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.store import pruning
 from aotc.store.draft import Draft, remove_leftovers
 from aotc.store.hold import hold
 from aotc.store.installing import install
 from aotc.store.user_store import Store
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate
 
 Trust = tuple[TrustedKey, ...]
@@ -169,7 +170,7 @@ def test_a_signature_that_was_added_vouches_by_itself(
     sign_artifact(artifact, other)
     report = install(artifact, (other.trusted(),), store=root)
     assert len(report.attestations) == 2
-    with Container(entry) as stored:
+    with FolderContainer(entry) as stored:
         assert authenticate(stored, (other.trusted(),)).keys == (other.trusted(),)
         assert authenticate(stored, trust).keys == trust
 
@@ -329,7 +330,7 @@ def whole(root: Path, trust: Trust) -> int:
     """How many entries there are; each of them is a whole artifact."""
     entries = [path for path in root.iterdir() if path.name.startswith("sha256-")]
     for entry in entries:
-        with Container(entry) as stored:
+        with FolderContainer(entry) as stored:
             assert f"sha256-{authenticate(stored, trust).id}" == entry.name
     return len(entries)
 
@@ -434,7 +435,7 @@ def test_many_processes_install_load_and_prune(
             else:
                 stored = Store(root).install(artifact, trust)
                 # Whoever prunes meanwhile leaves it where it is.
-                with Container(stored.folder.parent) as entry:
+                with FolderContainer(stored.folder.parent) as entry:
                     assert authenticate(entry, trust).id == stored.authentic.id
                     time.sleep(chance.random() * 0.005)
                     assert authenticate(entry, trust).id == stored.authentic.id

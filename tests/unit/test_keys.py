@@ -15,9 +15,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError
-from aotc.signing.keys import keyring as keys
-from aotc.signing.keys import passwords
+from aotc.signing.keys import key_files, passwords
+from aotc.signing.keys.development import default_trust, development_key, resolve_trust
+from aotc.signing.keys.key_loading import load_private, load_public
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
@@ -29,13 +31,13 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_generate_writes_a_pair_that_belongs_together(tmp_path: Path) -> None:
-    private, public = keys.generate(tmp_path / "release.pem")
+    private, public = key_files.generate(tmp_path / "release.pem")
     assert (private.name, public.name) == ("release.pem", "release.pub")
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
-    key = keys.load_private(private)
-    (trusted,) = keys.load_public(public)
+    key = load_private(private)
+    (trusted,) = load_public(public)
     assert trusted.pem == key.public_pem == public.read_text()
-    assert key.key_id == keys.key_id(trusted.pem)
+    assert key.key_id == key_id(trusted.pem)
     assert not key.development
     assert key.sign(b"message") == key.sign(b"message")
     assert "PRIVATE" not in repr(key)
@@ -46,7 +48,7 @@ def test_generate_writes_a_pair_that_belongs_together(tmp_path: Path) -> None:
 def test_generate_overwrites_nothing(existing: str, tmp_path: Path) -> None:
     (tmp_path / existing).write_bytes(b"mine")
     with pytest.raises(AotcError) as caught:
-        keys.generate(tmp_path / "release.pem")
+        key_files.generate(tmp_path / "release.pem")
     assert caught.value.line() == (
         "AOTC-I017 the key file is already there, and keys are never overwritten "
         f"[{tmp_path / existing}]"
@@ -60,8 +62,8 @@ def test_files_of_no_bytes_are_no_keys(empty: tuple[str, ...], tmp_path: Path) -
     """What an earlier release left where it was killed while it wrote."""
     for name in empty:
         (tmp_path / name).touch(mode=0o600)
-    private, public = keys.generate(tmp_path / "a.pem")
-    assert keys.load_private(private).public_pem == public.read_text()
+    private, public = key_files.generate(tmp_path / "a.pem")
+    assert load_private(private).public_pem == public.read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pem", "a.pub"]
 
 
@@ -69,7 +71,7 @@ def test_a_link_to_a_file_of_no_bytes_stays(tmp_path: Path) -> None:
     (tmp_path / "target").touch()
     (tmp_path / "a.pem").symlink_to("target")
     with pytest.raises(AotcError) as caught:
-        keys.generate(tmp_path / "a.pem")
+        key_files.generate(tmp_path / "a.pem")
     assert caught.value.code == "AOTC-I017"
     assert (tmp_path / "a.pem").is_symlink()
 
@@ -81,21 +83,21 @@ def test_of_several_that_replace_a_file_of_no_bytes_one_key_stays(tmp_path: Path
         place.parent.mkdir()
         place.touch()
         with ThreadPoolExecutor(4) as pool:
-            jobs = [pool.submit(keys.generate, place) for _ in range(4)]
+            jobs = [pool.submit(key_files.generate, place) for _ in range(4)]
         codes = {job.exception().code if job.exception() else "" for job in jobs}  # type: ignore[union-attr]
         assert codes <= {"", "AOTC-I017"}
-        assert keys.load_private(place).public_pem == place.with_suffix(".pub").read_text()
+        assert load_private(place).public_pem == place.with_suffix(".pub").read_text()
         assert sorted(each.name for each in place.parent.iterdir()) == ["a.pem", "a.pub"]
 
 
 def test_a_key_whose_public_half_is_missing(tmp_path: Path) -> None:
     """As after a kill between both halves: the private one is never replaced, and the help says
     how to make the other."""
-    private, public = keys.generate(tmp_path / "a.pem")
+    private, public = key_files.generate(tmp_path / "a.pem")
     before, pem = private.read_bytes(), public.read_text()
     public.unlink()
     with pytest.raises(AotcError) as caught:
-        keys.generate(private)
+        key_files.generate(private)
     assert caught.value.code == "AOTC-I017"
     assert private.read_bytes() == before
     command = caught.value.mend.partition("missing: ")[2]
@@ -108,15 +110,15 @@ def test_a_key_whose_public_half_is_missing(tmp_path: Path) -> None:
 def test_a_development_key_of_no_bytes_is_made_anew(config: Path) -> None:
     config.mkdir(parents=True)
     (config / "development.pem").touch(mode=0o600)
-    made = keys.development_key()
-    assert keys.load_private(config / "development.pem").public_pem == made.public_pem
+    made = development_key()
+    assert load_private(config / "development.pem").public_pem == made.public_pem
     assert sorted(each.name for each in config.iterdir()) == ["development.pem", "development.pub"]
 
 
 def test_generate_needs_a_folder_and_a_name(tmp_path: Path) -> None:
     for path, code in [("none/release.pem", "AOTC-I026"), ("release.pub", "AOTC-I027")]:
         with pytest.raises(AotcError) as caught:
-            keys.generate(tmp_path / path)
+            key_files.generate(tmp_path / path)
         assert caught.value.code == code
 
 
@@ -148,10 +150,10 @@ def test_unusable_private_keys(tmp_path: Path) -> None:
     ]:
         path.write_bytes(data)
         with pytest.raises(AotcError) as caught:
-            keys.load_private(path)
+            load_private(path)
         assert (caught.value.code, caught.value.found) == ("AOTC-I023", found)
     with pytest.raises(AotcError) as caught:
-        keys.load_private(tmp_path / "none.pem")
+        load_private(tmp_path / "none.pem")
     assert caught.value.code == "AOTC-I001"
 
 
@@ -160,39 +162,39 @@ def test_an_encrypted_key_takes_its_password(
 ) -> None:
     for name in (passwords.FILE_VARIABLE, passwords.VARIABLE):
         monkeypatch.delenv(name, raising=False)
-    path, public = keys.generate(tmp_path / "release.pem", password=b"correct horse")
+    path, public = key_files.generate(tmp_path / "release.pem", password=b"correct horse")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.read_text().startswith("-----BEGIN ENCRYPTED PRIVATE KEY-----")
-    assert keys.load_private(path, password=b"correct horse").public_pem == public.read_text()
+    assert load_private(path, password=b"correct horse").public_pem == public.read_text()
     with pytest.raises(AotcError) as caught:
-        keys.load_private(path)
+        load_private(path)
     assert caught.value.line() == (
         f"AOTC-I034 there is no terminal to ask for a password on [{path}]"
     )
     monkeypatch.setenv(passwords.VARIABLE, "wrong")
     with pytest.raises(AotcError) as caught:
-        keys.load_private(path)
+        load_private(path)
     assert caught.value.line() == f"AOTC-I034 the password does not open the key file [{path}]"
     monkeypatch.setenv(passwords.VARIABLE, "correct horse")
-    assert keys.load_private(path).public_pem == public.read_text()
+    assert load_private(path).public_pem == public.read_text()
     # A file is asked before the variable, and only its first line counts.
     (tmp_path / "password").write_bytes(b"other\n")
     monkeypatch.setenv(passwords.FILE_VARIABLE, str(tmp_path / "password"))
     with pytest.raises(AotcError):
-        keys.load_private(path)
+        load_private(path)
     (tmp_path / "password").write_bytes(b"correct horse\r\nnot this\n")
-    assert keys.load_private(path).public_pem == public.read_text()
+    assert load_private(path).public_pem == public.read_text()
     # A password for a key that has none is not asked for.
-    plain, _ = keys.generate(tmp_path / "plain.pem")
-    assert keys.load_private(plain).key_id != keys.load_private(path).key_id
+    plain, _ = key_files.generate(tmp_path / "plain.pem")
+    assert load_private(plain).key_id != load_private(path).key_id
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are not those of POSIX")
 @pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o640, True), (0o604, True)])
 def test_a_private_key_that_others_may_read_is_told(mode: int, told: bool, tmp_path: Path) -> None:
-    path, _ = keys.generate(tmp_path / "release.pem")
+    path, _ = key_files.generate(tmp_path / "release.pem")
     path.chmod(mode)
-    found = keys.load_private(path).findings
+    found = load_private(path).findings
     assert [(each.code, each.where) for each in found] == [("AOTC-I038", str(path))] * told
 
 
@@ -224,7 +226,7 @@ def test_unusable_password_files(content: bytes, tmp_path: Path) -> None:
 def test_openssl_opens_an_encrypted_key(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("needs the openssl command")
-    path, public = keys.generate(tmp_path / "release.pem", password=b"secret")
+    path, public = key_files.generate(tmp_path / "release.pem", password=b"secret")
     done = subprocess.run(
         ["openssl", "pkey", "-in", path, "-passin", "pass:secret", "-pubout"],
         capture_output=True,
@@ -257,17 +259,17 @@ def test_keygen_asks_twice_on_a_terminal(second: str, status: int, tmp_path: Pat
     os.close(terminal)
     assert b"secret" not in shown
     if status == 0:
-        assert keys.load_private(tmp_path / "a.pem", password=b"secret")
+        assert load_private(tmp_path / "a.pem", password=b"secret")
     else:
         assert b"the two passwords differ" in shown
         assert not (tmp_path / "a.pem").exists()
 
 
 def test_trust_files(tmp_path: Path) -> None:
-    pairs = [keys.generate(tmp_path / f"{name}.pem") for name in ("a", "b")]
+    pairs = [key_files.generate(tmp_path / f"{name}.pem") for name in ("a", "b")]
     both = tmp_path / "both.pub"
     both.write_text("# the release keys\n" + "\r\n".join(p.read_text() for _, p in pairs))
-    assert [key.pem for key in keys.load_public(both)] == [p.read_text() for _, p in pairs]
+    assert [key.pem for key in load_public(both)] == [p.read_text() for _, p in pairs]
     block = pairs[0][1].read_text()
     for text, found in [
         ("", "something else"),
@@ -283,39 +285,39 @@ def test_trust_files(tmp_path: Path) -> None:
     ]:
         both.write_text(text)
         with pytest.raises(AotcError) as caught:
-            keys.load_public(both)
+            load_public(both)
         assert (caught.value.code, caught.value.found) == ("AOTC-G013", found)
         assert ("--authority" in caught.value.mend) == (text == CERTIFICATE)
 
 
 def test_the_development_key_is_made_once(config: Path) -> None:
-    assert keys.default_trust() == ()
-    key = keys.development_key()
+    assert default_trust() == ()
+    key = development_key()
     assert key.development
-    assert keys.development_key() == key
+    assert development_key() == key
     assert stat.S_IMODE((config / "development.pem").stat().st_mode) == 0o600
     assert stat.S_IMODE(config.stat().st_mode) == 0o700
     assert sorted(path.name for path in config.iterdir()) == ["development.pem", "development.pub"]
-    (trusted,) = keys.default_trust()
+    (trusted,) = default_trust()
     assert (trusted.pem, trusted.development) == (key.public_pem, True)
-    assert keys.resolve_trust(None, None) == (trusted,)
+    assert resolve_trust(None, None) == (trusted,)
 
 
 def test_a_stated_key_replaces_the_default_trust(config: Path, tmp_path: Path) -> None:
-    development = keys.development_key()
-    _, public = keys.generate(tmp_path / "release.pem")
-    (only,) = keys.resolve_trust(None, public)
+    development = development_key()
+    _, public = key_files.generate(tmp_path / "release.pem")
+    (only,) = resolve_trust(None, public)
     assert (only.pem, only.development) == (public.read_text(), False)
-    (own,) = keys.resolve_trust(config / "development.pub", None)
+    (own,) = resolve_trust(config / "development.pub", None)
     assert (own.pem, own.development) == (development.public_pem, True)
-    assert len(keys.resolve_trust(str(public), str(config / "development.pub"))) == 2
+    assert len(resolve_trust(str(public), str(config / "development.pub"))) == 2
 
 
 def test_many_processes_agree_on_one_development_key(config: Path) -> None:
     program = (
-        "from aotc.signing.keys.keyring import development_key; print(development_key().key_id)"
+        "from aotc.signing.keys.development import development_key; print(development_key().key_id)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(keys.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(key_files.__file__).parents[3])}
 
     def start(_: int) -> str:
         return subprocess.run(
@@ -328,23 +330,23 @@ def test_many_processes_agree_on_one_development_key(config: Path) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         found = set(pool.map(start, range(6)))
-    assert found == {keys.development_key().key_id + "\n"}
+    assert found == {development_key().key_id + "\n"}
     assert sorted(path.name for path in config.iterdir()) == ["development.pem", "development.pub"]
 
 
 def test_a_lost_public_half_is_made_again(config: Path) -> None:
-    key = keys.development_key()
+    key = development_key()
     (config / "development.pub").unlink()
-    assert [each.pem for each in keys.default_trust()] == [key.public_pem]
+    assert [each.pem for each in default_trust()] == [key.public_pem]
     (config / "development.pub").write_text("stale")
-    keys.development_key()
+    development_key()
     assert (config / "development.pub").read_text() == key.public_pem
 
 
 def test_the_default_trust_needs_no_cryptography(config: Path) -> None:
-    keys.development_key()
+    development_key()
     program = (
-        "import sys; from aotc.signing.keys.keyring import default_trust; "
+        "import sys; from aotc.signing.keys.development import default_trust; "
         "print(len(default_trust()), 'cryptography' in sys.modules)"
     )
     done = subprocess.run(
@@ -352,7 +354,7 @@ def test_the_default_trust_needs_no_cryptography(config: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(keys.__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(key_files.__file__).parents[3])},
     )
     assert done.stdout == "1 False\n"
 
@@ -362,12 +364,12 @@ def test_a_development_key_in_a_folder_that_may_only_be_read(
 ) -> None:
     """The public half beside it is made where it can be, and signing needs none."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    made = keys.development_key()
+    made = development_key()
     secret, public = tmp_path / "aotc" / "development.pem", tmp_path / "aotc" / "development.pub"
     public.unlink()
     public.mkdir()  # Nothing can be written there, by root either.
-    assert keys.development_key().key_id == made.key_id
+    assert development_key().key_id == made.key_id
     public.rmdir()
-    assert keys.development_key().key_id == made.key_id
+    assert development_key().key_id == made.key_id
     assert public.read_text() == made.public_pem
     assert secret.exists()

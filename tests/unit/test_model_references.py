@@ -13,8 +13,9 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from aotc.contract.codec.parsing import Problem, decode
 from aotc.contract.manifest.document import Manifest
-from aotc.signing.keys.keyring import generate, load_private
-from aotc.verification.container.folder_container import Container
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.references.model_references import outside_references
 
 BYTES = 80
@@ -32,7 +33,7 @@ def manifest_of(artifact: Path) -> Manifest:
 
 
 def found(artifact: Path, manifest: Manifest | None = None) -> list[Problem]:
-    with Container(artifact) as container:
+    with FolderContainer(artifact) as container:
         return outside_references(container, manifest or manifest_of(artifact))
 
 
@@ -204,7 +205,7 @@ def test_what_is_no_model(artifact: Path) -> None:
 def test_models_that_are_not_read_are_not_looked_at(artifact: Path) -> None:
     write(artifact, weights(("location", "/dev/zero")))
     manifest = manifest_of(artifact)
-    with Container(artifact) as container:
+    with FolderContainer(artifact) as container:
         assert outside_references(container, manifest, read=()) == []
         assert len(outside_references(container, manifest, read=[manifest.variants[0].model])) == 1
 

@@ -17,7 +17,8 @@ from aotc.contract.versions import is_newer, unsupported_manifest
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command
 from aotc.stages.tuning.tuned_evidence import tuning_of
 from aotc.verification.gate import verify

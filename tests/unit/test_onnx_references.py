@@ -27,11 +27,10 @@ from aotc.verification.references.onnx_references import (
     SOURCE_MODEL,
     CompiledPart,
     ExternalData,
-    Held,
-    MalformedModel,
     Reference,
     references,
 )
+from aotc.verification.references.protobuf_wire import Held, MalformedModel
 
 KINDS: dict[str, Any] = {
     "model": ModelProto,

@@ -14,7 +14,7 @@ from aotc.contract import packed_form
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
 from aotc.packing.unpack import unpack
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.folder_container import FolderContainer
 
 FILES = {
     "payload/aotc.json": b"{}",
@@ -162,14 +162,14 @@ def test_what_cannot_be_packed(change: object, code: str, artifact: Path, tmp_pa
 def test_a_file_that_changes_meanwhile(
     change: bytes, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = Container.open
+    opened = FolderContainer.open
 
-    def changing(self: Container, path: str) -> object:
+    def changing(self: FolderContainer, path: str) -> object:
         if path.endswith("model.onnx"):
             (self.root / path).write_bytes(change)
         return opened(self, path)
 
-    monkeypatch.setattr(Container, "open", changing)
+    monkeypatch.setattr(FolderContainer, "open", changing)
     assert refusal("AOTC-I035", artifact, tmp_path / "a.zip").where.endswith("model.onnx")
 
 

@@ -26,7 +26,8 @@ from aotc.contract.versions import VERSION
 from aotc.errors import AotcError
 from aotc.host.probe import probe
 from aotc.signing import provenance
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import load_private
 
 STARTED = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
@@ -34,8 +35,8 @@ STARTED = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     folder = tmp_path_factory.mktemp("artifact")
-    private, _ = keys.generate(folder / "key.pem")
-    artifact = build_artifact(folder / "a.aotc", keys.load_private(private))
+    private, _ = key_files.generate(folder / "key.pem")
+    artifact = build_artifact(folder / "a.aotc", load_private(private))
     return decode(Manifest, strict_json((artifact / "payload" / "aotc.json").read_bytes()))
 
 

@@ -13,10 +13,12 @@ from aotc.errors import AotcError
 from aotc.files.removing import erase
 from aotc.files.replacing import put
 from aotc.inspection.summary import inspect
-from aotc.signing.keys.keyring import generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private
 from aotc.store.installing import install
 from aotc.store.system_store import take
-from aotc.verification.container.folder_container import Container, open_container
+from aotc.verification.container.folder_container import FolderContainer
+from aotc.verification.container.opening import open_container
 from aotc.verification.gate import verify
 from aotc.verification.policy.host_trust import resolve
 
@@ -30,15 +32,15 @@ class Replaced:
         build_artifact(self.place, load_private(private))
         shutil.copytree(self.place, self.spare)
         self.left = 0
-        read = Container.read
+        read = FolderContainer.read
 
-        def replaced_first(container: Container, path: str, limit: int) -> bytes:
+        def replaced_first(container: FolderContainer, path: str, limit: int) -> bytes:
             if container.root == self.place and self.left:
                 self.left -= 1
                 self.replace()
             return read(container, path, limit)
 
-        monkeypatch.setattr(Container, "read", replaced_first)
+        monkeypatch.setattr(FolderContainer, "read", replaced_first)
 
     def replace(self) -> None:
         """Put a copy in its place and remove what was there, as `--force` does."""
@@ -101,13 +103,13 @@ def test_a_bad_one_that_stays_is_read_once(
 ) -> None:
     next(replaced.place.rglob("weights.bin")).unlink()
     opened = []
-    begin = Container.__init__
+    begin = FolderContainer.__init__
 
-    def counted(container: Container, root: Path) -> None:
+    def counted(container: FolderContainer, root: Path) -> None:
         opened.append(root)
         begin(container, root)
 
-    monkeypatch.setattr(Container, "__init__", counted)
+    monkeypatch.setattr(FolderContainer, "__init__", counted)
     assert not verify(replaced.place, key=replaced.key).authentic
     assert opened == [replaced.place]
 

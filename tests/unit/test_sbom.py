@@ -22,7 +22,8 @@ from aotc.contract.manifest.source import ExternalFile
 from aotc.contract.target import Plugin
 from aotc.errors import AotcError
 from aotc.signing import provenance, sbom
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import load_private
 
 ID = "0123456789abcdef" * 4
 VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
@@ -32,8 +33,8 @@ VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     """Of a model with external data, for a plugin by its digest."""
     folder = tmp_path_factory.mktemp("artifact")
-    private, _ = keys.generate(folder / "key.pem")
-    artifact = build_artifact(folder / "a.aotc", keys.load_private(private))
+    private, _ = key_files.generate(folder / "key.pem")
+    artifact = build_artifact(folder / "a.aotc", load_private(private))
     found = decode(Manifest, strict_json((artifact / "payload" / "aotc.json").read_bytes()))
     source = dataclasses.replace(
         found.source,

@@ -14,7 +14,8 @@ from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import PrivateKey, generate, load_private, load_public
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
 
 DIGESTS = {"model/model.onnx": "1" * 64, "aotc.json": "2" * 64, "model-b/x": "3" * 64}
 

@@ -13,7 +13,8 @@ from artifact_builder import build_artifact, sign_artifact
 
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
-from aotc.signing.keys.keyring import PrivateKey, generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.store import draft
 from aotc.store import user_store as store
 from aotc.store.hold import LOCK, alone
@@ -186,7 +187,7 @@ def test_concurrent_installs_all_succeed(artifact: Path, kept: Store, key: Priva
     public.write_text(key.public_pem)
     program = (
         "import sys; from aotc.store.user_store import Store; "
-        "from aotc.signing.keys.keyring import load_public; from pathlib import Path; "
+        "from aotc.signing.keys.key_loading import load_public; from pathlib import Path; "
         "print(Store(sys.argv[1]).install(sys.argv[2], load_public(Path(sys.argv[3]))).folder)"
     )
     running = [

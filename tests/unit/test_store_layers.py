@@ -12,7 +12,8 @@ import pytest
 from artifact_builder import build_artifact
 from lower_layer import run_on_overlay
 
-from aotc.signing.keys.keyring import generate, load_private, load_public
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import load_private, load_public
 from aotc.store.installing import install
 
 BEGIN = """
@@ -23,7 +24,7 @@ from aotc.store import pruning
 from aotc.store.hold import hold
 from aotc.store.installing import install
 from aotc.runtime.loading import load
-from aotc.signing.keys.keyring import load_public
+from aotc.signing.keys.key_loading import load_public
 root, artifact, key = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
 (entry,) = root.glob("sha256-*")
 try:

@@ -16,19 +16,21 @@ from aotc.contract.results.reports import Comparison, Evidence, OutputError, Var
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect, worst_errors
 from aotc.signing import statements as attest
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
+from aotc.signing.keys.development import development_key
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 
 TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 
 
 @pytest.fixture
-def development(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> keys.PrivateKey:
+def development(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrivateKey:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    return keys.development_key()
+    return development_key()
 
 
 @pytest.fixture
-def artifact(tmp_path: Path, development: keys.PrivateKey) -> Path:
+def artifact(tmp_path: Path, development: PrivateKey) -> Path:
     folder = build_artifact(tmp_path / "linear.aotc", development)
     attest_evidence(folder, development)
     return folder
@@ -47,7 +49,7 @@ def evidence() -> Evidence:
     )
 
 
-def attest_evidence(folder: Path, key: keys.PrivateKey, subject: str = "") -> None:
+def attest_evidence(folder: Path, key: PrivateKey, subject: str = "") -> None:
     identity = subject or payload_digests(folder)["aotc.json"]
     (folder / "attestations" / "evidence.sigstore.json").write_bytes(
         attest.attest(
@@ -56,7 +58,7 @@ def attest_evidence(folder: Path, key: keys.PrivateKey, subject: str = "") -> No
     )
 
 
-def test_what_an_artifact_says(artifact: Path, development: keys.PrivateKey) -> None:
+def test_what_an_artifact_says(artifact: Path, development: PrivateKey) -> None:
     report = inspect(artifact)
     assert (report.status, report.kind, report.name) == ("UNVERIFIED", "artifact", "linear")
     assert [value.name for value in (*report.inputs, *report.outputs)] == ["x", "y"]
@@ -81,8 +83,8 @@ def test_what_an_artifact_says(artifact: Path, development: keys.PrivateKey) -> 
 
 
 def test_a_foreign_key_is_no_development_key(tmp_path: Path, artifact: Path) -> None:
-    private, _ = keys.generate(tmp_path / "other.pem")
-    sign_artifact(artifact, keys.load_private(private))
+    private, _ = key_files.generate(tmp_path / "other.pem")
+    sign_artifact(artifact, load_private(private))
     said = inspect(artifact).artifact
     assert said is not None
     assert [claim.development_key for claim in said.claims] == [False, False]
@@ -97,7 +99,7 @@ def test_a_changed_payload_is_still_shown_unverified(artifact: Path) -> None:
 
 
 def test_evidence_about_another_artifact_is_not_shown(
-    artifact: Path, development: keys.PrivateKey
+    artifact: Path, development: PrivateKey
 ) -> None:
     attest_evidence(artifact, development, subject="0" * 64)
     report = inspect(artifact)

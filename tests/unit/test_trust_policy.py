@@ -22,7 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from policy_setting import Setting, ago, ahead, make_keys
 
-from aotc.authoring.editing import Change, changed, new_policy, requirement, write_policy
+from aotc.authoring.policy_changes import Change, changed, new_policy
+from aotc.authoring.policy_files import write_policy
+from aotc.authoring.requested_change import requirement
 from aotc.cli.main import main
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.documents import strict_yaml
@@ -31,7 +33,7 @@ from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.trust_policy import MAX_DAYS, Match, Revoked, RootKeys, Rule, TrustPolicy
 from aotc.errors import AotcError
 from aotc.signing import oms
-from aotc.signing.keys.keyring import PrivateKey
+from aotc.signing.keys.key_loading import PrivateKey
 from aotc.verification.policy import roots
 from aotc.verification.policy.evaluate import judge
 from aotc.verification.policy.host_trust import Trust, resolve

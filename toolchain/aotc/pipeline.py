@@ -21,7 +21,7 @@ from aotc.contract.results.reports import BuildReport, Evidence
 from aotc.contract.results.tuning import Tried
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.signer import Signer
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write, told
 from aotc.files.replacing import NEW, put
@@ -29,7 +29,7 @@ from aotc.files.work_folders import beside, prepare_output
 from aotc.host.probe import probe
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import provenance, sbom
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys.signer_loading import load_signer
 from aotc.signing.sealing import seal
 from aotc.stages.analyze import analyze
 from aotc.stages.build_options import BuildOptions
@@ -137,7 +137,7 @@ def build(
         given or Workers(resolved_profile.limits, LATER) as workers,
     ):
         # While the workers' process starts, and while the first job runs.
-        signer = keys.load_signer(key)
+        signer = load_signer(key)
         host = probe()
         workers.submit(_import_ahead)
         described = target_of(resolved_profile, host)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from aotc.attesting.approval import approval
 from aotc.contract.artifact_words import artifact_path
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage
 from aotc.contract.codec.parsing import Json, encode
@@ -27,9 +28,9 @@ from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms, sealing
 from aotc.signing import statements as attest
-from aotc.signing.approval import approval
+from aotc.signing.bundle_verification import claimed_signer
 from aotc.verification.authenticity import MAX_BUNDLES
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import AuthenticArtifact, authenticate
 from aotc.verification.policy.host_trust import Trust, resolve
 
@@ -74,7 +75,7 @@ def sign(
         artifact_id=found.id,
         path=str(path),
         predicate_type=oms.PREDICATE_TYPE,
-        key_id=dsse.claimed_signer(dsse.parse(bundle)),
+        key_id=claimed_signer(dsse.parse(bundle)),
         identity=_identity(bundle, signer),
         development_key=own is not None and own.development,
         replaced=replaced,
@@ -180,7 +181,7 @@ def vouched_for(
     artifact: Path, signer: Signer | Sealer, trust: str | Path | None
 ) -> AuthenticArtifact:
     """The artifact, every byte of it checked; raises the gate's refusals (AOTC-G) and I001."""
-    with Container(artifact) as container:
+    with FolderContainer(artifact) as container:
         try:
             return authenticate(container, trusted(signer, trust))
         except AotcError as error:
@@ -216,7 +217,7 @@ def add_statement(
         artifact_id=said.artifact.id,
         path=str(path),
         predicate_type=predicate_type,
-        key_id=dsse.claimed_signer(dsse.parse(bundle)),
+        key_id=claimed_signer(dsse.parse(bundle)),
         identity=_identity(bundle, signer),
         development_key=own is not None and own.development,
         replaced=replaced,

@@ -7,7 +7,7 @@ from pathlib import Path
 from aotc.contract.codec.parsing import Json, decode, strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.pipeline import LATER, build
 from aotc.runtime.loading import host_of
 from aotc.verification.compatibility import judge

@@ -33,7 +33,7 @@ from aotc.files.work_folders import temporary
 from aotc.host.probe import probe
 from aotc.inspection.offered_providers import capabilities
 from aotc.signing import provenance
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys import key_files
 from aotc.stages.clock import Progress
 
 SECONDS: Final = 1800.0
@@ -77,7 +77,7 @@ def check_models(
     request: dict[str, Json] = {"profile": encode(chosen, full=True), "cache": cache}
     checks: dict[str, ModelCheck] = {}
     with _temporary() as work:
-        private, public = keys.generate(work / "key.pem")
+        private, public = key_files.generate(work / "key.pem")
         pem = public.read_text("ascii")
         request["key"] = str(private)
         checker = _Checker(request, pem, fixtures, work, limits)
@@ -142,13 +142,7 @@ class _Checker:
         try:
             check = self._outcome(model, folder, sandbox)
         except OSError as error:
-            refused = failures.refusal_of(error)
-            check = ModelCheck(
-                model=model.name,
-                outcome="refused",
-                code=refused.code,
-                **_said(refused.to_dict(), folder),
-            )
+            check = _refused(model, failures.refusal_of(error), folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return replace(check, seconds=time.monotonic() - started)
@@ -170,12 +164,7 @@ class _Checker:
                 where=model.path.name,
             ).value
         except AotcError as error:
-            return ModelCheck(
-                model=model.name,
-                outcome=outcomes.outcome_of(error.code),
-                code=error.code,
-                **_said(error.to_dict(), folder),
-            )
+            return _refused(model, error, folder)
         check = ModelCheck(
             model=model.name,
             outcome="built",
@@ -213,6 +202,16 @@ class _Checker:
                 (folder / each.name).mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, folder / each.name / file.name)
         return str(folder) if folder.is_dir() else None
+
+
+def _refused(model: FoundModel, error: AotcError, folder: Path) -> ModelCheck:
+    """What became of a model that was not built."""
+    return ModelCheck(
+        model=model.name,
+        outcome=outcomes.outcome_of(error.code),
+        code=error.code,
+        **_said(error.to_dict(), folder),
+    )
 
 
 def _said(error: Json, folder: Path) -> dict[str, Any]:

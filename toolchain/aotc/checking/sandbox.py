@@ -8,7 +8,7 @@ from typing import Final
 
 from aotc.contract.codec.parsing import Json
 from aotc.contract.profile import WorkerLimits
-from aotc.engine.worker import JobResult, Workers
+from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 
 # What building and comparing import, so that no model's process does it again.

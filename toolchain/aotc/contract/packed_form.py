@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from aotc.contract.codec.parsing import Pattern
-from aotc.contract.manifest.payload_path import PayloadPath
+from aotc.contract.manifest.payload_files import PayloadPath
 
 SUFFIX: Final = ".zip"
 ALIGNMENT: Final = 4096

@@ -36,6 +36,7 @@ from aotc.contract.results.reports import (
     VariantSummary,
 )
 from aotc.contract.traffic import read_traffic
+from aotc.contract.trust.anchors import key_id
 from aotc.contract.versions import (
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
@@ -47,10 +48,11 @@ from aotc.inspection.attestation_claims import in_words
 from aotc.inspection.coverage import shape_report, traffic_coverage
 from aotc.signing import dsse
 from aotc.signing import statements as attest
-from aotc.signing.keys import keyring as keys
+from aotc.signing.keys.development import default_trust
 from aotc.verification.authenticity import MAX_BUNDLES, MAX_BUNDLES_BYTES
 from aotc.verification.container.archive_container import is_packed
-from aotc.verification.container.folder_container import Container, open_container
+from aotc.verification.container.base import Container
+from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread
 
 MANIFEST = "payload/aotc.json"
@@ -195,7 +197,7 @@ def _attestations(
     container: Container, artifact_id: str, problems: list[Refusal]
 ) -> tuple[tuple[Claim, ...], Evidence | None]:
     """Every bundle's claim, and the evidence about this very aotc.json where there is one."""
-    own = {keys.key_id(each.pem) for each in keys.default_trust()}
+    own = {key_id(each.pem) for each in default_trust()}
     claims: list[Claim] = []
     evidence: Evidence | None = None
     listed = container.listing("attestations").files

@@ -17,7 +17,7 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.relations import read_relation
 from aotc.contract.traffic import Recorded, read_traffic
 from aotc.engine.values import numpy_dtype
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.files.reading import read_at_most
 from aotc.files.work_folders import temporary

@@ -17,7 +17,7 @@ from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile import PluginSpec, Profile
 from aotc.engine.named_backends import backend_of
 from aotc.engine.session import create_session, import_onnxruntime, run
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.graphs.offline import MODEL, write_optimized
 from aotc.learning.cost_table import CostTable

@@ -14,9 +14,9 @@ from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 from aotc.files.replacing import put
 from aotc.files.work_folders import drafted, prepare_output
-from aotc.verification.container.archive import malformed
 from aotc.verification.container.archive_container import ArchiveContainer
-from aotc.verification.container.folder_container import ArtifactFile, Container
+from aotc.verification.container.archive_structure import malformed
+from aotc.verification.container.base import ArtifactFile, Container
 
 MANIFEST = "payload/aotc.json"
 _BUFFER = 256 << 10

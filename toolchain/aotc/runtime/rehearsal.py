@@ -17,7 +17,7 @@ from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.target import Target
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.signer import Signer
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 
 _JOBS: Final = "aotc.runtime.rehearsal_jobs"

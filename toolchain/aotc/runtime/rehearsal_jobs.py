@@ -19,7 +19,7 @@ from aotc.runtime.model import ReadyModel
 from aotc.store.hold import hold
 from aotc.store.user_store import StoredArtifact
 from aotc.verification.compatibility import error_of, judge
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import AuthenticArtifact, authenticate
 
 
@@ -83,7 +83,7 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> ReadyModel:
 
 def _authentic(request: Json, *, whole: bool) -> AuthenticArtifact:
     key = decode(TrustedKey, request["key"])
-    with Container(Path(request["artifact"])) as container:
+    with FolderContainer(Path(request["artifact"])) as container:
         return authenticate(container, [key], reads=None if whole else lambda _: ())
 
 

@@ -14,6 +14,7 @@ from aotc.contract.codec.parsing import Json, ParseError, Problem, strict_json
 from aotc.contract.trust.anchors import Anchor, TrustedKey
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.signing import dsse
+from aotc.signing.bundle_verification import VerifiedBundle, claimed_signer, verify_bundle
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 
@@ -63,18 +64,18 @@ def read(
     predicate_type: str | None = None,
     at: datetime | None = None,
 ) -> Attestation:
-    """Verify a bundle and read its statement; raises G002 to G004, G037, G038 as `dsse.verify`.
+    """Verify a bundle and read its statement; raises G002 to G004, G037, G038 as `verify_bundle`.
 
     With `predicate_type`, a statement of another type is refused (G004).
     """
-    said = statement(dsse.verify(dsse.parse(bundle), anchors, at=at))
+    said = statement(verify_bundle(dsse.parse(bundle), anchors, at=at))
     if predicate_type is not None and said.predicate_type != predicate_type:
         what = f"expected {predicate_type}, found {said.predicate_type}"
         raise dsse.malformed(ParseError([Problem("predicateType", what)]))
     return said
 
 
-def statement(verified: dsse.VerifiedBundle) -> Attestation:
+def statement(verified: VerifiedBundle) -> Attestation:
     """The statement of a verified bundle; raises G004."""
     kind, predicate, subjects = _read(verified.payload)
     return Attestation(kind, predicate, subjects, verified.key)
@@ -84,7 +85,7 @@ def peek(bundle: bytes) -> Claim:
     """What a bundle claims, UNVERIFIED: to show, never to act on; raises G004, G037."""
     parsed = dsse.parse(bundle)
     kind, predicate, subjects = _read(parsed.payload)
-    return Claim(kind, predicate, subjects, dsse.claimed_signer(parsed))
+    return Claim(kind, predicate, subjects, claimed_signer(parsed))
 
 
 def _read(payload: bytes) -> tuple[str, Json, dict[str, str]]:

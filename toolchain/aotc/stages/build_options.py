@@ -9,7 +9,7 @@ from pathlib import Path
 from aotc.caching.cache import BuildCache
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

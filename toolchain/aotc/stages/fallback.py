@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.partitions import DroppedVariant
+from aotc.contract.manifest.variant import DroppedVariant
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import VariantPlan

@@ -12,8 +12,8 @@ import onnx
 
 from aotc.backends.base import Backend, Payload, Precision
 from aotc.contract.codec.parsing import Json
-from aotc.contract.manifest.partitions import DroppedVariant, PartitionReport, RefusedNode
-from aotc.contract.manifest.variant import MemoryPlan, NodePlacement, SessionSpec
+from aotc.contract.manifest.partitions import PartitionReport, RefusedNode
+from aotc.contract.manifest.variant import DroppedVariant, MemoryPlan, NodePlacement, SessionSpec
 from aotc.engine.named_backends import backends_of
 from aotc.engine.session import WEIGHTS_SIGN
 from aotc.errors import AotcError

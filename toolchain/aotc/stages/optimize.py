@@ -16,7 +16,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.engine.session import create_session
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.graphs.offline import DATA, MODEL, write_optimized
 from aotc.graphs.shape_nodes import shape_nodes

@@ -13,12 +13,11 @@ from pathlib import Path
 from aotc.contract.codec.canonical import canonical_json, canonical_sha256
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.document import AcceptedWaiver, Manifest
 from aotc.contract.manifest.ort_package import provider_options, session_options
-from aotc.contract.manifest.partitions import AcceptedWaiver, DroppedVariant
 from aotc.contract.manifest.payload_files import FileEntry, Fixture, FixtureTensor
 from aotc.contract.manifest.toolchain import Toolchain
-from aotc.contract.manifest.variant import Variant
+from aotc.contract.manifest.variant import DroppedVariant, Variant
 from aotc.contract.profile import Profile
 from aotc.contract.target import Plugin, Target
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION

@@ -17,7 +17,7 @@ from aotc.contract.shapes.domain import raised_to
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of
-from aotc.engine.worker import JobResult
+from aotc.engine.worker_pool import JobResult
 from aotc.errors import AotcError
 from aotc.partitioning.partition_report import transfers
 from aotc.partitioning.policy import CPU, breaches

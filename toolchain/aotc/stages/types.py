@@ -16,11 +16,18 @@ from aotc.backends.base import Needs
 from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value, ValueShapes
-from aotc.contract.manifest.partitions import DroppedVariant, PartitionReport, RefusedNode
+from aotc.contract.manifest.partitions import PartitionReport, RefusedNode
 from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.manifest.variant import MemoryPlan, NodePlacement, Parity, Placement, SessionSpec
+from aotc.contract.manifest.variant import (
+    DroppedVariant,
+    MemoryPlan,
+    NodePlacement,
+    Parity,
+    Placement,
+    SessionSpec,
+)
 from aotc.contract.profile import Level, Precision
 from aotc.contract.results.reports import VariantEvidence
 from aotc.contract.shapes.domain import Domain

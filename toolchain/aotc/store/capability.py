@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
+from aotc.files.mounts import about, mount_of
 from aotc.files.ownership import ROOT_USER
 
 # CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SETUID, CAP_SYS_ADMIN (capabilities(7)).
@@ -55,19 +56,9 @@ def _effective() -> int:
 
 
 def _file_system(folder: int) -> str:
-    """The kind of file system of an open folder; an empty string where the system does not tell.
-
-    `mnt_id` of /proc/self/fdinfo leads to a row of /proc/self/mountinfo (proc_pid_mountinfo(5)).
-    """
+    """The kind of file system of an open folder; an empty string where the system does not tell."""
     try:
-        about = Path(f"/proc/self/fdinfo/{folder}").read_text("utf-8", "replace")
-        mounts = Path("/proc/self/mountinfo").read_text("utf-8", "replace")
+        mount = mount_of(about(folder))
     except OSError:
         return ""
-    number = next(
-        (line.split()[1] for line in about.splitlines() if line.startswith("mnt_id:")), ""
-    )
-    for line in mounts.splitlines():
-        if line.partition(" ")[0] == number:
-            return line.partition(" - ")[2].partition(" ")[0]
-    return ""
+    return "" if mount is None else mount.kind

@@ -18,7 +18,7 @@ from aotc.files.locking import try_lock
 from aotc.files.removing import FOLDER, empty, erase
 from aotc.files.work_folders import lock, new_name, remove_dead
 from aotc.store.hold import Hold, leads_to, share, unwritable
-from aotc.verification.container.folder_container import Container
+from aotc.verification.container.base import Container
 
 PREFIX: Final = ".new-"
 _TRIES: Final = 8

@@ -24,7 +24,9 @@ from aotc.store.draft import Draft, remove_leftovers
 from aotc.store.hold import alone, unwritable
 from aotc.store.user_store import Store, StoredArtifact
 from aotc.verification.authenticity import MAX_BUNDLES
-from aotc.verification.container.folder_container import Container, open_container
+from aotc.verification.container.base import Container
+from aotc.verification.container.folder_container import FolderContainer
+from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread
 from aotc.verification.gate import authenticate
 from aotc.verification.policy.host_trust import Trust
@@ -103,7 +105,7 @@ def _add_attestations(
     the entry refused is not added.
     """
     entry = stored.folder.parent
-    with alone(root), Container(entry) as own:
+    with alone(root), FolderContainer(entry) as own:
         present = _bundles(own)
         digests = {hashlib.sha256(data).digest() for data in present.values()}
         fresh: dict[str, bytes] = {}
@@ -125,7 +127,7 @@ def _add_attestations(
             draft = Draft(root)
             try:
                 _write(draft, present | fresh)
-                with Container(draft.folder) as together:
+                with FolderContainer(draft.folder) as together:
                     authenticate(own, trust, attestations=together, reads=lambda _: ())
                 _move(draft, stored.hold.descriptor, fresh)
             except OSError as error:

@@ -33,7 +33,9 @@ from aotc.files.ownership import ROOT_USER, Unsafe, known_here, open_folder, siz
 from aotc.store.capability import is_shared, may_write, require_owners
 from aotc.store.hold import Hold, hold, leads_to
 from aotc.store.user_store import Reads, Store, StoredArtifact, identity_of, is_damage, stored
-from aotc.verification.container.folder_container import Container, open_container, other_artifact
+from aotc.verification.container.base import Container
+from aotc.verification.container.folder_container import FolderContainer
+from aotc.verification.container.opening import open_container, other_artifact
 from aotc.verification.container.rereading import reread
 from aotc.verification.gate import authenticate
 from aotc.verification.policy.host_trust import Trust
@@ -199,7 +201,7 @@ def _vouched(
         wanted.extend(reads(manifest))
         return ()
 
-    with Container(entry.path) as copy:
+    with FolderContainer(entry.path) as copy:
         authentic = authenticate(copy, trust, attestations=source, reads=nothing)
     sizes = {each.path: each.size for each in authentic.manifest.files}
     for path in sorted(wanted):

@@ -33,7 +33,9 @@ from aotc.files.removing import take_away
 from aotc.files.work_folders import new_name
 from aotc.store.draft import PREFIX, Draft, remove, remove_leftovers, sync
 from aotc.store.hold import Hold, hold, hold_alone, unwritable, user_of
-from aotc.verification.container.folder_container import Container, open_container
+from aotc.verification.container.base import Container
+from aotc.verification.container.folder_container import FolderContainer
+from aotc.verification.container.opening import open_container
 from aotc.verification.gate import AuthenticArtifact, authenticate, require_signer
 from aotc.verification.policy.host_trust import Trust
 from aotc.verification.references.model_references import require_inside
@@ -150,13 +152,13 @@ class Store:
         draft = Draft(self.root)
         try:
             if draft.clone(source):
-                with Container(draft.folder) as clone:
+                with FolderContainer(draft.folder) as clone:
                     authentic = authenticate(clone, trust)
             else:
                 draft.clear()
                 authentic = authenticate(source, trust, sink=draft)
                 # The gate read the source once more for this, and loads read the copy.
-                with Container(draft.folder) as copy:
+                with FolderContainer(draft.folder) as copy:
                     require_inside(copy, authentic.manifest)
             durable = durable or bool(self.root.stat().st_mode & _SHARED)
             draft.seal()
@@ -192,7 +194,7 @@ class Store:
                 continue
             try:
                 require_ours(entry, held)
-                with Container(entry) as other, Container(draft.folder) as own:
+                with FolderContainer(entry) as other, FolderContainer(draft.folder) as own:
                     return authenticate(other, trust, attestations=own), held
             except AotcError:
                 # Damaged, somebody else's, or just taken away by another installer: make room.
@@ -325,5 +327,5 @@ def stored(
 def _authenticate_entry(
     entry: Path, source: Container, trust: Trust, reads: Reads | None
 ) -> AuthenticArtifact:
-    with Container(entry) as copy:
+    with FolderContainer(entry) as copy:
         return authenticate(copy, trust, attestations=source, reads=reads)

@@ -11,7 +11,8 @@ from aotc.contract.finding import Finding
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing import statements as attest
-from aotc.verification.container.folder_container import Container
+from aotc.signing.bundle_verification import VerifiedBundle, verify_bundle
+from aotc.verification.container.base import Container
 from aotc.verification.examination import Examination, malformed
 from aotc.verification.policy.statement import Statement
 
@@ -130,7 +131,7 @@ def check_signatures(state: Examination) -> None:
     at = policy.now if policy is not None else None
     for path, envelope in state.envelopes.items():
         try:
-            verified = dsse.verify(envelope, anchors, at=at)
+            verified = verify_bundle(envelope, anchors, at=at)
             said = attest.statement(verified)
             if said.predicate_type == oms.PREDICATE_TYPE:
                 _take_signature(state, path, verified)
@@ -174,7 +175,7 @@ def check_signatures(state: Examination) -> None:
         )
 
 
-def _take_signature(state: Examination, path: str, verified: dsse.VerifiedBundle) -> None:
+def _take_signature(state: Examination, path: str, verified: VerifiedBundle) -> None:
     """An OMS signature by a trusted key: of this payload, or the artifact is refused."""
     digests = oms.read_digests(verified.payload)
     state.statements.append(Statement(path, oms.PREDICATE_TYPE, None, {}, verified.key))

@@ -13,7 +13,7 @@ from aotc.contract.results.policy_decision import PolicyDecision
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.signing.dsse import Bundle
-from aotc.verification.container.folder_container import Container, Listing
+from aotc.verification.container.base import Container, Listing
 from aotc.verification.policy.host_trust import Trust
 from aotc.verification.policy.statement import Statement
 

@@ -31,17 +31,17 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.policy_decision import PolicyDecision
 from aotc.contract.results.reports import CheckResult, VariantVerdict, Verdict, VerifyReport
 from aotc.contract.target import Target
-from aotc.contract.trust.anchors import Anchor, TrustedKey
+from aotc.contract.trust.anchors import Anchor, TrustedKey, key_id
 from aotc.errors import AotcError
-from aotc.signing.keys.keyring import key_id
 from aotc.verification import authenticity, contents
 from aotc.verification.compatibility import Judgement, asks_for_gpus, error_of, judge, refusal_of
-from aotc.verification.container.folder_container import Container, open_container, other_artifact
+from aotc.verification.container.base import Container
+from aotc.verification.container.opening import open_container, other_artifact
 from aotc.verification.container.rereading import reread
 from aotc.verification.digests import Sink
 from aotc.verification.examination import Examination
 from aotc.verification.policy.host_trust import Trust, resolve
-from aotc.verification.policy.step import check_policy, qualified_of, remember
+from aotc.verification.policy_step import check_policy, qualified_of, remember
 
 STEPS = (
     "1 container and limits",

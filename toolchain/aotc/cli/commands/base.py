@@ -142,7 +142,7 @@ def signer_of(
     for option, given in (("--identity-token", identity_token), ("--trust-config", trust_config)):
         if given is not None:
             raise AotcError("AOTC-I027", f"{option} is of --keyless", where=option)
-    from aotc.signing.keys.keyring import load_signer
+    from aotc.signing.keys.signer_loading import load_signer
 
     return load_signer(key)
 

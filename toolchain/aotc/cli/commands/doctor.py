@@ -148,12 +148,13 @@ def _lesser() -> list[DoctorCheck]:
 
 
 def _development_key() -> DoctorCheck:
+    from aotc.contract.trust.anchors import key_id
     from aotc.signing.keys import development
-    from aotc.signing.keys import keyring as keys
+    from aotc.signing.keys.development import default_trust
 
     try:
         development.require_own_folder()
-        trusted = keys.default_trust()
+        trusted = default_trust()
     except AotcError as error:
         return DoctorCheck(
             name="development key", status="bad", found=error.line(), mend=error.mend
@@ -161,23 +162,23 @@ def _development_key() -> DoctorCheck:
     if not trusted:
         found = "none yet; the first build makes it"
         return DoctorCheck(name="development key", status="note", found=found)
-    return DoctorCheck(name="development key", status="ok", found=keys.key_id(trusted[0].pem))
+    return DoctorCheck(name="development key", status="ok", found=key_id(trusted[0].pem))
 
 
 def _signing_key() -> DoctorCheck:
-    from aotc.signing.keys import keyring as keys
+    from aotc.signing.keys.signer_loading import is_signer_file, load_signer
 
     stated = os.environ.get("AOTC_SIGNING_KEY")
     if not stated:
         return DoctorCheck(name="AOTC_SIGNING_KEY", status="note", found="not set")
     try:
-        found = keys.load_signer(stated).key_id
+        found = load_signer(stated).key_id
     except AotcError as error:
         return DoctorCheck(
             name="AOTC_SIGNING_KEY", status="bad", found=error.line(), mend=error.mend
         )
     mode = Path(stated).stat().st_mode
-    if os.name == "posix" and mode & 0o077 and not keys.is_signer_file(stated):
+    if os.name == "posix" and mode & 0o077 and not is_signer_file(stated):
         return DoctorCheck(
             name="AOTC_SIGNING_KEY",
             status="bad",

@@ -11,9 +11,8 @@ from typing import Annotated
 
 from aotc.contract.codec.parsing import Bounds, Json, Pattern, Problem, record
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.fixture_consistency import fixture_problems
+from aotc.contract.manifest.fixture_consistency import fixture_problems, value_problems
 from aotc.contract.manifest.interface import Value, ValueShapes
-from aotc.contract.manifest.partitions import AcceptedWaiver, DroppedVariant
 from aotc.contract.manifest.payload_files import (
     CHUNK_BYTES,
     NAME,
@@ -21,12 +20,25 @@ from aotc.contract.manifest.payload_files import (
     Fixture,
     Sha256,
 )
-from aotc.contract.manifest.shape_consistency import shape_problems
+from aotc.contract.manifest.shape_consistency import (
+    bucket_problems,
+    domain_problems,
+    padding_problems,
+)
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import Toolchain
-from aotc.contract.manifest.variant import Variant
+from aotc.contract.manifest.variant import DroppedVariant, Variant
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
+
+
+@record
+class AcceptedWaiver:
+    """A refusal at load that whoever built the artifact accepts."""
+
+    code: Annotated[str, Pattern(r"AOTC-[A-Z]\d{3}")]
+    variant: Annotated[str, "the profile's variant; empty: all"] = ""
+    reason: str
 
 
 @record
@@ -74,8 +86,13 @@ class Manifest:
                 found.append(Problem(f"variants[{index}].partitioning", "names a file not read"))
         if not isinstance(self.profile, Mapping):
             found.append(Problem("profile", "is no mapping"))
-        found += shape_problems(self)
-        found += fixture_problems(self)
+        found += domain_problems(self.domain, self.variants)
+        found += bucket_problems(self.domain, self.variants, self.dropped)
+        found += padding_problems(
+            self.padding, self.domain, self.inputs, self.outputs, self.fixtures
+        )
+        found += value_problems(self.inputs, self.outputs)
+        found += fixture_problems(self.fixtures, self.inputs, self.outputs, self.files)
         for index, entry in enumerate(self.files):
             wanted = -(-entry.size // CHUNK_BYTES) if entry.chunks else 0
             if entry.chunks and len(entry.chunks) != wanted:

@@ -5,40 +5,45 @@ Who runs a fixture looks its arrays up by name, and would fail at a name that is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from aotc.contract.codec.parsing import Problem
 
 if TYPE_CHECKING:
-    from aotc.contract.manifest.document import Manifest
     from aotc.contract.manifest.interface import Value
-    from aotc.contract.manifest.payload_files import FixtureTensor
+    from aotc.contract.manifest.payload_files import FileEntry, Fixture, FixtureTensor
 
 
-def fixture_problems(manifest: Manifest) -> Iterator[Problem]:
-    """Every place where names of inputs, outputs and fixtures contradict each other."""
-    yield from _values(manifest.inputs, "inputs")
-    yield from _values(manifest.outputs, "outputs")
-    inputs = {value.name for value in manifest.inputs}
-    optional = {value.name for value in manifest.inputs if value.kind == "optional"}
-    outputs = {value.name for value in manifest.outputs}
-    listed = {entry.path for entry in manifest.files}
+def value_problems(inputs: Iterable[Value], outputs: Iterable[Value]) -> Iterator[Problem]:
+    """Where two inputs, or two outputs, have one name."""
+    for where, values in (("inputs", inputs), ("outputs", outputs)):
+        names = [value.name for value in values]
+        if len(set(names)) != len(names):
+            yield Problem(where, "two have one name")
+
+
+def fixture_problems(
+    fixtures: Iterable[Fixture],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    files: Iterable[FileEntry],
+) -> Iterator[Problem]:
+    """Where fixtures contradict each other, the names of the values, or the list of files."""
+    given = {value.name for value in inputs}
+    optional = {value.name for value in inputs if value.kind == "optional"}
+    produced = {value.name for value in outputs}
+    listed = {entry.path for entry in files}
     seen: set[str] = set()
-    for index, fixture in enumerate(manifest.fixtures):
+    for index, fixture in enumerate(fixtures):
         where = f"fixtures[{index}]"
         if fixture.name in seen:
             yield Problem(f"{where}.name", "is another fixture's too")
         seen.add(fixture.name)
-        yield from _tensors(fixture.inputs, inputs, inputs - optional, listed, f"{where}.inputs")
-        yield from _tensors(fixture.outputs, outputs, set(), listed, f"{where}.outputs")
+        yield from _tensors(fixture.inputs, given, given - optional, listed, f"{where}.inputs")
+        yield from _tensors(fixture.outputs, produced, set(), listed, f"{where}.outputs")
         if not fixture.outputs:
             yield Problem(f"{where}.outputs", "are none, so that nothing could be compared")
-
-
-def _values(values: tuple[Value, ...], where: str) -> Iterator[Problem]:
-    if len({value.name for value in values}) != len(values):
-        yield Problem(where, "two have one name")
 
 
 def _tensors(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Pattern, record
-from aotc.contract.manifest.payload_path import PayloadPath
+from aotc.contract.codec.parsing import record
+from aotc.contract.manifest.payload_files import PayloadPath
 
 
 @record
@@ -77,23 +76,3 @@ class PartitionReport:
     alternations: Annotated[int, "changes of provider in order of execution, main graph"]
     crossings: tuple[Crossing, ...] = ()
     refusals: tuple[RefusedNode, ...] = ()
-
-
-@record
-class AcceptedWaiver:
-    """A refusal at load that whoever built the artifact accepts."""
-
-    code: Annotated[str, Pattern(r"AOTC-[A-Z]\d{3}")]
-    variant: Annotated[str, "the profile's variant; empty: all"] = ""
-    reason: str
-
-
-@record
-class DroppedVariant:
-    """A variant that the fallback policy left out; `rejects`: its calls are refused."""
-
-    name: str
-    spec: str
-    buckets: Mapping[str, int] = field(default_factory=dict)
-    rejects: bool = False
-    reason: str

@@ -7,8 +7,11 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from aotc.contract.codec.parsing import Bounds, Pattern, record
-from aotc.contract.manifest.payload_path import PayloadPath
 
+# Relative, forward slashes, no empty, '.' or '..' part.
+PayloadPath = Annotated[
+    str, Pattern(r"(?!\.{1,2}(/|$))[^/\\\x00-\x1f]+(/(?!\.{1,2}(/|$))[^/\\\x00-\x1f]+)*")
+]
 Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}")]
 # As long as a file's name may be, and shown as it is.
 NAME = r"[^\x00-\x1f\x7f/]+"

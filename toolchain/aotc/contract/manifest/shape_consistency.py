@@ -7,16 +7,17 @@ call, or ask for more memory than there is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from aotc.contract.codec.parsing import Problem
 from aotc.contract.shapes.domain import Domain
 
 if TYPE_CHECKING:
-    from aotc.contract.manifest.document import Manifest
     from aotc.contract.manifest.interface import Value
-    from aotc.contract.shapes.padding_rules import Crop
+    from aotc.contract.manifest.payload_files import Fixture
+    from aotc.contract.manifest.variant import DroppedVariant, Variant
+    from aotc.contract.shapes.padding_rules import Crop, Padding
 
 _MOST = 2**31
 _BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
@@ -24,17 +25,12 @@ _UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 1}
 _LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38}
 
 
-def shape_problems(manifest: Manifest) -> Iterator[Problem]:
-    """Every place where the manifest's shapes contradict each other."""
-    yield from _domain(manifest.domain, "domain")
-    for index, variant in enumerate(manifest.variants):
+def domain_problems(domain: Domain, variants: Iterable[Variant]) -> Iterator[Problem]:
+    """Where sizes of dims, or relations between them, contradict each other."""
+    yield from _domain(domain, "domain")
+    for index, variant in enumerate(variants):
         if variant.domain is not None:
             yield from _domain(variant.domain, f"variants[{index}].domain")
-    yield from _variants(manifest)
-    if manifest.padding is not None:
-        yield from _padding(manifest)
-    elif any(dim.pad_from is not None for dim in manifest.domain.dims.values()):
-        yield Problem("padding", "missing, and a dim is padded")
 
 
 def _domain(domain: Domain, path: str) -> Iterator[Problem]:
@@ -59,11 +55,14 @@ def _domain(domain: Domain, path: str) -> Iterator[Problem]:
         known.add(relation.dim)
 
 
-def _variants(manifest: Manifest) -> Iterator[Problem]:
-    dims = manifest.domain.dims
+def bucket_problems(
+    domain: Domain, variants: Iterable[Variant], dropped: Iterable[DroppedVariant]
+) -> Iterator[Problem]:
+    """Where variants are for other buckets than the domain's, or several are for the same."""
+    dims = domain.dims
     bucketed = {name for name, dim in dims.items() if dim.buckets}
     seen = set()
-    for index, variant in enumerate(manifest.variants):
+    for index, variant in enumerate(variants):
         where = f"variants[{index}].buckets"
         if variant.buckets and variant.buckets.keys() != bucketed:
             yield Problem(where, "are not of the domain's dims")
@@ -73,26 +72,35 @@ def _variants(manifest: Manifest) -> Iterator[Problem]:
         if key in seen:
             yield Problem(where, "are those of another variant")
         seen.add(key)
-    for index, left in enumerate(manifest.dropped):
+    for index, left in enumerate(dropped):
         if not bucketed.issuperset(left.buckets):
             yield Problem(f"dropped[{index}].buckets", "are not of the domain's dims")
 
 
-def _padding(manifest: Manifest) -> Iterator[Problem]:
-    padding = manifest.padding
-    assert padding is not None  # Asked by the caller.
-    inputs = {value.name: value for value in manifest.inputs}
-    named = {dim for value in manifest.inputs for dim in value.shape or () if isinstance(dim, str)}
+def padding_problems(
+    padding: Padding | None,
+    domain: Domain,
+    inputs: Sequence[Value],
+    outputs: Iterable[Value],
+    fixtures: Iterable[Fixture],
+) -> Iterator[Problem]:
+    """Where rules of padding are of values or dims that are not there, or are missing."""
+    if padding is None:
+        if any(dim.pad_from is not None for dim in domain.dims.values()):
+            yield Problem("padding", "missing, and a dim is padded")
+        return
+    given = {value.name: value for value in inputs}
+    produced = {value.name: value for value in outputs}
+    named = {dim for value in inputs for dim in value.shape or () if isinstance(dim, str)}
     for name, spec in padding.inputs.items():
-        if name not in inputs:
+        if name not in given:
             yield Problem(f"padding.inputs.{name}", "is no input")
-        elif not _fits(spec.value, inputs[name].dtype):
-            yield Problem(f"padding.inputs.{name}.value", f"is no {inputs[name].dtype}")
-    outputs = {value.name: value for value in manifest.outputs}
+        elif not _fits(spec.value, given[name].dtype):
+            yield Problem(f"padding.inputs.{name}.value", f"is no {given[name].dtype}")
     for index, crop in enumerate(padding.crops):
-        if what := _crop_problem(crop, outputs.get(crop.output), named):
+        if what := _crop_problem(crop, produced.get(crop.output), named):
             yield Problem(f"padding.crops[{index}]", what)
-    for index, fixture in enumerate(manifest.fixtures):
+    for index, fixture in enumerate(fixtures):
         if not named.issubset(fixture.sizes):
             yield Problem(f"fixtures[{index}].sizes", "do not name every dim of the inputs")
 

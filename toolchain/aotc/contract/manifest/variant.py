@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from aotc.contract.codec.parsing import Bounds, record
 from aotc.contract.manifest.partitions import PartitionReport
 from aotc.contract.manifest.payload_files import (
+    PayloadPath,
     PlainName,
 )
-from aotc.contract.manifest.payload_path import PayloadPath
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.profile import Tolerance
@@ -109,3 +109,14 @@ class Variant:
     memory: MemoryPlan
     parity: Parity
     requirements: Requirements
+
+
+@record
+class DroppedVariant:
+    """A variant that the fallback policy left out; `rejects`: its calls are refused."""
+
+    name: str
+    spec: str
+    buckets: Mapping[str, int] = field(default_factory=dict)
+    rejects: bool = False
+    reason: str

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from aotc.contract.codec.parsing import Bounds, Json, Pattern, Problem, record
-from aotc.contract.manifest.payload_files import CHUNK_BYTES, Sha256
-from aotc.contract.manifest.payload_path import PayloadPath
+from aotc.contract.manifest.payload_files import CHUNK_BYTES, PayloadPath, Sha256
 
 Kind = Annotated[str, Pattern(r"[a-z][a-z0-9-]{0,31}")]
 

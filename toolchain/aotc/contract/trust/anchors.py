@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 
 from aotc.contract.codec.parsing import record
@@ -56,6 +57,11 @@ class TrustedIdentity:
 
 # What may vouch for a bundle.
 Anchor = TrustedKey | TrustedAuthority | TrustedIdentity
+
+
+def key_id(public_pem: str) -> str:
+    """sha256 (hex) of the SPKI PEM as OpenSSL writes it: the `hint` of a sigstore bundle."""
+    return hashlib.sha256(public_pem.encode("ascii")).hexdigest()
 
 
 def split_pem(text: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from aotc.contract.attestation_kinds import KINDS, Usage
 from aotc.contract.codec.parsing import Bounds, Pattern, Problem, record
+from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.trust.attestations import INSTANT, Instant, parse_instant
 from aotc.contract.versions import RELEASE
 
@@ -23,7 +24,6 @@ POLICY_PREDICATE = "urn:aotc:trust-policy:v1"
 MAX_DAYS = 36_500
 
 KeyName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
-Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}")]
 Release = Annotated[
     str,
     Pattern(rf"{RELEASE}|{INSTANT}"),

@@ -1,1 +1,1 @@
-"""Signatures without a kept key: identity tokens, certificates of minutes, log entries."""
+"""Signing without a kept key: identity tokens, and the services that certify one for minutes."""

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from aotc.contract.codec.parsing import Json, ParseError, strict_json
 from aotc.errors import AotcError
-from aotc.signing.keyless.identities import not_installed
+from aotc.signing.keyless_verification import not_installed
 from aotc.signing.keys import key_files
 
 if TYPE_CHECKING:

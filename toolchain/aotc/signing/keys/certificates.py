@@ -14,11 +14,16 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotc.contract.trust.anchors import TrustedAuthority, TrustedKey, pem_bytes, split_certificates
+from aotc.contract.trust.anchors import (
+    TrustedAuthority,
+    TrustedKey,
+    key_id,
+    pem_bytes,
+    split_certificates,
+)
 from aotc.errors import AotcError
 from aotc.escaping import printable
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import key_id
+from aotc.signing.keys import key_files, p256
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -360,15 +365,11 @@ def _der(block: str) -> bytes:
 
 def _public_pem(certificate: x509.Certificate) -> str:
     from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
 
     try:
-        data = certificate.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
+        return p256.public_pem(certificate.public_key())
     except (ValueError, UnsupportedAlgorithm):
         raise AotcError("AOTC-G037", "the certificate's key cannot be read") from None
-    return data.decode("ascii")
 
 
 def _invalid(problems: Sequence[str], name: str) -> AotcError:

@@ -6,7 +6,6 @@ The default trust needs no `cryptography`.
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ from aotc.contract.trust.anchors import TrustedKey, split_pem
 from aotc.errors import AotcError
 from aotc.files import writing
 from aotc.files.folders import is_others, make_folder
+from aotc.files.user_folders import config_folder
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
 
@@ -87,19 +87,11 @@ def resolve_trust(
 
 
 def _paths() -> tuple[Path, Path]:
-    configured = os.environ.get("XDG_CONFIG_HOME", "")
-    # The XDG base directory specification has relative paths ignored.
-    if configured and Path(configured).is_absolute():
-        base = Path(configured)
-    else:
-        try:
-            base = Path.home() / ".config"
-        except RuntimeError:
-            raise AotcError(
-                "AOTC-I026",
-                "this user has no home folder for a development key",
-                mend=_ELSEWHERE,
-            ) from None
+    base = config_folder()
+    if base is None:
+        raise AotcError(
+            "AOTC-I026", "this user has no home folder for a development key", mend=_ELSEWHERE
+        )
     return base / "aotc" / "development.pem", base / "aotc" / "development.pub"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from aotc.contract.finding import Finding
 from aotc.errors import AotcError
@@ -13,9 +12,7 @@ from aotc.files import writing
 from aotc.files.failures import cannot_read, cannot_write
 from aotc.files.locking import editing
 from aotc.signing.keys.key_encryption import encrypted_pem
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from aotc.signing.keys.p256 import public_pem
 
 MAX_KEY_FILE_BYTES = 1 << 20
 
@@ -90,16 +87,6 @@ def new_pair(password: bytes | None = None) -> tuple[bytes, str]:
     if password is not None:
         data = encrypted_pem(data, password)
     return data, public_pem(secret.public_key())
-
-
-def public_pem(public: EllipticCurvePublicKey) -> str:
-    """SPKI PEM as OpenSSL writes it."""
-    from cryptography.hazmat.primitives import serialization
-
-    data = public.public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return data.decode("ascii")
 
 
 def read(path: Path) -> bytes:

@@ -1,20 +1,20 @@
-"""P-256 keys as records: read from PEM files, named by their id.
+"""P-256 keys as records: read from PEM files.
 
 `cryptography` is imported only where a key is used.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.contract.finding import Finding
-from aotc.contract.trust.anchors import PEM, TrustedKey, split_certificates, split_pem
+from aotc.contract.trust.anchors import PEM, TrustedKey, key_id, split_certificates, split_pem
 from aotc.errors import AotcError
 from aotc.signing.keys import key_files, passwords
+from aotc.signing.keys.p256 import public_pem
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -49,11 +49,6 @@ class PrivateKey:
         return TrustedKey(pem=self.public_pem, origin="signer", development=self.development)
 
 
-def key_id(public_pem: str) -> str:
-    """sha256 (hex) of the SPKI PEM as OpenSSL writes it: the `hint` of a sigstore bundle."""
-    return hashlib.sha256(public_pem.encode("ascii")).hexdigest()
-
-
 def load_private(
     path: Path, *, development: bool = False, password: bytes | None = None
 ) -> PrivateKey:
@@ -71,14 +66,14 @@ def load_private(
         raise _unusable(path, f"a key of type {type(secret).__name__}")
     if not isinstance(secret.curve, ec.SECP256R1):
         raise _unusable(path, f"a key on the curve {secret.curve.name}")
-    public_pem = key_files.public_pem(secret.public_key())
+    pem = public_pem(secret.public_key())
     chain = split_certificates(data.decode("ascii", "replace"))
     if chain:
         from aotc.signing.keys.certificates import check_belongs
 
-        check_belongs(chain, public_pem, str(path))
+        check_belongs(chain, pem, str(path))
     findings = key_files.exposure(path)
-    return PrivateKey(public_pem, key_id(public_pem), development, secret, chain, findings)
+    return PrivateKey(pem, key_id(pem), development, secret, chain, findings)
 
 
 def load_public(path: Path, *, code: str = "AOTC-G013") -> tuple[TrustedKey, ...]:
@@ -117,7 +112,7 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
                 expected=wanted,
                 found="another kind of key" if public else "bytes that are no key",
             )
-        found.append(TrustedKey(pem=key_files.public_pem(public), origin=origin))
+        found.append(TrustedKey(pem=public_pem(public), origin=origin))
     if not found or not _holds_keys_alone(text):
         seen, mend = _instead_of_keys(text)
         raise AotcError(
@@ -129,6 +124,20 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
             mend=mend,
         )
     return tuple(found)
+
+
+def one_key(path: Path) -> str:
+    """The one public key of a file, as PEM; raises I001 and I023."""
+    found = load_public(path, code="AOTC-I023")
+    if len(found) != 1:
+        raise AotcError(
+            "AOTC-I023",
+            "the file holds several keys",
+            where=str(path),
+            expected="one public key",
+            found=str(len(found)),
+        )
+    return found[0].pem
 
 
 def _instead_of_keys(text: str) -> tuple[str, str]:

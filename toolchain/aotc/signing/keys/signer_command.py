@@ -18,12 +18,13 @@ from typing import IO
 from aotc.contract.codec.documents import strict_yaml
 from aotc.contract.codec.parsing import ParseError, decode, strict_json
 from aotc.contract.finding import Finding
-from aotc.contract.trust.anchors import split_certificates
+from aotc.contract.trust.anchors import key_id, split_certificates
 from aotc.contract.trust.signer import Signer, SignerFile
 from aotc.errors import AotcError
 from aotc.escaping import printable
 from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import key_id, read_public
+from aotc.signing.keys.key_loading import read_public
+from aotc.signing.keys.p256 import is_signed, p256_key
 
 # A DER signature on P-256 has at most 72 bytes.
 MAX_ANSWER_BYTES = 4096
@@ -48,7 +49,8 @@ class CommandSigner:
         signature = self._answer(message)
         if self.file.format == "raw":
             signature = self._from_raw(signature)
-        if not _verifies(self.public_pem, signature, message):
+        public = p256_key(self.public_pem)
+        if public is None or not is_signed(public, signature, message):
             raise self._failed(
                 "what the signer command answered is no signature by its public key",
                 expected=f"an ECDSA signature over SHA-256 by key {self.key_id}, {self._shape()}",
@@ -173,22 +175,6 @@ def _text(stated: str, label: str, path: Path) -> tuple[str, str]:
         return stated, str(path)
     place = path.resolve().parent / stated
     return key_files.read(place).decode("utf-8", "replace"), str(place)
-
-
-def _verifies(public_pem: str, signature: bytes, message: bytes) -> bool:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
-    public = load_pem_public_key(public_pem.encode("ascii"))
-    if not isinstance(public, ec.EllipticCurvePublicKey):
-        return False
-    try:
-        public.verify(signature, message, ec.ECDSA(SHA256()))
-    except InvalidSignature:
-        return False
-    return True
 
 
 class _Conversation:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.partitions import DroppedVariant
+from aotc.contract.manifest.variant import DroppedVariant
 from aotc.contract.profile import Tolerance
 from aotc.contract.results.reports import Evidence, WrongForm
 from aotc.errors import AotcError

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
-from aotc.verification.container import archive
-from aotc.verification.container.folder_container import READ_FILE, Container, Listing, plainness
+from aotc.verification.container import archive_structure
+from aotc.verification.container.base import READ_FILE, Container, Listing, plainness
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -32,18 +32,18 @@ class ArchiveContainer(Container):
         """Raises I001 where there is nothing to read, G015 where it is nothing packed.
 
         G008 where the path is a link or something special, or the file has other links; and
-        what `archive.read_files` raises.
+        what `archive_structure.read_files` raises.
         """
         self.root = root
         self._guard = threading.Lock()
         self._descriptor: int | None = _opened(root)
         try:
             size = _plain_size(self._descriptor, root)
-            if not archive.looks_packed(self._read_at, size):
+            if not archive_structure.looks_packed(self._read_at, size):
                 raise AotcError(
                     "AOTC-G015", "the path is neither a folder nor packed", where=str(root)
                 )
-            files = archive.read_files(self._read_at, size)
+            files = archive_structure.read_files(self._read_at, size)
         except AotcError as error:
             self.close()
             error.where = error.where or str(root)
@@ -76,7 +76,7 @@ class ArchiveContainer(Container):
         data = super().read(path, limit)
         file = self._files[path]
         if len(data) != file.size or zlib.crc32(data) != file.crc32:
-            raise archive.malformed(
+            raise archive_structure.malformed(
                 "the bytes of a file do not have the CRC-32 that the archive states",
                 path,
                 f"{file.size} bytes, {file.crc32:08x}",
@@ -156,7 +156,7 @@ def is_packed(path: Path) -> bool:
                 file.seek(offset)
                 return file.read(length)
 
-            return archive.looks_packed(read_at, size)
+            return archive_structure.looks_packed(read_at, size)
     except OSError:
         return False
 

@@ -21,10 +21,10 @@ from aotc.contract.results.policy_decision import (
     ReleaseOf,
     RequirementOutcome,
 )
+from aotc.contract.trust.anchors import key_id
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.trust_policy import Requirement, Rule
 from aotc.errors import AotcError, compared
-from aotc.signing.keys.keyring import key_id
 from aotc.verification.policy.channel import Channel, channel_of
 from aotc.verification.policy.fitness import FUTURE_SLACK, Subject, unfit
 from aotc.verification.policy.host_trust import AppliedPolicy, Trust

@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 
 from aotc.contract.attestation_kinds import Usage
 from aotc.contract.target import Target
-from aotc.contract.trust.anchors import TrustedKey
+from aotc.contract.trust.anchors import TrustedKey, key_id
 from aotc.contract.trust.attestations import instant, parse_instant, target_digest
 from aotc.contract.trust.trust_policy import Holder, Requirement, TrustPolicy
 from aotc.errors import AotcError
-from aotc.signing.keys.keyring import key_id
 from aotc.verification.policy.host_trust import AppliedPolicy
 from aotc.verification.policy.statement import Statement
 

@@ -13,7 +13,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.target import Target
 from aotc.contract.trust.anchors import Anchor, TrustedAuthority, TrustedIdentity, TrustedKey
 from aotc.errors import AotcError
-from aotc.signing.keys.keyring import resolve_trust
+from aotc.signing.keys.development import resolve_trust
 from aotc.verification.policy.roots import Roots, host_roots, signed_by
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from aotc.contract.codec.parsing import ParseError, Problem, decode
 from aotc.contract.trust.anchors import split_certificates
 from aotc.contract.trust.trust_policy import PolicyKey, RootKeys, TrustPolicy
 from aotc.errors import AotcError
+from aotc.signing.keys.p256 import p256_key, public_pem
 
 T = TypeVar("T", TrustPolicy, RootKeys)
 
@@ -101,22 +102,13 @@ def public_key(pem: str) -> str:
 
     One key has several encodings (a compressed point, line lengths): only this one is compared.
     """
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     wanted = "is not one PEM public key on P-256"
     if pem.count("-----BEGIN ") != 1 or not pem.strip().startswith("-----BEGIN PUBLIC KEY-----"):
         raise ValueError(wanted)
-    try:
-        key = serialization.load_pem_public_key(pem.strip().encode("ascii") + b"\n")
-    except (ValueError, UnsupportedAlgorithm):
-        raise ValueError(wanted) from None
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+    key = p256_key(pem.strip() + "\n")
+    if key is None:
         raise ValueError(wanted)
-    return key.public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    ).decode("ascii")
+    return public_pem(key)
 
 
 def _parse(data: bytes, record: type[T], path: Path) -> T:

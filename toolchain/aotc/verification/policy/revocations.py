@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from aotc.contract.finding import Finding
-from aotc.signing.keys.keyring import key_id
+from aotc.contract.trust.anchors import key_id
+from aotc.signing.keys.p256 import public_pem
 
 if TYPE_CHECKING:
     from aotc.contract.trust.trust_policy import TrustPolicy
@@ -62,7 +63,5 @@ def _digests(pem: str) -> Iterator[str]:
 
 def _public_of(certificate: str) -> str:
     from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    key = x509.load_pem_x509_certificate(certificate.encode("ascii")).public_key()
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode("ascii")
+    return public_pem(x509.load_pem_x509_certificate(certificate.encode("ascii")).public_key())

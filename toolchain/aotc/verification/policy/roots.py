@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.trust.anchors import TrustedKey
+from aotc.contract.trust.anchors import TrustedKey, key_id
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
+from aotc.files.user_folders import config_folder
 from aotc.signing import dsse
 from aotc.signing import statements as attest
-from aotc.signing.keys.keyring import key_id
 
 if TYPE_CHECKING:
     from aotc.contract.finding import Finding
-    from aotc.contract.trust.signer import Signer
     from aotc.contract.trust.trust_policy import RootKeys
     from aotc.verification.policy.policy_document import PolicyFile
 
@@ -72,18 +71,6 @@ def host_roots() -> Roots | None:
     from aotc.verification.policy.policy_document import read_roots
 
     return Roots(path, read_roots(path))
-
-
-def sign_policy(file: PolicyFile, key: Signer) -> bytes:
-    """The bundle by which a root key vouches for a policy; equal arguments give equal bytes."""
-    from aotc.contract.trust.trust_policy import POLICY_PREDICATE
-
-    return attest.attest(
-        POLICY_PREDICATE,
-        {"name": file.policy.name, "sequence": file.policy.sequence},
-        {POLICY_NAME: file.sha256},
-        key,
-    )
 
 
 def require_name(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
@@ -187,14 +174,8 @@ def _bundles(policy: Path) -> list[Path]:
 
 
 def _user_root() -> Path | None:
-    configured = os.environ.get("XDG_CONFIG_HOME", "")
-    # The XDG base directory specification has relative paths ignored.
-    if configured and Path(configured).is_absolute():
-        return Path(configured) / "aotc" / "root.yaml"
-    try:
-        return Path.home() / ".config" / "aotc" / "root.yaml"
-    except RuntimeError:
-        return None
+    configured = config_folder()
+    return None if configured is None else configured / "aotc" / "root.yaml"
 
 
 def _exists(path: Path) -> bool:

@@ -13,17 +13,17 @@ from typing import get_args
 
 from aotc.contract.codec.parsing import Pattern, Problem
 from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.payload_path import PayloadPath
+from aotc.contract.manifest.payload_files import PayloadPath
 from aotc.contract.manifest.variant import Variant
 from aotc.errors import AotcError
-from aotc.verification.container.folder_container import ArtifactFile, Container
+from aotc.verification.container.base import ArtifactFile, Container
 from aotc.verification.references.onnx_references import (
     CACHE,
     CompiledPart,
     ExternalData,
-    MalformedModel,
     references,
 )
+from aotc.verification.references.protobuf_wire import MalformedModel
 
 _PATH = next(note.regex for note in get_args(PayloadPath) if isinstance(note, Pattern))
 _NUMBER = r"[0-9]{1,19}"

@@ -1,26 +1,30 @@
 """What an ONNX model refers to outside of its own file, read without ONNX or ONNX Runtime.
 
 Nothing that could act on a reference may see a model before its references are checked, so the
-protobuf wire format (https://protobuf.dev/programming-guides/encoding/) is walked here: messages
-that may hold a reference are entered, by the field numbers of onnx.proto (ONNX 1.21), and all else
-is skipped without being read.
+protobuf wire format is walked here: messages that may hold a reference are entered, by the field
+numbers of onnx.proto (ONNX 1.21), and all else is skipped without being read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
+
+from aotc.verification.references.protobuf_wire import (
+    VARINT,
+    Held,
+    MalformedModel,
+    Source,
+    fields,
+    require_length,
+    text,
+)
 
 # What is smaller is read at once; of what is larger, field by field, only what is needed.
 _WHOLE_BYTES: Final = 8 << 20
-# No reference is longer: a path, or the description of packed weights.
-_MOST_TEXT: Final = 64 << 10
 # As deep as protobuf's own readers go.
 _MOST_DEPTH: Final = 100
-_HEADER_BYTES: Final = 20
-
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 _MODEL: Final[Mapping[int, str]] = {7: "graph", 20: "training", 25: "function"}
 _GRAPH: Final[Mapping[int, str]] = {1: "node", 5: "tensor", 15: "sparse"}
@@ -51,40 +55,9 @@ _ORT_FORMAT: Final = b"ORTM"
 CONTEXT: Final = "EPContext"
 # Strings are contiguous in the wire format: without one of these, or the field that says that a
 # tensor's data is external, nothing refers to a file, and most nodes need not be walked.
-_MARKS: Final = (b"location", CONTEXT.encode(), bytes((_DATA_LOCATION << 3 | _VARINT, _EXTERNAL)))
+_MARKS: Final = (b"location", CONTEXT.encode(), bytes((_DATA_LOCATION << 3 | VARINT, _EXTERNAL)))
 # Attributes of an EPContext node that name files; the first holds the bytes where it embeds them.
 CACHE, SOURCE_MODEL, EMBEDDED = "ep_cache_context", "onnx_model_filename", "embed_mode"
-
-
-class MalformedModel(Exception):
-    """The bytes are no ONNX model in protobuf's wire format; the text says what was found."""
-
-
-class Source(Protocol):
-    """A model's bytes."""
-
-    size: int
-
-    def at(self, offset: int, count: int) -> bytes:
-        """Exactly `count` bytes from `offset`; raises MalformedModel where it has fewer."""
-
-
-class Held:
-    """A model in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self.size = len(data)
-        self._data = data
-
-    def at(self, offset: int, count: int) -> bytes:
-        """Exactly `count` bytes from `offset`."""
-        if offset + count > self.size:
-            raise MalformedModel("it ends early")
-        return self._data[offset : offset + count]
-
-    def may_refer(self, start: int, end: int) -> bool:
-        """Whether a part holds what any reader would need to find a reference in it."""
-        return any(self._data.find(mark, start, end) >= 0 for mark in _MARKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +93,7 @@ def _walk(source: Source, kind: str, start: int, end: int, depth: int) -> Iterat
         raise MalformedModel(f"it is nested deeper than {_MOST_DEPTH} messages")
     if end - start <= _WHOLE_BYTES and not isinstance(source, Held):
         source, start, end = Held(source.at(start, end - start)), 0, end - start
-    if isinstance(source, Held) and not source.may_refer(start, end):
+    if isinstance(source, Held) and not _may_refer(source, start, end):
         return
     if kind == "tensor":
         yield from _tensor(source, start, end)
@@ -128,26 +101,31 @@ def _walk(source: Source, kind: str, start: int, end: int, depth: int) -> Iterat
     inner = _MESSAGES[kind]
     is_context = False
     attributes = []
-    for number, wire, value, length in _fields(source, start, end):
+    for number, wire, value, length in fields(source, start, end):
         message = inner.get(number)
         if message is not None:
-            _require_length(wire, kind, number)
+            require_length(wire, kind, number)
             yield from _walk(source, message, value, value + length, depth + 1)
             if kind == "node":
                 attributes.append((value, length))
         elif kind == "node" and number == _OP_TYPE:
-            _require_length(wire, kind, number)
-            is_context = length == len(CONTEXT) and _text(source, value, length) == CONTEXT
+            require_length(wire, kind, number)
+            is_context = length == len(CONTEXT) and text(source, value, length) == CONTEXT
     if is_context:
         yield from _context(source, attributes)
+
+
+def _may_refer(model: Held, start: int, end: int) -> bool:
+    """Whether a part holds what any reader would need to find a reference in it."""
+    return any(model.holds(mark, start, end) for mark in _MARKS)
 
 
 def _tensor(source: Source, start: int, end: int) -> Iterator[Reference]:
     entries = []
     external = False
-    for number, wire, value, length in _fields(source, start, end):
+    for number, wire, value, length in fields(source, start, end):
         if number == _EXTERNAL_DATA:
-            _require_length(wire, "tensor", number)
+            require_length(wire, "tensor", number)
             entries.append(_entry(source, value, value + length))
         elif number == _DATA_LOCATION:
             external = external or value == _EXTERNAL
@@ -157,10 +135,10 @@ def _tensor(source: Source, start: int, end: int) -> Iterator[Reference]:
 
 def _entry(source: Source, start: int, end: int) -> tuple[str, str]:
     found = {_KEY: "", _VALUE: ""}
-    for number, wire, value, length in _fields(source, start, end):
+    for number, wire, value, length in fields(source, start, end):
         if number in found:
-            _require_length(wire, "entry", number)
-            found[number] = _text(source, value, length)
+            require_length(wire, "entry", number)
+            found[number] = text(source, value, length)
     return found[_KEY], found[_VALUE]
 
 
@@ -173,16 +151,16 @@ def _context(source: Source, attributes: list[tuple[int, int]]) -> Iterator[Refe
         stated = 0
         texts = []
         by_reference = False
-        for number, wire, value, length in _fields(source, start, start + size):
+        for number, wire, value, length in fields(source, start, start + size):
             if number == _NAME:
-                _require_length(wire, "attribute", number)
-                name = _text(source, value, length)
-            elif number == _INT and wire == _VARINT:
+                require_length(wire, "attribute", number)
+                name = text(source, value, length)
+            elif number == _INT and wire == VARINT:
                 stated = value
             elif number == _BY_REFERENCE:
                 by_reference = length > 0
             elif number in (_STRING, _STRINGS):
-                _require_length(wire, "attribute", number)
+                require_length(wire, "attribute", number)
                 texts.append((value, length))
         if name == EMBEDDED:
             # Providers differ in what they take another number than 0 and 1 for.
@@ -193,74 +171,4 @@ def _context(source: Source, attributes: list[tuple[int, int]]) -> Iterator[Refe
             files += [(name, value, length) for value, length in texts]
     for name, value, length in files:
         if not (embedded and name == CACHE):
-            yield CompiledPart(name, _text(source, value, length))
-
-
-def _fields(source: Source, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Number, wire type, value and length of each field.
-
-    Of a length-delimited field the value is where it begins; of a varint, its value.
-    """
-    position = start
-    held = isinstance(source, Held)
-    data = source.at(0, source.size) if held else b""
-    while position < end:
-        if not held:
-            data = source.at(position, min(_HEADER_BYTES, end - position))
-        base = 0 if held else position
-        tag, at = _varint(data, position - base)
-        # Of longer ones protobuf's C++ reader drops the upper bits, and other readers do not.
-        if tag >> 32:
-            raise MalformedModel("a field whose tag has more than 32 bits")
-        number, wire = tag >> 3, tag & 7
-        value = length = 0
-        if wire == _LENGTH:
-            length, at = _varint(data, at)
-            value = at + base
-            position = value + length
-        elif wire == _VARINT:
-            value, at = _varint(data, at)
-            position = at + base
-        elif wire == _FIXED64:
-            position = at + base + 8
-        elif wire == _FIXED32:
-            position = at + base + 4
-        else:
-            raise MalformedModel(f"a field of wire type {wire}")
-        if position > end:
-            raise MalformedModel("a field that is longer than its message")
-        if not number:
-            raise MalformedModel("a field without a number")
-        yield number, wire, value, length
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of at most 64 bits, and where it ends."""
-    result = shift = 0
-    try:
-        while True:
-            byte = data[at]
-            at += 1
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-    except IndexError:
-        raise MalformedModel("it ends early") from None
-    if shift > 63 or result >> 64:
-        raise MalformedModel("a number of more than 64 bits")
-    return result, at
-
-
-def _text(source: Source, start: int, length: int) -> str:
-    if length > _MOST_TEXT:
-        raise MalformedModel(f"a reference of {length} bytes")
-    try:
-        return source.at(start, length).decode("utf-8")
-    except UnicodeDecodeError:
-        raise MalformedModel("a reference that is not UTF-8") from None
-
-
-def _require_length(wire: int, kind: str, number: int) -> None:
-    if wire != _LENGTH:
-        raise MalformedModel(f"field {number} of a {kind} has wire type {wire}")
+            yield CompiledPart(name, text(source, value, length))

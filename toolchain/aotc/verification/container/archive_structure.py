@@ -17,7 +17,7 @@ from struct import Struct, unpack_from
 from aotc.contract import packed_form
 from aotc.contract.packed_form import CENTRAL, ELSEWHERE, END, MAX_NAME_BYTES, StoredFile
 from aotc.errors import AotcError
-from aotc.verification.container.folder_container import MAX_DEPTH, MAX_ENTRIES
+from aotc.verification.container.base import MAX_DEPTH, MAX_ENTRIES
 
 # Of the directory's records: the name and at most three numbers beside what is fixed.
 MAX_DIRECTORY_BYTES = MAX_ENTRIES * (CENTRAL.size + MAX_NAME_BYTES + 28)

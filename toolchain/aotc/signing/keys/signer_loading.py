@@ -1,27 +1,12 @@
-"""P-256 keys under one name: made, loaded, and trusted by default or on request."""
+"""Who signs: the key in a PEM file, the program of a signer file, or the development key."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from aotc.contract.trust.signer import Signer
-from aotc.signing.keys.development import default_trust, development_key, resolve_trust
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import PrivateKey, key_id, load_private, load_public, read_public
-
-__all__ = [
-    "PrivateKey",
-    "default_trust",
-    "development_key",
-    "generate",
-    "is_signer_file",
-    "key_id",
-    "load_private",
-    "load_public",
-    "load_signer",
-    "read_public",
-    "resolve_trust",
-]
+from aotc.signing.keys.development import development_key
+from aotc.signing.keys.key_loading import load_private
 
 
 def load_signer(key: str | Path | Signer | None) -> Signer:

@@ -1,70 +1,25 @@
-"""What `aotc trust add` is asked to add to a policy, from its arguments."""
+"""What is asked to be added to a policy, from the words of `aotc trust add`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from aotc.authoring.policy_changes import Change
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.trust.attestations import instant, parse_date
+from aotc.contract.trust.trust_policy import Match, PolicyKey, Requirement, Revoked, Rule
 from aotc.errors import AotcError
-
-if TYPE_CHECKING:
-    from aotc.authoring.editing import Change
-    from aotc.cli.commands.base import Parser
-    from aotc.contract.trust.trust_policy import PolicyKey, Rule
+from aotc.signing.keys.key_loading import one_key
+from aotc.verification.policy.policy_document import read_bytes
 
 # Options that say more of what another one adds.
 _OF_A_KEY = ("id", "usage", "valid_from", "valid_until")
 _OF_A_RULE = ("match", "match_channel", "require", "min_version")
 
 
-def add_change(parser: Parser) -> None:
-    """The changes that a policy takes."""
-    key = parser.add_argument_group("a key, or a certificate authority")
-    key.add_argument("--id", help="its name in the policy; one of that name is replaced")
-    key.add_argument("--key", metavar="PUB", type=Path, help="public key")
-    key.add_argument("--authority", metavar="CERT", type=Path, help="certificate of an authority")
-    key.add_argument("--usage", metavar="KIND[,KIND]", help="what it may sign, such as approval")
-    key.add_argument("--valid-from", metavar="MOMENT", help="such as 2027-01-31")
-    key.add_argument("--valid-until", metavar="MOMENT")
-    rule = parser.add_argument_group("a rule")
-    rule.add_argument("--rule", metavar="NAME", help="its name; one of that name is replaced")
-    rule.add_argument("--match", metavar="PATTERN", help="of artifacts' names; all by default")
-    rule.add_argument("--match-channel", metavar="PATTERN", help="of channels; all by default")
-    rule.add_argument(
-        "--require",
-        metavar="KIND:ID[,ID][:N]",
-        action="append",
-        default=[],
-        help="an attestation by N of these keys; may be repeated",
-    )
-    rule.add_argument("--min-version", metavar="VERSION")
-    other = parser.add_argument_group("other changes")
-    other.add_argument("--revoke-artifact", metavar="SHA256", action="append", default=[])
-    other.add_argument(
-        "--revoke-key",
-        metavar="ID[=REASON]",
-        action="append",
-        default=[],
-        help="a name in the policy, or the sha256 of a public key's PEM",
-    )
-    other.add_argument(
-        "--allow-rollback",
-        metavar="SHA256",
-        action="append",
-        default=[],
-        help="an artifact that is taken though a later release was seen",
-    )
-    other.add_argument("--expires", metavar="MOMENT", help="of the policy")
-    other.add_argument(
-        "--name", help="a new name of the policy, which then states that it replaces the old one"
-    )
-
-
 def change_of(**given: Any) -> Change:
-    """The change that the arguments of `add_change` ask for; raises I001, I023 and I027."""
-    from aotc.authoring.editing import Change
-    from aotc.contract.trust.trust_policy import Revoked
-
+    """The change that the arguments of `aotc trust add` ask for; raises I001, I023 and I027."""
     key, authority = given["key"], given["authority"]
     if key is None and authority is None:
         _refuse_alone(given, _OF_A_KEY, "--key or --authority")
@@ -91,26 +46,23 @@ def change_of(**given: Any) -> Change:
     return change
 
 
-def one_key(path: Path) -> str:
-    """The one public key of a file, as PEM; raises I001 and I023."""
-    from aotc.signing.keys.keyring import load_public
-
-    found = load_public(path, code="AOTC-I023")
-    if len(found) != 1:
-        raise AotcError(
-            "AOTC-I023",
-            "the file holds several keys",
-            where=str(path),
-            expected="one public key",
-            found=str(len(found)),
-        )
-    return found[0].pem
+def requirement(text: str) -> Requirement:
+    """A requirement as the command line states it: PREDICATE:ID[,ID][:THRESHOLD]; raises I027."""
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(parts):
+        raise _unreadable(text, "PREDICATE:ID[,ID][:THRESHOLD]")
+    stated: dict[str, object] = {"predicate": parts[0], "signers": parts[1].split(",")}
+    if len(parts) == 3:
+        if not (parts[2].isascii() and parts[2].isdigit() and len(parts[2]) < 6):
+            raise _unreadable(text, "a threshold that is a number")
+        stated["threshold"] = int(parts[2])
+    try:
+        return decode(Requirement, stated)
+    except ParseError as error:
+        raise _unreadable(text, str(error.problems[0])) from None
 
 
 def _rule(given: dict[str, Any]) -> Rule:
-    from aotc.authoring.editing import requirement
-    from aotc.contract.trust.trust_policy import Match, Rule
-
     if not given["require"]:
         raise _wrong("--rule takes --require: what must be there, and by whom", "--require")
     match = Match(name=_or(given["match"], "*"), channel=_or(given["match_channel"], "*"))
@@ -119,9 +71,6 @@ def _rule(given: dict[str, Any]) -> Rule:
 
 
 def _key(given: dict[str, Any], pem: str) -> PolicyKey:
-    from aotc.contract.codec.parsing import ParseError, decode
-    from aotc.contract.trust.trust_policy import PolicyKey
-
     if given["usage"] is None:
         raise _wrong("a key takes --usage: what it may sign, such as approval", "--usage")
     usage = [each for each in given["usage"].split(",") if each]
@@ -137,8 +86,6 @@ def _key(given: dict[str, Any], pem: str) -> PolicyKey:
 
 
 def _moment(given: dict[str, Any], name: str) -> str | None:
-    from aotc.contract.trust.attestations import instant, parse_date
-
     text = given[name]
     try:
         return None if text is None else instant(parse_date(text))
@@ -153,9 +100,18 @@ def _moment(given: dict[str, Any], name: str) -> str | None:
         ) from None
 
 
-def _text(path: Path) -> str:
-    from aotc.verification.policy.policy_document import read_bytes
+def _unreadable(text: str, expected: str) -> AotcError:
+    return AotcError(
+        "AOTC-I027",
+        "the requirement cannot be read",
+        where="--require",
+        expected=expected,
+        found=text,
+        mend="Such as approval:ops,security:2.",
+    )
 
+
+def _text(path: Path) -> str:
     return read_bytes(path, "certificate").decode("utf-8", "replace")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aotc.contract.codec.parsing import ParseError, Problem
 from aotc.contract.trust.anchors import TrustedIdentity, TrustedKey
 from aotc.errors import AotcError, install_extra
+from aotc.signing.dsse import malformed
 from aotc.signing.keys.certificates import claimed_name, leaf_key
 
 if TYPE_CHECKING:
@@ -137,6 +138,4 @@ def _is_text(trusted_root: str) -> bool:
 
 
 def _malformed(found: str) -> AotcError:
-    from aotc.signing.dsse import malformed
-
     return malformed(ParseError([Problem("verificationMaterial", " ".join(found.split())[:300])]))
