@@ -1,4 +1,4 @@
-"""Compatibility checks: one file a check, and no table: each file of this folder is asked for its.
+"""Compatibility checks, one a file; a file's check is in use by being here.
 
 A check of a new requirement is its file, the requirement's field, and the reason of its code.
 """
