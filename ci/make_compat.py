@@ -24,9 +24,9 @@ from aotc.attesting.adding import approve
 from aotc.attesting.qualification import qualify
 from aotc.authoring.policy_files import write_policy, write_roots
 from aotc.authoring.policy_signing import sign_policy
+from aotc.contract.attestation_kinds import Usage
 from aotc.contract.builtin import load_target
 from aotc.contract.codec.documents import yaml_text
-from aotc.contract.results.policy_decision import Usage
 from aotc.contract.trust.attestations import parse_instant
 from aotc.contract.trust.trust_policy import Match, PolicyKey, Requirement, Rule, TrustPolicy
 from aotc.contract.versions import VERSION

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.builtin import data_folder
 from aotc.contract.codec.schema import schema_text
 from aotc.contract.counters import TelemetryAnswer
@@ -38,7 +39,6 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "costs", CostTable),
     ("manifests", "learn", answers.LearnAnswer),
     ("manifests", "load", report.LoadReport),
-    ("manifests", "evidence", report.Evidence),
     ("manifests", "inspect", report.InspectReport),
     ("manifests", "error", answers.ErrorAnswer),
     ("manifests", "run", answers.RunAnswer),
@@ -59,11 +59,10 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "pack", PackAnswer),
     ("manifests", "unpack", UnpackAnswer),
     ("manifests", "attest", attestations.AttestAnswer),
-    ("manifests", "approval", attestations.Approval),
-    ("manifests", "qualification", attestations.Qualification),
     ("manifests", "check", answers.CheckAnswer),
     ("manifests", "check-models", CheckModelsAnswer),
     ("manifests", "doctor", answers.DoctorAnswer),
+    *(("manifests", kind.usage, kind.load_record()) for kind in KINDS.values() if kind.record),
 )
 
 

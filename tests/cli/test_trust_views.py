@@ -12,17 +12,13 @@ from aotc.cli import measurements, render, views
 from aotc.cli.attestation_views import attested_view
 from aotc.cli.policy_views import decision_view
 from aotc.cli.store_views import install_view, list_view
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.finding import Finding
 from aotc.contract.results.answers import RunAnswer
 from aotc.contract.results.policy_decision import Considered, PolicyDecision, RequirementOutcome
 from aotc.contract.results.reports import LoadReport, VerifyReport
 from aotc.contract.results.store_answers import InstallReport, StoreEntry, StoreListAnswer
-from aotc.contract.trust.attestations import (
-    APPROVAL_PREDICATE,
-    Approval,
-    ArtifactName,
-    AttestAnswer,
-)
+from aotc.contract.trust.attestations import Approval, ArtifactName, AttestAnswer
 from aotc.errors import compared
 
 ID = "8a" * 32
@@ -63,7 +59,7 @@ def test_a_signature_is_signed_and_an_approval_attested() -> None:
     signed = text(attested_view(answer()))
     assert signed.startswith("m.aotc  signed\n")
     assert f"  artifact   {ID}\n" in signed
-    approved = answer(predicate_type=APPROVAL_PREDICATE, approval=said)
+    approved = answer(predicate_type=KINDS["approval"].predicate_type, approval=said)
     assert text(attested_view(approved)).startswith("m.aotc  attested\n")
 
 

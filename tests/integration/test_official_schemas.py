@@ -30,25 +30,19 @@ from sigstore_models.bundle.v1 import Bundle
 
 from aotc.attesting.adding import approve, sign
 from aotc.attesting.qualification import qualify
-from aotc.contract.trust.attestations import (
-    APPROVAL_PREDICATE,
-    PROVENANCE_PREDICATE,
-    QUALIFICATION_PREDICATE,
-    SBOM_PREDICATE,
-)
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.trust.trust_policy import POLICY_PREDICATE
-from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.signing import oms
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import load_private
 
-KINDS = (
+TYPES = (
     oms.PREDICATE_TYPE,
-    EVIDENCE_PREDICATE,
-    PROVENANCE_PREDICATE,
-    SBOM_PREDICATE,
-    APPROVAL_PREDICATE,
-    QUALIFICATION_PREDICATE,
+    KINDS["evidence"].predicate_type,
+    KINDS["provenance"].predicate_type,
+    KINDS["sbom"].predicate_type,
+    KINDS["approval"].predicate_type,
+    KINDS["qualification"].predicate_type,
     POLICY_PREDICATE,
 )
 
@@ -96,10 +90,10 @@ def read_statement(said: dict[str, Any]) -> Statement:
 
 
 def test_there_is_a_bundle_of_each_kind(bundles: dict[str, dict[str, Any]]) -> None:
-    assert sorted(bundles) == sorted(KINDS)
+    assert sorted(bundles) == sorted(TYPES)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TYPES)
 def test_sigstore_reads_the_bundle(kind: str, bundles: dict[str, dict[str, Any]]) -> None:
     document = bundles[kind]
     read = Bundle.from_dict(copy.deepcopy(document))
@@ -108,7 +102,7 @@ def test_sigstore_reads_the_bundle(kind: str, bundles: dict[str, dict[str, Any]]
     assert json.loads(read.dsse_envelope.payload) == statement(document)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TYPES)
 def test_in_toto_reads_the_statement(kind: str, bundles: dict[str, dict[str, Any]]) -> None:
     said = statement(bundles[kind])
     read = read_statement(said)
@@ -116,13 +110,13 @@ def test_in_toto_reads_the_statement(kind: str, bundles: dict[str, dict[str, Any
 
 
 def test_slsa_reads_the_provenance(bundles: dict[str, dict[str, Any]]) -> None:
-    predicate = statement(bundles[PROVENANCE_PREDICATE])["predicate"]
+    predicate = statement(bundles[KINDS["provenance"].predicate_type])["predicate"]
     read = json_format.ParseDict(predicate, provenance_pb2.Provenance())
     assert read.build_definition.build_type == "urn:aotc:build:v1"
 
 
 def test_cyclonedx_reads_the_bill_of_materials(bundles: dict[str, dict[str, Any]]) -> None:
-    document = json.dumps(statement(bundles[SBOM_PREDICATE])["predicate"])
+    document = json.dumps(statement(bundles[KINDS["sbom"].predicate_type])["predicate"])
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(document) is None
 
 

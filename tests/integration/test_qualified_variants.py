@@ -18,14 +18,11 @@ from built_artifact import BuiltArtifact
 
 from aotc import load, verify
 from aotc.attesting.qualification import qualify
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import encode
 from aotc.contract.results.reports import VerifyReport
-from aotc.contract.trust.attestations import (
-    PROVENANCE_PREDICATE,
-    QUALIFICATION_PREDICATE,
-    Qualification,
-)
+from aotc.contract.trust.attestations import Qualification
 from aotc.errors import AotcError
 from aotc.signing import oms
 from aotc.signing import statements as attest
@@ -162,7 +159,7 @@ def test_a_qualification_of_variants_that_are_not_there(site: Site) -> None:
     seen = site.qualify()
     site.forget_qualifications()
     predicate = {**encode(seen), "variant": "no-such", "variants": ["no-such"]}
-    site.say(QUALIFICATION_PREDICATE, predicate, site.lab, "qualification-x")
+    site.say(KINDS["qualification"].predicate_type, predicate, site.lab, "qualification-x")
     error = site.refused()
     assert error.code == NO_VARIANT
     reasons = [(each.code, each.where) for each in error.also]
@@ -236,7 +233,7 @@ def test_a_threshold_is_of_one_variant(site: Site) -> None:
         said = attest.read(path.read_bytes(), [site.lab.trusted()]).predicate
         if said["variants"] == [second]:
             path.unlink()
-    site.say(QUALIFICATION_PREDICATE, encode(seen), other, "qualification-other")
+    site.say(KINDS["qualification"].predicate_type, encode(seen), other, "qualification-other")
     error = site.refused()
     assert error.code == NO_VARIANT
     assert {each.code for each in error.also} == {UNQUALIFIED}
@@ -272,7 +269,7 @@ def release_of(site: Site, version: str, *, architecture: str = "") -> None:
             "metadata": {"finishedOn": "2026-01-01T00:00:00Z"},
         },
     }
-    site.say(PROVENANCE_PREDICATE, predicate, site.release, "provenance")
+    site.say(KINDS["provenance"].predicate_type, predicate, site.release, "provenance")
 
 
 @pytest.mark.parametrize("look", ["verify", "load", "load by name"])
@@ -311,7 +308,7 @@ def test_an_unqualified_release_is_not_remembered(site: Site) -> None:
     seen = encode(site.qualify())
     site.forget_qualifications()
     predicate = {**seen, "variant": "no-such", "variants": ["no-such"]}
-    site.say(QUALIFICATION_PREDICATE, predicate, site.lab, "qualification-x")
+    site.say(KINDS["qualification"].predicate_type, predicate, site.lab, "qualification-x")
     assert site.refused().code == NO_VARIANT
     assert site.verified().verdict == "incompatible"
     release_of(site, "1.0")

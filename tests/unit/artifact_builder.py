@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.canonical import canonical_json, canonical_sha256
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.manifest.document import Manifest
@@ -31,7 +32,7 @@ from aotc.contract.manifest.variant import (
 from aotc.contract.profile import Profile, Tolerance
 from aotc.contract.shapes.domain import Dim, Domain
 from aotc.contract.target import Libc
-from aotc.contract.versions import EVIDENCE_PREDICATE, MANIFEST_SCHEMA, PROFILE_SCHEMA, VERSION
+from aotc.contract.versions import MANIFEST_SCHEMA, PROFILE_SCHEMA, VERSION
 from aotc.host.probe import probe
 from aotc.signing import oms
 from aotc.signing import statements as attest
@@ -87,7 +88,10 @@ def sign_artifact(folder: Path, key: PrivateKey, name: str = "oms.sigstore.json"
     (attestations / name).write_bytes(oms.sign(digests, key))
     (attestations / "evidence.sigstore.json").write_bytes(
         attest.attest(
-            EVIDENCE_PREDICATE, {"seconds": 1.5}, {"aotc.json": digests["aotc.json"]}, key
+            KINDS["evidence"].predicate_type,
+            {"seconds": 1.5},
+            {"aotc.json": digests["aotc.json"]},
+            key,
         )
     )
 

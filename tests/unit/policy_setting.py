@@ -13,16 +13,11 @@ import yaml
 from artifact_builder import build_artifact, payload_digests
 
 from aotc.authoring.policy_signing import sign_policy
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.results.reports import VerifyReport
 from aotc.contract.target import Target
-from aotc.contract.trust.attestations import (
-    APPROVAL_PREDICATE,
-    PROVENANCE_PREDICATE,
-    QUALIFICATION_PREDICATE,
-    instant,
-    target_digest,
-)
+from aotc.contract.trust.attestations import instant, target_digest
 from aotc.host.probe import probe
 from aotc.signing import oms
 from aotc.signing import statements as attest
@@ -146,7 +141,9 @@ class Setting:
             "artifact": {"name": "linear", "id": self.id},
             **changes,
         }
-        return self.say(APPROVAL_PREDICATE, predicate, signer, name or f"approval-{signer}")
+        return self.say(
+            KINDS["approval"].predicate_type, predicate, signer, name or f"approval-{signer}"
+        )
 
     def provenance(
         self,
@@ -166,7 +163,7 @@ class Setting:
                 "metadata": {"finishedOn": finished or ago(days=2)},
             },
         }
-        return self.say(PROVENANCE_PREDICATE, predicate, signer, name)
+        return self.say(KINDS["provenance"].predicate_type, predicate, signer, name)
 
     def qualify(self, target: Target | None = None, **changes: Any) -> Path:
         """A qualification on this host, or on `target`."""
@@ -187,7 +184,7 @@ class Setting:
             "issued_at": ago(days=1),
             **changes,
         }
-        return self.say(QUALIFICATION_PREDICATE, predicate, "ci", "qualification")
+        return self.say(KINDS["qualification"].predicate_type, predicate, "ci", "qualification")
 
     def sign_payload(self, signer: str, name: str) -> Path:
         """A further OMS signature."""

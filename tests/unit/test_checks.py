@@ -15,7 +15,7 @@ from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.target import Gpu, Libc, Plugin, Target
 from aotc.host import probe as host
 from aotc.reasons import REASONS
-from aotc.verification.checks import CHECKS
+from aotc.verification.checks import checks
 from aotc.verification.checks.base import at_least
 
 CPU = ("CPUExecutionProvider",)
@@ -42,7 +42,7 @@ H200 = Gpu(name="H200", compute_capability="9.0")
 
 
 def run(code: str, requirements: dict[str, Any], target: Target) -> list[tuple[str, str, str]]:
-    results = CHECKS.load(code)().run(dataclasses.replace(BASE, **requirements), target)
+    results = checks()[code]().run(dataclasses.replace(BASE, **requirements), target)
     return [
         (each.code, "", each.what)
         if isinstance(each, Finding)
@@ -51,9 +51,9 @@ def run(code: str, requirements: dict[str, Any], target: Target) -> list[tuple[s
     ]
 
 
-@pytest.mark.parametrize("code", CHECKS.names())
+@pytest.mark.parametrize("code", checks())
 def test_each_check_explains_itself(code: str) -> None:
-    check = CHECKS.load(code)()
+    check = checks()[code]()
     assert check.code == code
     assert check.mend == REASONS[code].mend
     assert len(type(check).__doc__ or "") > 40

@@ -6,23 +6,17 @@ from typing import Any
 
 import pytest
 
-from aotc.contract.trust.attestations import (
-    APPROVAL_PREDICATE,
-    PROVENANCE_PREDICATE,
-    QUALIFICATION_PREDICATE,
-    SBOM_PREDICATE,
-)
-from aotc.contract.versions import EVIDENCE_PREDICATE
+from aotc.contract.attestation_kinds import KINDS
 from aotc.inspection.attestation_claims import in_words
 from aotc.signing import oms
 
 TYPES = (
     oms.PREDICATE_TYPE,
-    EVIDENCE_PREDICATE,
-    PROVENANCE_PREDICATE,
-    SBOM_PREDICATE,
-    APPROVAL_PREDICATE,
-    QUALIFICATION_PREDICATE,
+    KINDS["evidence"].predicate_type,
+    KINDS["provenance"].predicate_type,
+    KINDS["sbom"].predicate_type,
+    KINDS["approval"].predicate_type,
+    KINDS["qualification"].predicate_type,
 )
 APPROVAL = {
     "channel": "prod",
@@ -43,7 +37,7 @@ def test_any_predicate_is_put_into_words(kind: str, predicate: Any) -> None:
 )
 def test_a_release_is_named_where_there_is_one(parameters: dict[str, str], start: str) -> None:
     said = {"buildDefinition": {"externalParameters": parameters, "resolvedDependencies": [{}]}}
-    words = in_words(PROVENANCE_PREDICATE, said)
+    words = in_words(KINDS["provenance"].predicate_type, said)
     assert words.startswith(start)
     assert words.endswith("from 1 dependency")
 
@@ -53,7 +47,9 @@ def test_an_unknown_type_says_nothing() -> None:
 
 
 def test_an_approval_by_a_newer_release_is_still_read() -> None:
-    said = in_words(APPROVAL_PREDICATE, {**APPROVAL, "note": "by hand", "colour": "red"})
+    said = in_words(
+        KINDS["approval"].predicate_type, {**APPROVAL, "note": "by hand", "colour": "red"}
+    )
     assert said == "approved for prod until 2027-01-31T00:00:00Z: by hand"
 
 
@@ -67,9 +63,9 @@ def test_an_approval_by_a_newer_release_is_still_read() -> None:
     ],
 )
 def test_an_approval_that_does_not_fit_says_nothing(change: dict[str, Any]) -> None:
-    assert in_words(APPROVAL_PREDICATE, {**APPROVAL, **change}) == ""
+    assert in_words(KINDS["approval"].predicate_type, {**APPROVAL, **change}) == ""
 
 
 def test_long_text_is_cut() -> None:
-    said = in_words(APPROVAL_PREDICATE, {**APPROVAL, "note": "x" * 1000})
+    said = in_words(KINDS["approval"].predicate_type, {**APPROVAL, "note": "x" * 1000})
     assert len(said) == 200

@@ -15,8 +15,8 @@ import pytest
 from artifact_builder import build_artifact, payload_digests, sign_artifact
 
 from aotc.cli import main as cli
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.trust.anchors import TrustedKey
-from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError
 from aotc.signing import statements as attest
 from aotc.signing.keys.key_files import generate
@@ -72,7 +72,7 @@ def flip(path: Path) -> None:
 
 def evidence(artifact: Path, key: PrivateKey, seconds: float) -> bytes:
     subject = {"aotc.json": payload_digests(artifact)["aotc.json"]}
-    return attest.attest(EVIDENCE_PREDICATE, {"seconds": seconds}, subject, key)
+    return attest.attest(KINDS["evidence"].predicate_type, {"seconds": seconds}, subject, key)
 
 
 def several(tmp_path: Path, key: PrivateKey, root: Path, count: int) -> list[str]:

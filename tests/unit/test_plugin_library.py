@@ -18,7 +18,7 @@ from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
 from aotc.host.plugin_libraries import libraries_digest, libraries_in, stated_libraries
-from aotc.verification.checks import CHECKS
+from aotc.verification.checks import checks
 
 CPU = "CPUExecutionProvider"
 MINE = "MyExecutionProvider"
@@ -237,7 +237,7 @@ def plugin(version: str = "1.0", sha: str | None = DIGEST, name: str = "my-ep") 
 def codes(code: str, wanted: Plugin, *have: Plugin, host: Target = HOST) -> list[tuple[str, bool]]:
     """Code and whether it refuses, of each result of a check."""
     requirements = dataclasses.replace(BASE, plugins=(wanted,))
-    results = CHECKS.load(code)().run(requirements, dataclasses.replace(host, plugins=have))
+    results = checks()[code]().run(requirements, dataclasses.replace(host, plugins=have))
     return [(each.code, not isinstance(each, Finding)) for each in results]
 
 
@@ -275,7 +275,7 @@ def test_a_described_target_may_be_silent() -> None:
 
 def test_what_mends_a_missing_plugin() -> None:
     """A distribution is installed; a library of the user's own is named in the environment."""
-    check = CHECKS.load("AOTC-C006")()
+    check = checks()["AOTC-C006"]()
     mends = []
     for wanted in (plugin(), plugin("", name="libmine.so")):
         (refusal,) = check.run(dataclasses.replace(BASE, plugins=(wanted,)), HOST)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from artifact_builder import build_artifact, payload_digests, sign_artifact
 
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import encode
 from aotc.contract.results.reports import Comparison, Evidence, OutputError, VariantEvidence
-from aotc.contract.versions import EVIDENCE_PREDICATE
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect, worst_errors
 from aotc.signing import statements as attest
@@ -52,7 +52,9 @@ def evidence() -> Evidence:
 def attest_evidence(folder: Path, key: PrivateKey, subject: str = "") -> None:
     identity = subject or payload_digests(folder)["aotc.json"]
     (folder / "attestations" / "evidence.sigstore.json").write_bytes(
-        attest.attest(EVIDENCE_PREDICATE, encode(evidence()), {"aotc.json": identity}, key)
+        attest.attest(
+            KINDS["evidence"].predicate_type, encode(evidence()), {"aotc.json": identity}, key
+        )
     )
 
 

@@ -26,10 +26,10 @@ from aotc.authoring.policy_changes import Change, changed, new_policy
 from aotc.authoring.policy_files import write_policy
 from aotc.authoring.requested_change import requirement
 from aotc.cli.main import main
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.documents import strict_yaml
 from aotc.contract.codec.schema import schema_of
 from aotc.contract.trust.anchors import TrustedKey
-from aotc.contract.trust.attestations import APPROVAL_PREDICATE
 from aotc.contract.trust.trust_policy import MAX_DAYS, Match, Revoked, RootKeys, Rule, TrustPolicy
 from aotc.errors import AotcError
 from aotc.signing import oms
@@ -306,7 +306,9 @@ def test_a_person_with_several_keys_is_one_signer(host: Setting) -> None:
     signed = Statement("o", oms.PREDICATE_TYPE, None, {}, host.keys["release"].trusted())
 
     def distinct(*keys: TrustedKey) -> int:
-        said = [Statement("a", APPROVAL_PREDICATE, predicate, {}, key) for key in keys]
+        said = [
+            Statement("a", KINDS["approval"].predicate_type, predicate, {}, key) for key in keys
+        ]
         judged = judge(trust, host.id, "linear", [signed, *said])
         found = judged.decision.requirements[1]
         assert found.met == (found.distinct >= 2)
@@ -443,7 +445,9 @@ def test_a_key_that_is_certified_for_two_people_counts_alike_in_any_order(host: 
         for pem, name in ((one, "CN=alice"), (one, "CN=bob"), (other, "CN=alice"))
     ]
     for order in permutations(keys):
-        said = [Statement("a", APPROVAL_PREDICATE, predicate, {}, key) for key in order]
+        said = [
+            Statement("a", KINDS["approval"].predicate_type, predicate, {}, key) for key in order
+        ]
         assert judge(trust, host.id, "linear", said).decision.requirements[1].distinct == 2
 
 

@@ -13,15 +13,16 @@ from typing import Final
 
 from aotc.attesting.approval import approval
 from aotc.contract.artifact_words import artifact_path
+from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.finding import Finding
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.attestations import (
-    APPROVAL_PREDICATE,
     Approval,
     ArtifactName,
     AttestAnswer,
     Qualification,
+    Said,
 )
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
@@ -56,7 +57,7 @@ def sign(
     Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
     """
     place = artifact_path(artifact)
-    name = f"oms-{tag(signer)}"
+    name = KINDS["oms"].name(tag(signer))
     check_place(place, name, force=force)
     found = vouched_for(place, signer, trust)
     own = own_key(signer)
@@ -98,7 +99,7 @@ def approve(
     Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
     """
     place = artifact_path(artifact)
-    name = f"approval-{channel}-{tag(signer)}"
+    name = KINDS["approval"].name(channel, tag(signer))
     now = datetime.datetime.now(datetime.UTC)
     # What is refused for its words is refused before anything is read.
     nobody = ArtifactName(name="", id="0" * 64)
@@ -112,7 +113,7 @@ def approve(
         note=note,
         now=now,
     )
-    return add_statement(place, name, APPROVAL_PREDICATE, said, said.artifact, signer, force=force)
+    return add_statement(place, name, "approval", said, signer, force=force)
 
 
 def check_place(artifact: Path, name: str, *, force: bool) -> None:
@@ -135,7 +136,7 @@ def _added(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Pa
 
 def _held(path: Path) -> int:
     """How many attestations there are beside one."""
-    return sum(each.name.endswith(sealing.SUFFIX) for each in path.parent.iterdir())
+    return sum(each.name.endswith(BUNDLE_SUFFIX) for each in path.parent.iterdir())
 
 
 def _too_many(path: Path) -> AotcError:
@@ -194,25 +195,26 @@ def vouched_for(
 def add_statement(
     artifact: Path,
     name: str,
-    predicate_type: str,
-    said: Approval | Qualification,
-    about: ArtifactName,
+    usage: Usage,
+    said: Said,
     signer: Signer | Sealer,
     *,
     force: bool,
 ) -> AttestAnswer:
-    """Sign what is said about an artifact, and put it beside its other attestations.
+    """Sign what is said about an artifact, and put it beside its other attestations as `name`.
 
+    `said` is the record of that kind of attestation.
     Raises I017, I018, I026 and I036.
     """
+    predicate_type = KINDS[usage].predicate_type
     predicate: Json = encode(said)
-    subjects: Mapping[str, str] = {"aotc.json": about.id}
+    subjects: Mapping[str, str] = {"aotc.json": said.artifact.id}
     bundle = attest.attest(predicate_type, predicate, subjects, signer)
     path, replaced = _added(artifact, name, bundle, force=force)
     own = own_key(signer)
     return AttestAnswer(
         artifact=str(artifact),
-        artifact_id=about.id,
+        artifact_id=said.artifact.id,
         path=str(path),
         predicate_type=predicate_type,
         key_id=claimed_signer(dsse.parse(bundle)),

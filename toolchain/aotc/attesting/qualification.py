@@ -10,12 +10,12 @@ from typing import Final
 from aotc.attesting.acceptance import Accepted, Request, accept
 from aotc.attesting.adding import add_statement, check_place, tag, vouched_for
 from aotc.contract.artifact_words import artifact_path
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.canonical import canonical_sha256
 from aotc.contract.finding import Finding
 from aotc.contract.results.reports import LoadReport
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.attestations import (
-    QUALIFICATION_PREDICATE,
     ArtifactName,
     AttestAnswer,
     Qualification,
@@ -53,7 +53,7 @@ def qualify(
     """
     place = artifact_path(artifact)
     # An early answer where there is no place for any.
-    check_place(place, "qualification", force=True)
+    check_place(place, KINDS["qualification"].name(), force=True)
     vouched = vouched_for(place, signer, trust)
     seen = _accepted(place, vouched, variant, threads, runs)
     report = seen.report
@@ -77,11 +77,9 @@ def qualify(
     )
     # One for each target and set of variants, of each signer.
     which = canonical_sha256({"target": digest, "variants": list(names)})[:16]
-    name = f"qualification-{which}-{tag(signer)}"
+    name = KINDS["qualification"].name(which, tag(signer))
     check_place(place, name, force=force)
-    return add_statement(
-        place, name, QUALIFICATION_PREDICATE, said, said.artifact, signer, force=force
-    )
+    return add_statement(place, name, "qualification", said, signer, force=force)
 
 
 def _accepted(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
-from aotc.contract.results.policy_decision import Usage
+from aotc.contract.attestation_kinds import KINDS, Usage
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.trust_policy import (
     MAX_DAYS,
@@ -27,7 +27,9 @@ T = TypeVar("T", PolicyKey, Rule)
 H = TypeVar("H", PolicyKey, PolicyIdentity)
 
 # What the key of a builder signs.
-BUILDER_USAGE: Final[tuple[Usage, ...]] = ("oms", "provenance", "sbom", "evidence")
+BUILDER_USAGE: Final[tuple[Usage, ...]] = tuple(
+    kind.usage for kind in KINDS.values() if kind.by_build
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
-
+from aotc.contract.attestation_kinds import kind_of
 from aotc.contract.codec.parsing import Json, ParseError, decode
-from aotc.contract.trust.attestations import (
-    APPROVAL_PREDICATE,
-    PROVENANCE_PREDICATE,
-    QUALIFICATION_PREDICATE,
-    SBOM_PREDICATE,
-    Approval,
-    Qualification,
-)
-from aotc.contract.versions import EVIDENCE_PREDICATE
-from aotc.signing import oms
+from aotc.contract.trust.attestations import Approval, Qualification
 
 _MOST = 200
 
 
 def in_words(predicate_type: str, predicate: Json) -> str:
     """What a predicate says; empty where its type is not known here, or it does not fit it."""
-    tell = _TELLERS.get(predicate_type)
+    kind = kind_of(predicate_type)
     try:
-        return tell(predicate)[:_MOST] if tell is not None else ""
+        return kind.load_words()(predicate)[:_MOST] if kind is not None else ""
     except ParseError:
         return ""
 
 
-def _oms(predicate: Json) -> str:
+def oms(predicate: Json) -> str:
+    """Of an OMS signature."""
     return f"{_number(_count(predicate, 'resources'), 'file')} of the payload"
 
 
-def _evidence(predicate: Json) -> str:
+def evidence(predicate: Json) -> str:
+    """Of the evidence of a build."""
     return f"measured at the build of {_text(predicate, 'built_at')}"
 
 
-def _provenance(predicate: Json) -> str:
+def provenance(predicate: Json) -> str:
+    """Of SLSA provenance."""
     builder = _text(predicate, "runDetails", "builder", "id")
     when = _text(predicate, "runDetails", "metadata", "finishedOn")
     release = _text(predicate, "buildDefinition", "externalParameters", "version")
@@ -49,18 +41,21 @@ def _provenance(predicate: Json) -> str:
     )
 
 
-def _sbom(predicate: Json) -> str:
+def sbom(predicate: Json) -> str:
+    """Of a bill of materials in CycloneDX."""
     version = _text(predicate, "specVersion")
     return f"CycloneDX {version}, {_number(_count(predicate, 'components'), 'component')}"
 
 
-def _approval(predicate: Json) -> str:
+def approval(predicate: Json) -> str:
+    """Of an approval; raises ParseError."""
     said = decode(Approval, predicate, allow_unknown=True)
     note = f": {said.note}" if said.note else ""
     return f"approved for {said.channel} until {said.expires}{note}"
 
 
-def _qualification(predicate: Json) -> str:
+def qualification(predicate: Json) -> str:
+    """Of a qualification; raises ParseError."""
     said = decode(Qualification, predicate, allow_unknown=True)
     target = said.target
     return (
@@ -68,16 +63,6 @@ def _qualification(predicate: Json) -> str:
         f"{target.onnxruntime}, target {said.target_sha256[:12]}, at {said.issued_at}: "
         f"{said.verdict}"
     )
-
-
-_TELLERS: Final[Mapping[str, Callable[[Json], str]]] = {
-    oms.PREDICATE_TYPE: _oms,
-    EVIDENCE_PREDICATE: _evidence,
-    PROVENANCE_PREDICATE: _provenance,
-    SBOM_PREDICATE: _sbom,
-    APPROVAL_PREDICATE: _approval,
-    QUALIFICATION_PREDICATE: _qualification,
-}
 
 
 def _count(data: Json, name: str) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotc.contract.artifact_words import artifact_path, id_in
+from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.contract.codec.parsing import (
     MAX_JSON_BYTES,
     Json,
@@ -37,7 +38,6 @@ from aotc.contract.results.reports import (
 from aotc.contract.traffic import read_traffic
 from aotc.contract.trust.anchors import key_id
 from aotc.contract.versions import (
-    EVIDENCE_PREDICATE,
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
     manifest_version,
@@ -49,7 +49,7 @@ from aotc.inspection.coverage import shape_report, traffic_coverage
 from aotc.signing import dsse
 from aotc.signing import statements as attest
 from aotc.signing.keys.development import default_trust
-from aotc.verification.authenticity import BUNDLE_SUFFIX, MAX_BUNDLES, MAX_BUNDLES_BYTES
+from aotc.verification.authenticity import MAX_BUNDLES, MAX_BUNDLES_BYTES
 from aotc.verification.container.archive_container import is_packed
 from aotc.verification.container.base import Container
 from aotc.verification.container.opening import open_container
@@ -225,7 +225,7 @@ def _attestations(
                     says=in_words(said.predicate_type, said.predicate),
                 )
             )
-            if said.predicate_type == EVIDENCE_PREDICATE:
+            if said.predicate_type == KINDS["evidence"].predicate_type:
                 if artifact_id not in said.subjects.values():
                     raise AotcError(
                         "AOTC-G014", "the attestation is about another artifact", where=path

@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import Json, ParseError, Problem, decode, record, strict_json
 from aotc.contract.manifest.payload_files import PayloadPath
 from aotc.contract.trust.anchors import Anchor, TrustedKey
@@ -20,7 +22,7 @@ from aotc.signing import dsse
 from aotc.signing.bundle_verification import verify_bundle
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "https://model_signing/signature/v1.0"
+PREDICATE_TYPE: Final = KINDS["oms"].predicate_type
 SUBJECT_NAME = "payload"
 
 

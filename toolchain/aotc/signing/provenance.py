@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, Protocol
 
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import Json
 from aotc.contract.known_providers import BY_ORT_NAME, RUNTIMES
 from aotc.contract.manifest.document import Manifest
@@ -244,7 +245,7 @@ def _given(fixtures: Path | None, tuned_from: Path | None) -> dict[str, str]:
             if each.is_file():
                 found[f"fixtures/{each.relative_to(fixtures).as_posix()}"] = _sha256(each)
     if tuned_from is not None:
-        evidence = tuned_from / "attestations" / "evidence.sigstore.json"
+        evidence = tuned_from / KINDS["evidence"].path
         place = evidence if tuned_from.is_dir() else tuned_from
         found[f"tuning/{place.name}"] = _sha256(place)
     return found

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from aotc.contract.artifact_words import artifact_path
+from aotc.contract.attestation_kinds import BUNDLE_SUFFIX
 from aotc.contract.results.store_answers import InstallReport
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
@@ -22,7 +23,7 @@ from aotc.signing.dsse import MAX_BUNDLE_BYTES
 from aotc.store.draft import Draft, remove_leftovers
 from aotc.store.hold import alone, unwritable
 from aotc.store.user_store import Store, StoredArtifact
-from aotc.verification.authenticity import BUNDLE_SUFFIX, MAX_BUNDLES
+from aotc.verification.authenticity import MAX_BUNDLES
 from aotc.verification.container.base import Container
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.container.opening import open_container

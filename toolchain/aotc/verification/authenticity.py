@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
+from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, older_kind
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
 from aotc.contract.finding import Finding
 from aotc.errors import AotcError
@@ -12,14 +14,14 @@ from aotc.signing import statements as attest
 from aotc.signing.bundle_verification import VerifiedBundle, verify_bundle
 from aotc.verification.container.base import Container
 from aotc.verification.examination import Examination, malformed
-from aotc.verification.policy.statement import Statement, older_kind
+from aotc.verification.policy.statement import Statement
 
 MAX_BUNDLES = 64
 # Of all bundles together: they are read before anybody vouches for them.
 MAX_BUNDLES_BYTES = 64 << 20
 # What an unknown signer lists is read only to tell which files do not even match that.
 _MOST_CLAIMED_BYTES = 4 << 20
-BUNDLE_SUFFIX = ".sigstore.json"
+_OMS: Final = KINDS["oms"]
 DOCUMENTS = ("aotc.json", "manifest.json")
 # Refusals of one signer, which another may make good: unknown, not allowed this, not valid now.
 _UNKNOWN = frozenset({"AOTC-G002", "AOTC-G038"})
@@ -115,8 +117,7 @@ def parse_documents(state: Examination) -> None:
 
 def is_oms(path: str) -> bool:
     """Whether a bundle's name is one of an OMS signature."""
-    name = path.rpartition("/")[2]
-    return name == f"oms{BUNDLE_SUFFIX}" or name.startswith("oms-")
+    return _OMS.is_called(path)
 
 
 def check_signatures(state: Examination) -> None:
@@ -138,7 +139,8 @@ def check_signatures(state: Examination) -> None:
                 raise _relabelled(said.predicate_type)
             else:
                 if known := older_kind(said.predicate_type):
-                    state.findings.append(_from_the_future(path, said.predicate_type, known))
+                    newer = _from_the_future(path, said.predicate_type, known.predicate_type)
+                    state.findings.append(newer)
                 state.statements.append(
                     Statement(path, said.predicate_type, said.predicate, said.subjects, said.key)
                 )
@@ -163,7 +165,7 @@ def check_signatures(state: Examination) -> None:
                 "AOTC-G001",
                 "the artifact has no signature bundle",
                 where="attestations",
-                expected=f"attestations/oms{BUNDLE_SUFFIX}",
+                expected=_OMS.path,
                 found=f"{len(state.bundles)} other attestations",
             )
         )

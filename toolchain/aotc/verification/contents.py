@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aotc.contract.attestation_kinds import BUNDLE_SUFFIX
 from aotc.contract.codec.parsing import ParseError, Problem, decode
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
@@ -15,7 +16,6 @@ from aotc.contract.versions import (
 )
 from aotc.errors import AotcError
 from aotc.verification import consistency
-from aotc.verification.authenticity import BUNDLE_SUFFIX
 from aotc.verification.digests import Sink, Wanted, check
 from aotc.verification.examination import Examination, malformed
 from aotc.verification.references.model_references import require_inside

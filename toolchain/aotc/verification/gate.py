@@ -34,7 +34,7 @@ from aotc.contract.target import Target
 from aotc.contract.trust.anchors import Anchor, TrustedKey, key_id
 from aotc.errors import AotcError
 from aotc.verification import authenticity, contents
-from aotc.verification.compatibility import Judgement, error_of, judge, refusal_of
+from aotc.verification.compatibility import Judgement, asks_for_gpus, error_of, judge, refusal_of
 from aotc.verification.container.base import Container
 from aotc.verification.container.opening import open_container, other_artifact
 from aotc.verification.container.rereading import reread
@@ -381,14 +381,8 @@ def _not_run(
 def _probe(manifest: Manifest) -> Target:
     from aotc.host.probe import probe
 
-    needs_gpu = any(
-        variant.requirements.nvidia_driver_min is not None
-        or variant.requirements.cuda_major is not None
-        or variant.requirements.compute_capabilities
-        for variant in manifest.variants
-    )
-    digests = any(variant.requirements.plugins for variant in manifest.variants)
-    return probe(gpus=needs_gpu, digests=digests)
+    needs = [variant.requirements for variant in manifest.variants]
+    return probe(gpus=asks_for_gpus(needs), digests=any(each.plugins for each in needs))
 
 
 def _load_target(target: str | Path) -> Target:

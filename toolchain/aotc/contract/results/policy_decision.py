@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from aotc.contract.attestation_kinds import Usage
 from aotc.contract.codec.parsing import record
-
-# What a key may sign, and a rule may require.
-Usage = Literal["oms", "provenance", "sbom", "evidence", "approval", "qualification"]
 
 
 @record

@@ -1,8 +1,4 @@
-"""What attestations beside the OMS signature say: their predicate types and our own predicates.
-
-Sources of the others: SLSA provenance v1 (slsa.dev/spec/v1.0/provenance), CycloneDX 1.6
-(cyclonedx.org/docs/1.6/json), in-toto attestation framework v1.
-"""
+"""What is said of an artifact once it is built: the predicates of approval and qualification."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import datetime
 import re
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Protocol
 
 from aotc.contract.codec.canonical import canonical_sha256
 from aotc.contract.codec.parsing import Bounds, Pattern, Problem, encode, record
@@ -19,10 +15,6 @@ from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.results.reports import Verdict
 from aotc.contract.target import Target
 
-PROVENANCE_PREDICATE: Final = "https://slsa.dev/provenance/v1"
-SBOM_PREDICATE: Final = "https://cyclonedx.org/bom"
-APPROVAL_PREDICATE: Final = "urn:aotc:approval:v1"
-QUALIFICATION_PREDICATE: Final = "urn:aotc:qualification:v1"
 BUILD_TYPE: Final = "urn:aotc:build:v1"
 LOCAL_BUILDER: Final = "urn:aotc:builder:local"
 
@@ -40,6 +32,14 @@ class ArtifactName:
 
     name: str
     id: Sha256
+
+
+class Said(Protocol):
+    """The predicate of a statement that is added to an artifact."""
+
+    @property
+    def artifact(self) -> ArtifactName:
+        """The one that it is about."""
 
 
 @record

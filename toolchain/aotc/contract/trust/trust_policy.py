@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
+from aotc.contract.attestation_kinds import KINDS, Usage
 from aotc.contract.codec.parsing import Bounds, Pattern, Problem, record
 from aotc.contract.manifest.payload_files import Sha256
-from aotc.contract.results.policy_decision import Usage
 from aotc.contract.trust.attestations import INSTANT, Instant, parse_instant
 from aotc.contract.versions import RELEASE
 
@@ -117,7 +117,7 @@ class Requirement:
         ):
             if getattr(self, name) and self.predicate != wanted:
                 found.append(Problem(name, f"is for {wanted} only, not for {self.predicate}"))
-        if self.max_age is not None and self.predicate in ("oms", "sbom"):
+        if self.max_age is not None and not KINDS[self.predicate].made_at:
             found.append(Problem("max_age", f"{self.predicate} does not say when it was made"))
         return found
 

@@ -6,18 +6,20 @@ import base64
 import binascii
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
+from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.finding import Finding
 from aotc.contract.results.reports import Evidence
 from aotc.contract.results.tuning import Tried
-from aotc.contract.versions import EVIDENCE_PREDICATE, is_newer
+from aotc.contract.versions import is_newer
 from aotc.errors import AotcError
 from aotc.files.reading import read_at_most
 
 # Of a bundle, which is a few fields around one text.
 _MOST_VALUES = 10_000
-_FILE = "attestations/evidence.sigstore.json"
+_KIND: Final = KINDS["evidence"]
 
 
 def tuning_of(path: Path) -> tuple[tuple[Tried, ...], str]:
@@ -26,17 +28,17 @@ def tuning_of(path: Path) -> tuple[tuple[Tried, ...], str]:
     No signature is asked for: the table only chooses among candidates of the user's own profile,
     each of which is proven again.  Raises AOTC-I001, I046, and O006 where there is no table.
     """
-    file = path / _FILE if path.is_dir() else path
+    file = path / _KIND.path if path.is_dir() else path
     try:
         data = read_at_most(file, MAX_JSON_BYTES)
         bundle = strict_json(data, values=_MOST_VALUES)
         statement = strict_json(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
-        if is_newer(statement["predicateType"], EVIDENCE_PREDICATE):
+        if is_newer(statement["predicateType"], _KIND.predicate_type):
             raise AotcError(
                 "AOTC-I046",
                 "the evidence was made by a newer aotc",
                 where=str(file),
-                expected=EVIDENCE_PREDICATE,
+                expected=_KIND.predicate_type,
                 found=statement["predicateType"],
             )
         evidence = decode(Evidence, statement["predicate"], allow_unknown=True)

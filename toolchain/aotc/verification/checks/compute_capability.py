@@ -14,6 +14,10 @@ class ComputeCapability(Check):
 
     code = "AOTC-C008"
 
+    def asks_for_gpus(self, requirements: Requirements) -> bool:
+        """Where a variant is compiled for some."""
+        return bool(requirements.compute_capabilities)
+
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
         """Look for one GPU that fits."""
         wanted = requirements.compute_capabilities

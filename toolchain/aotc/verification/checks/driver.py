@@ -14,6 +14,10 @@ class NvidiaDriver(Check):
 
     code = "AOTC-C007"
 
+    def asks_for_gpus(self, requirements: Requirements) -> bool:
+        """Where a variant needs either."""
+        return requirements.nvidia_driver_min is not None or requirements.cuda_major is not None
+
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
         """Compare the driver's version, then the newest CUDA major version it supports."""
         results: list[Refusal | Finding] = []

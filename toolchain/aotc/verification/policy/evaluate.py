@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from aotc.contract.attestation_kinds import older_kind
 from aotc.contract.results.policy_decision import (
     Considered,
     PolicyDecision,
@@ -32,7 +33,7 @@ from aotc.verification.policy.qualified import qualified_variants
 from aotc.verification.policy.release import is_below, is_version, rank
 from aotc.verification.policy.signers import distinct_signers
 from aotc.verification.policy.state import check_artifact
-from aotc.verification.policy.statement import Statement, older_kind, usage_of
+from aotc.verification.policy.statement import Statement
 
 
 @dataclass(slots=True)
@@ -128,7 +129,8 @@ def _required(
     counted: list[tuple[str, str]] = []
     for each in statements:
         if each.usage != need.predicate:
-            if usage_of(older_kind(each.predicate_type)) == need.predicate:
+            known = older_kind(each.predicate_type)
+            if known is not None and known.usage == need.predicate:
                 newer.append(each.path)
             continue
         reason = unfit(applied, each, subject, need)

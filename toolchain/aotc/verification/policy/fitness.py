@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from aotc.contract.results.policy_decision import Usage
+from aotc.contract.attestation_kinds import Usage
 from aotc.contract.target import Target
 from aotc.contract.trust.anchors import TrustedKey, key_id
 from aotc.contract.trust.attestations import instant, parse_instant, target_digest
