@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT
 
 from aotc import build, load
 from aotc.contract.codec.canonical import canonical_json
@@ -27,7 +28,7 @@ from aotc.signing import dsse, oms
 from aotc.signing.keys.keyring import PrivateKey, generate, load_private
 from aotc.verification.gate import verify
 
-MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
+MODEL = ROOT / "examples" / "digits" / "digits.onnx"
 BUNDLE = "attestations/oms.sigstore.json"
 Json = Any
 

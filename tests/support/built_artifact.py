@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
+from repository import ROOT
+
+DIGITS = ROOT / "examples" / "digits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

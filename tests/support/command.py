@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+from repository import ROOT
+
+TOOLCHAIN = ROOT / "toolchain"
 # This machine as less than it is holds for what the tests start as well.
 _OF_THE_HOST = ("AOTC_HOST_ISA", "AOTC_HOST_WITHOUT")
 SCRIPT = Path(sys.executable).with_name("aotc")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from edited_artifact import base, edited, written
+from fuzz_loaded import SPINNING, SPINS
+from made_keys import TRUSTED
 
 from aotc.contract.codec.documents import strict_yaml
 from aotc.contract.codec.parsing import ParseError
@@ -18,12 +20,6 @@ from aotc.errors import AotcError
 from aotc.runtime.loading import load
 from aotc.verification.gate import verify
 from aotc.verification.policy.host_trust import Trust
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "fuzz"))
-
-from edited_artifact import base, edited, written
-from fuzz_loaded import SPINNING, SPINS
-from made_keys import TRUSTED
 
 TRUST = Trust.of((TRUSTED.trusted(),))
 ORT = ["components", "model", "variants", "portable", "executor_info", "ort"]

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from artifact_builder import build_artifact
+from repository import ROOT
 
 from aotc.cli.main import main
 from aotc.packing.pack import pack
 from aotc.signing.keys.keyring import generate, load_private
 
-MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
+MODEL = ROOT / "examples" / "digits" / "digits.onnx"
 KINDS = ("device", "pipe", "link", "dangling link", "folder", "foreign folder")
 WORDS = {
     "build": ("build", "digits.onnx", "--force", "-o", "PLACE"),

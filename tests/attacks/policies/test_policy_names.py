@@ -11,6 +11,7 @@ import pytest
 import yaml
 from policy_host import policy_host
 from policy_setting import Setting
+from repository import ROOT
 
 from aotc.cli.main import main
 from aotc.errors import AotcError
@@ -19,8 +20,6 @@ from aotc.verification.policy.host_trust import resolve
 from aotc.verification.policy.policy_document import read_policy, read_roots
 from aotc.verification.policy.roots import bundle_path, sign_policy
 from aotc.verification.policy.state import user_state
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pytest
 from lock_holding import held_by_another
 from policy_host import loaded, policy_host
 from policy_setting import Setting, ago
+from repository import ROOT
 
 from aotc.errors import AotcError
 from aotc.files import locking
@@ -23,7 +24,7 @@ from aotc.verification.gate import verify
 from aotc.verification.policy.host_trust import resolve
 from aotc.verification.policy.state import user_state
 
-TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+TOOLCHAIN = ROOT / "toolchain"
 NOBODY = 65534
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from repository import ROOT
 from schemas import path_of
 
 from aotc.cli.main import main
 
-DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
+DIGITS = ROOT / "examples" / "digits"
 MODEL = DIGITS / "digits.onnx"
 
 

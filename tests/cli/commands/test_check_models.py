@@ -16,7 +16,7 @@ import pytest
 from command import TOOLCHAIN, Command, Outcome, finish, wait_until
 from made_models import endless, enormous, linear, save, save_external
 from onnx import numpy_helper
-from test_interrupt import alive, descendants
+from process_tree import alive, descendants
 
 import aotc as library
 from aotc.checking.outcomes import RANKS

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+TOOLCHAIN = Path(__file__).resolve().parents[3] / "toolchain"
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _EVENTS = frozenset(
     {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod"}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from command import Command, Outcome, finish, wait_until
 from made_models import endless, linear, save
+from process_tree import alive, descendants
 
 # Mounts a file system of $0 bytes at $1, runs the command, and lists in $2 what it left there.
 _FULL = """
@@ -35,36 +36,6 @@ def slow(aotc: Command) -> str:
     """A model on which a build is busy until it is ended."""
     save(endless(), aotc.folder / "slow.onnx")
     return "slow.onnx"
-
-
-def descendants(pid: int) -> set[int]:
-    """Processes below `pid`, whatever their sessions."""
-    parents: dict[int, int] = {}
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            try:
-                fields = (place / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                parents[int(place.name)] = int(fields[1])
-    found, pending = set(), {pid}
-    while pending:
-        pending = {child for child, parent in parents.items() if parent in pending}
-        found |= pending
-    return found
-
-
-def alive(pids: set[int]) -> set[int]:
-    found = set()
-    for pid in pids:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[0] != "Z":
-            found.add(pid)
-    return found
 
 
 def busy_in(

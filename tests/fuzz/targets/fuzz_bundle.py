@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -13,6 +12,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from fuzz_target import Target
 from made_keys import AUTHORITY, LEAF, LOWER_LEAF, MIDDLE, NOW, TRUSTED, pem_of, signer
+from repository import ROOT
 from structured import mutated
 
 from aotc.errors import AotcError
@@ -20,7 +20,7 @@ from aotc.signing import dsse, oms
 from aotc.signing import statements as attest
 from aotc.signing.keys.keyring import PrivateKey, load_public
 
-VECTORS = Path(__file__).resolve().parents[2] / "manifests" / "vectors"
+VECTORS = ROOT / "manifests" / "vectors"
 ANCHORS = (TRUSTED.trusted(), *load_public(VECTORS / "trusted.pub"), AUTHORITY)
 PEMS = {each.pem for each in ANCHORS}
 CERTIFIED = {LEAF: "leaf", LOWER_LEAF: "lower leaf"}

@@ -5,21 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from fuzz_target import Target
+from keyless_world import World
 from structured import mutated
 
 from aotc.contract.trust.anchors import TrustedIdentity
 from aotc.errors import AotcError
 from aotc.signing import dsse
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
-
-from keyless_world import World
 
 # It warns of each key that it cannot load.
 logging.getLogger("sigstore").setLevel(logging.CRITICAL)

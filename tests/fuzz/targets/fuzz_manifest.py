@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from fuzz_target import Target
+from repository import ROOT
 from structured import json_number, mutated, words_of
 
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import ParseError, decode, encode, strict_json
 from aotc.contract.manifest.document import Manifest
 
-VECTORS = Path(__file__).resolve().parents[2] / "manifests" / "vectors"
+VECTORS = ROOT / "manifests" / "vectors"
 
 
 def check(data: bytes) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from edited_artifact import make_place
 from fuzz_target import Target
+from repository import ROOT
 from structured import mutated, words_of
 
 from aotc.contract.builtin import load_profile, load_target
@@ -20,7 +20,7 @@ from aotc.errors import AotcError
 
 OF_SHAPES = {"AOTC-S003"}
 FILE = make_place() / "file.yaml"
-PROFILES = Path(__file__).resolve().parents[2] / "profiles"
+PROFILES = ROOT / "profiles"
 
 
 def check(data: bytes) -> bool:

@@ -6,17 +6,18 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from fuzz_target import Target
 from made_keys import TRUSTED
+from repository import ROOT
 from structured import json_number, mutated
 
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing import statements as attest
 
-VECTORS = Path(__file__).resolve().parents[2] / "manifests" / "vectors"
+VECTORS = ROOT / "manifests" / "vectors"
 TRUST = (TRUSTED.trusted(),)
 WORDS = frozenset(
     [

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from repository import ROOT
 from workbench import Built, Workbench, plain_answer, plain_session
 
 from aotc import load
@@ -37,7 +38,6 @@ needs_emulator = pytest.mark.skipif(
     shutil.which(PLAIN_CPU[0]) is None,
     reason="needs qemu-x86_64 (qemu-user) to run as a CPU without VNNI",
 )
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def weights(largest: int = 127) -> Any:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PINNED = Path(__file__).parent / "npm"
 LEAST_NODE = (20, 17)
 _SECONDS = 180

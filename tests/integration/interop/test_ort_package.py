@@ -17,8 +17,9 @@ import onnxruntime as ort
 import pytest
 from built_artifact import DIGITS, BuiltArtifact
 from onnx import TensorProto, helper
+from repository import SUPPORT
 
-PROGRAM = Path(__file__).with_name("ort_package_api.py")
+PROGRAM = SUPPORT / "ort_package_api.py"
 # Our names of the graph optimization levels, and ONNX Runtime's in session options.
 LEVELS = {"disable": "disable_all", "all": "enable_all"}
 Array = npt.NDArray[Any]

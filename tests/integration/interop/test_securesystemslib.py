@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from built_artifact import BuiltArtifact
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+from repository import ROOT
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
@@ -22,7 +23,7 @@ from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing.keys import keyring as keys
 
-PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "verifiers" / "verify.py"
+PROGRAM = ROOT / "examples" / "verifiers" / "verify.py"
 
 
 @pytest.fixture

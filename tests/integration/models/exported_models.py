@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+from repository import ROOT
 
-FOLDER = Path(__file__).parents[1] / "data" / "exports"
+FOLDER = ROOT / "tests" / "data" / "exports"
 VOCABULARY = 64
 PAST = "past_key_values."
 # Sizes of images that networks for vision were made for.

@@ -20,6 +20,7 @@ import openvino_models as small
 import pytest
 import yaml
 from onnx import TensorProto
+from repository import ROOT
 from workbench import Built, Workbench
 
 from aotc import build, load, verify
@@ -38,7 +39,6 @@ RTX = "NvTensorRTRTXExecutionProvider"
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 CAPABILITIES = ("8.6", "8.9", "12.0")
 PLUGIN = "onnxruntime-ep-nv-tensorrt-rtx-cu13"
-ROOT = Path(__file__).resolve().parents[2]
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"
 QUICK = ("squeezenet", "shufflenet")
 SLOW = (

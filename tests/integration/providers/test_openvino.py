@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from repository import ROOT
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import build, load, verify
@@ -780,7 +781,7 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
         "        print(error.code, *(e.code for e in error.also), '|', error.found, error.mend)\n"
         "print(*(each.code for each in aotc.verify(artifact, key=key).refusals))\n"
     )
-    toolchain = Path(__file__).resolve().parents[2] / "toolchain"
+    toolchain = ROOT / "toolchain"
     words = (
         plain.source, plain.path, bench.public, tmp_path / "store", tmp_path / "out.aotc",
         bench.private,

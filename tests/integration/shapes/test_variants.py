@@ -27,12 +27,13 @@ from bucketed_models import (
     words,
 )
 from onnx import NodeProto, helper
+from repository import SUPPORT
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session
 
 from aotc.contract.shapes.domain import Dim
 from aotc.contract.shapes.padding_rules import Crop, PadSpec
 
-PACKAGE_API = Path(__file__).with_name("ort_package_api.py")
+PACKAGE_API = SUPPORT / "ort_package_api.py"
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from google.protobuf import json_format
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from in_toto_attestation.v1.statement import Statement
+from repository import ROOT
 
 from aotc import inspect, verify
 from aotc.attesting.acceptance import Request, accept
@@ -44,7 +45,7 @@ from aotc.signing import oms
 from aotc.signing.keys import keyring as keys
 from aotc.verification.authenticity import MAX_BUNDLES
 
-TOOLCHAIN = str(Path(__file__).resolve().parents[2] / "toolchain")
+TOOLCHAIN = str(ROOT / "toolchain")
 Add = Callable[[Path, Signer, Path], AttestAnswer]
 
 

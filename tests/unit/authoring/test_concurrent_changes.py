@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from lock_holding import held_by_another
+from repository import ROOT
 
 from aotc.authoring import editing
 from aotc.authoring.editing import Change, change_policy
@@ -22,7 +23,7 @@ from aotc.signing import sealing
 from aotc.signing.keys.keyring import generate
 from aotc.verification.policy.policy_document import read_policy
 
-_TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+_TOOLCHAIN = ROOT / "toolchain"
 _MANY = 6
 # All is imported before a job is let go, so that the jobs run side by side.
 _COMMAND = """

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from repository import SUPPORT
 
 from aotc.checking.sandbox import Sandbox
 from aotc.contract.profile import WorkerLimits
@@ -17,7 +18,7 @@ JOBS = "forked_jobs"
 
 @pytest.fixture
 def found_by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+    parts = (str(SUPPORT), os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(part for part in parts if part))
 
 

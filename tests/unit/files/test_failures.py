@@ -9,11 +9,12 @@ import re
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
 from aotc.errors import AotcError
 from aotc.files import failures
 
-PACKAGE = Path(__file__).resolve().parents[2] / "toolchain" / "aotc"
+PACKAGE = ROOT / "toolchain" / "aotc"
 # What disks and networks say that no test can have them say.
 NUMBERS = (
     *(errno.EACCES, errno.EBUSY, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from lock_holding import held_by_another, named
+from repository import ROOT
 
 from aotc.caching import folder as cache_folder
 from aotc.errors import AotcError
@@ -17,7 +18,7 @@ from aotc.files import locking
 from aotc.store import hold
 from aotc.store.pruning import remove_entry
 
-_TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+_TOOLCHAIN = ROOT / "toolchain"
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(_TOOLCHAIN)}
 
 _PROC_LOCKS = pytest.mark.skipif(

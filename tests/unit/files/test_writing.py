@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
 from aotc.files import writing
 from aotc.files.writing import PREFIX, remove_leftovers, write_new, write_unseen, write_whole
 
-TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+TOOLCHAIN = ROOT / "toolchain"
 BIG = 1 << 16
 
 

@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.engine.session import create_session
 from aotc.host.cores import cores_in, usable_cores
 
-MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
+MODEL = ROOT / "examples" / "digits" / "digits.onnx"
 
 
 def cpuinfo(*cores: tuple[int, int]) -> str:

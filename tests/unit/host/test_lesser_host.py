@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT
 
 from aotc.contract.target import ISA_FEATURES
 from aotc.errors import AotcError
 from aotc.host.lesser_host import LESSER, hidden_providers, lesser_isa
 from aotc.host.probe import parse_vendor
 
-TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+TOOLCHAIN = ROOT / "toolchain"
 FEATURES = ("avx", "avx2", "avx512f")
 PROBE = """
 import json

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from artifact_builder import build_artifact, payload_digests, sign_artifact
+from repository import ROOT
 
 from aotc.contract.codec.parsing import encode
 from aotc.contract.results.reports import Comparison, Evidence, OutputError, VariantEvidence
@@ -18,7 +19,7 @@ from aotc.inspection.summary import inspect, worst_errors
 from aotc.signing import statements as attest
 from aotc.signing.keys import keyring as keys
 
-TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+TOOLCHAIN = ROOT / "toolchain"
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from repository import ROOT
 
 from aotc.contract.codec.parsing import ParseError, decode
 from aotc.errors import AotcError
@@ -24,7 +24,6 @@ from aotc.learning.cost_table import CostTable
 from aotc.learning.measure import drift
 from aotc.learning.plans import Traffic, choose, plans
 
-ROOT = Path(__file__).resolve().parents[2]
 COSTS = st.floats(0.1, 10, allow_nan=False)
 WEIGHTS = st.integers(0, 9)
 

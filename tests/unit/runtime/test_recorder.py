@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from repository import ROOT
 
 from aotc.contract.traffic import read_traffic
 from aotc.runtime.recorder import ShapeRecorder
@@ -44,7 +45,7 @@ def test_a_pipe_that_nobody_reads_keeps_no_request_waiting(tmp_path: Path) -> No
         text=True,
         check=True,
         timeout=60,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "toolchain")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain")},
     )
     assert done.stdout == "1\n"
     assert (tmp_path / "shapes.jsonl").is_fifo()

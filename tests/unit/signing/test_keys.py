@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from repository import ROOT
 
 from aotc.errors import AotcError
 from aotc.signing.keys import keyring as keys
@@ -315,7 +316,7 @@ def test_many_processes_agree_on_one_development_key(config: Path) -> None:
     program = (
         "from aotc.signing.keys.keyring import development_key; print(development_key().key_id)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(keys.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "toolchain")}
 
     def start(_: int) -> str:
         return subprocess.run(
@@ -352,7 +353,7 @@ def test_the_default_trust_needs_no_cryptography(config: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(keys.__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain")},
     )
     assert done.stdout == "1 False\n"
 

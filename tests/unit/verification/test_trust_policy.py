@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from policy_setting import Setting, ago, ahead, make_keys
+from repository import ROOT
 
 from aotc.authoring.editing import Change, changed, new_policy, requirement, write_policy
 from aotc.cli.main import main
@@ -446,7 +447,7 @@ def test_a_key_that_is_certified_for_two_people_counts_alike_in_any_order(host: 
 
 
 def test_the_example_of_the_guide_is_a_policy(host: Setting) -> None:
-    guide = Path(__file__).parents[2] / "docs" / "trust.md"
+    guide = ROOT / "docs" / "trust.md"
     example = guide.read_text("utf-8").partition("## The file")[2]
     text = example.partition("```yaml\n")[2].partition("```")[0].replace("d1e5…", "d1e5" * 16)
     stated: Any = strict_yaml(text.encode())

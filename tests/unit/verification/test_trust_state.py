@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trust_state_jobs
+from repository import ROOT
 
 from aotc.contract.results.policy_decision import ReleaseOf
 from aotc.contract.trust.attestations import instant, parse_instant
@@ -17,7 +18,7 @@ from aotc.errors import AotcError
 from aotc.verification.policy.release import is_below, is_older, is_version
 from aotc.verification.policy.state import MAX_STATE_BYTES, SeenPolicy, StateFile
 
-TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+TOOLCHAIN = ROOT / "toolchain"
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 
 
