@@ -79,7 +79,9 @@ def test_a_violation_breaks_its_contract(tmp_path: Path) -> None:
     assert set(VIOLATIONS) - broken(result.stdout) == set()
 
 
-@pytest.mark.parametrize("room", ["contract", "signing", "verification", "cli"])
+@pytest.mark.parametrize(
+    "room", ["contract", "host", "signing", "verification", "authoring", "cli"]
+)
 def test_importing_every_module_of_a_room_loads_nothing_heavy(room: str) -> None:
     """Seen in a fresh process, since a linter cannot tell an import that runs from one that may."""
     modules = [

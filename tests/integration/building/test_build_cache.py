@@ -437,7 +437,7 @@ def test_an_engine_is_taken_from_the_cache_for_another_profile(bench: Workbench)
 
 BUILDING = """
 import sys, aotc
-from aotc.contract.codec.documents import load_profile
+from aotc.contract.builtin import load_profile
 report = aotc.build(sys.argv[1], output=sys.argv[2], key=sys.argv[3], dims={"batch": 2})
 print(report.artifact_id, report.cached, *(each.code for each in report.findings))
 """

@@ -30,7 +30,7 @@ _COMMAND = """
 import sys
 from aotc.cli.main import main
 from aotc.cli.commands import trust
-from aotc.verification.policy import editing
+from aotc.authoring import editing
 print("ready", flush=True)
 sys.stdin.readline()
 sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ BEGIN = """
 import errno, json, os, sys
 from pathlib import Path
 from aotc.errors import AotcError
-from aotc.runtime import pruning
+from aotc.store import pruning
 from aotc.store.hold import hold
 from aotc.store.installing import install
 from aotc.runtime.loading import load

@@ -47,7 +47,7 @@ def qualify(
 
     It is loaded from the store, placed as promised, its fixtures match the golden outputs, each is
     timed `runs` times, and the peak of resident memory is taken; all in a process of its own.
-    `trust` and `force` as for `attesting.sign`; `variant` and `threads` as for `load`.
+    `trust` and `force` as for `attesting.adding.sign`; `variant` and `threads` as for `load`.
     Raises N009 where the acceptance fails, and nothing is written then; the gate's refusals
     (AOTC-G), I001, I017, I018, I019, I026, I036, R006 and R007.
     """

@@ -162,7 +162,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a host must have beyond ONNX Runtime; see `contract.manifest.document.Requirements`."""
+    """What a host must have beyond ONNX Runtime; see `contract.manifest.requirements`."""
 
     plugins: tuple[Plugin, ...] = ()
     isa: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ def alternate(
 ) -> list[tuple[float, float]]:
     """Median and least seconds of a run of each, in one process, in alternating rounds."""
     value = options.workers.run(
-        "aotc.stages.tuning.choices:measure_job",
+        "aotc.stages.timing:measure_job",
         {
             "rounds": rounds,
             "libraries": {s.provider: s.library for s in options.profile.plugins.values()},

@@ -1,4 +1,4 @@
-"""Trials of `--tune`: every candidate through the line and timed; `tune` says what they are."""
+"""Trials of `--tune`: every candidate through the line and timed; `choices` says what they are."""
 
 from __future__ import annotations
 
