@@ -124,7 +124,8 @@ def test_a_certificate_of_another_key_is_refused(made: Path) -> None:
 
 
 def test_a_signer_file_names_certificates(made: Path) -> None:
-    program = "import sys\nfrom pathlib import Path\nfrom aotc.signing import keys\n"
+    program = "import sys\nfrom pathlib import Path\n"
+    program += "from aotc.signing.keys import keyring as keys\n"
     program += "key = keys.load_private(Path('release.pem'))\n"
     program += "sys.stdout.buffer.write(key.sign(sys.stdin.buffer.read()))\n"
     (made / "program.py").write_text(program)

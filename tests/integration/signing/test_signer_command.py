@@ -47,7 +47,7 @@ def signer_file(folder: Path, program: str, **fields: object) -> Path:
 
 LOADED = """
 from pathlib import Path
-from aotc.signing import keys
+from aotc.signing.keys import keyring as keys
 key = keys.load_private(Path("release.pem"))
 message = sys.stdin.buffer.read()
 """
