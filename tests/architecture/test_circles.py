@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TOOLCHAIN = ROOT / "toolchain"
 
 

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TOOLCHAIN = ROOT / "toolchain"
 HEAVY = ("onnx", "onnxruntime", "numpy", "ml_dtypes")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from repository import ROOT
 
-PACKAGE = Path(__file__).resolve().parents[2] / "toolchain" / "aotc"
+PACKAGE = ROOT / "toolchain" / "aotc"
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 # Modules that write, or that show what is given to them.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from repository import ROOT
 
 from aotc import inspect, load
 from aotc.contract.builtin import load_target
@@ -32,7 +33,6 @@ from aotc.verification.policy.host_trust import Trust, apply, of_policy
 from aotc.verification.policy.policy_document import read_policy, read_roots
 from aotc.verification.policy.roots import signed_by
 
-ROOT = Path(__file__).resolve().parents[2]
 COMPAT = ROOT / "manifests" / "compat"
 RELEASES = sorted(each.name for each in COMPAT.iterdir() if each.is_dir())
 FORMS = ("digits.aotc", "digits.aotc.zip")

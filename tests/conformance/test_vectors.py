@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT
 
 from aotc.contract.trust.anchors import Anchor, TrustedKey
 from aotc.errors import AotcError
@@ -24,7 +25,6 @@ from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
 from aotc.verification.gate import verify
 from aotc.verification.policy.host_trust import Trust
 
-ROOT = Path(__file__).resolve().parents[2]
 VECTORS = ROOT / "manifests" / "vectors"
 FOLDERS = ("valid", "invalid", "invalid-payload")
 READERS: dict[str, Callable[[bytes, Iterable[Anchor]], object]] = {
