@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-plain test-intel test-slow test-conformance fuzz lint format bench schemas compat docs lock clean
+.PHONY: help setup demo test test-plain test-intel test-slow test-conformance ids fuzz lint format bench schemas compat docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,11 @@ test-conformance: UPDATE :=
 test-conformance: $(STAMP)  ## the backend suite of onnx, against what is kept; UPDATE=1 keeps it anew
 	$(BIN)/python ci/conformance.py $(if $(UPDATE),--update)
 
+ids: KEEP :=
+ids: AGAINST :=
+ids: $(STAMP)  ## ten artifact ids against those kept for this host; KEEP=1, or AGAINST=REVISION
+	$(BIN)/python ci/artifact_ids.py $(if $(KEEP),--keep) $(if $(AGAINST),--against $(AGAINST))
+
 fuzz: SECONDS := 600
 fuzz: $(STAMP)  ## fuzz all readers of untrusted files, for SECONDS=600 in all
 	$(BIN)/python tests/fuzz --seconds $(SECONDS)
@@ -62,14 +67,15 @@ bench: $(STAMP)  ## measure, and write docs/benchmarks.md (about 45 minutes)
 	$(BIN)/python -m benchmarks
 
 schemas: $(STAMP)  ## generate the JSON Schemas from the records
-	$(BIN)/python -m aotc.contract.schema --write
+	$(BIN)/python ci/schemas.py --write
 
 compat: $(STAMP)  ## keep an artifact of this release in manifests/compat, for every later one
 	$(BIN)/python ci/make_compat.py
 
-docs: $(STAMP)  ## generate docs/codes.md from the catalogue, docs/conformance.md from what is kept
+docs: $(STAMP)  ## generate the pages of codes and of conformance, and the picture and table of rooms
 	$(BIN)/python ci/generate_docs.py --write
 	$(BIN)/python ci/conformance.py --page
+	$(BIN)/python ci/architecture --write
 
 lock: $(STAMP)  ## pin all dependencies (LOCK_OPTIONS=--upgrade: to newer releases)
 	sh ci/lock.sh $(BIN)/python $(LOCK_OPTIONS)

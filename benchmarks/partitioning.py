@@ -103,7 +103,7 @@ def divide(request: dict[str, Any]) -> dict[str, Any]:
     from aotc.partitioning.compute import sizes_at
     from aotc.partitioning.extraction import Extractor, hybrid
     from aotc.partitioning.graph import read_graph
-    from aotc.partitioning.report import report
+    from aotc.partitioning.partition_report import report
 
     model = layered(request["nodes"])
     names = [node.name for node in model.graph.node]

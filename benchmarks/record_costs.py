@@ -23,9 +23,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from aotc.contract.costs import CostTable
-from aotc.contract.parsing import encode
+from aotc.contract.codec.parsing import encode
 from aotc.engine.file_digest import file_sha256
+from aotc.learning.cost_table import CostTable
 from aotc.learning.measure import spread
 from aotc.passes.fix_dims import FixDims
 from benchmarks.contenders import HINTS, PROVIDER, plugin_options

@@ -38,9 +38,9 @@ def run(workshop: Workshop) -> Result:
 
 
 def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
-    from aotc.runtime.installing import install
-    from aotc.runtime.pruning import prune
-    from aotc.signing.keys import load_public
+    from aotc.signing.keys.key_loading import load_public
+    from aotc.store.installing import install
+    from aotc.store.pruning import prune
 
     model = workshop.model(name)
     system = workshop.folder / "system-store"

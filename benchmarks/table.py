@@ -27,7 +27,7 @@ machine. Models are generated from a seed (`benchmarks/models.py`). The raw samp
 
 def machine() -> dict[str, str]:
     """What the numbers were measured on; no names."""
-    from aotc.verification.host import probe
+    from aotc.host.probe import probe
 
     host = probe(gpus=False)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -48,10 +48,10 @@ class Workshop:
 
     def key(self) -> tuple[Path, Path]:
         """A private and a public key."""
-        from aotc.signing import keys
+        from aotc.signing.keys import key_files
 
         private, public = self.folder / "bench.pem", self.folder / "bench.pub"
-        return (private, public) if private.exists() else keys.generate(private)
+        return (private, public) if private.exists() else key_files.generate(private)
 
     def artifact(self, name: str, profile: str) -> Path:
         """The artifact of a model, built by the sources as they are now."""

@@ -29,10 +29,10 @@ from onnx import numpy_helper
 
 from aotc.checking.outcomes import in_words, read_answer
 from aotc.cli.check_views import check_models_view
-from aotc.cli.document import document_text
+from aotc.cli.json_document import document_text
 from aotc.cli.render import show
-from aotc.contract.model_checks import CheckModelsAnswer, ModelCheck
-from aotc.contract.parsing import encode
+from aotc.contract.codec.parsing import encode
+from aotc.contract.results.model_checks import CheckModelsAnswer, ModelCheck
 from aotc.reasons import REASONS
 
 ROOT: Final = Path(__file__).resolve().parents[1]

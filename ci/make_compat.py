@@ -20,21 +20,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from aotc import build
-from aotc.contract.attestations import parse_instant
-from aotc.contract.documents import load_target, yaml_text
-from aotc.contract.policy_decision import Usage
-from aotc.contract.trust_policy import Match, PolicyKey, Requirement, Rule, TrustPolicy
+from aotc.attesting.adding import approve
+from aotc.attesting.qualification import qualify
+from aotc.authoring.policy_files import write_policy, write_roots
+from aotc.authoring.policy_signing import sign_policy
+from aotc.contract.attestation_kinds import Usage
+from aotc.contract.builtin import load_target
+from aotc.contract.codec.documents import yaml_text
+from aotc.contract.trust.attestations import parse_instant
+from aotc.contract.trust.trust_policy import Match, PolicyKey, Requirement, Rule, TrustPolicy
 from aotc.contract.versions import VERSION
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
-from aotc.runtime.attesting import approve
-from aotc.runtime.qualification import qualify
-from aotc.signing.keys import PrivateKey, generate, load_private
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.verification.gate import verify
-from aotc.verification.policy.document import read_policy, read_roots
-from aotc.verification.policy.editing import write_policy, write_roots
-from aotc.verification.policy.roots import bundle_path, sign_policy, signed_by
-from aotc.verification.policy.trust import apply, of_policy
+from aotc.verification.policy.host_trust import apply, of_policy
+from aotc.verification.policy.policy_document import read_policy, read_roots
+from aotc.verification.policy.roots import bundle_path, signed_by
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "manifests" / "compat"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-from aotc.contract.versions import EVIDENCE_PREDICATE
+from aotc.contract.attestation_kinds import KINDS
 from aotc.signing import dsse
 from vectors.collection import Vectors
 from vectors.signing import (
@@ -67,7 +67,7 @@ def valid_bundles(out: Vectors) -> None:
         "what is signed are bytes, not a form of JSON",
         json_text(bundle_of(json_text(json.loads(OMS)))),
     )
-    evidence = compact(statement_of(EVIDENCE_PREDICATE, {"seconds": 1.5}))
+    evidence = compact(statement_of(KINDS["evidence"].predicate_type, {"seconds": 1.5}))
     add(
         "evidence",
         "attestation",

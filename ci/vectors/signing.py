@@ -9,8 +9,10 @@ import json
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from aotc.signing import dsse, key_files, oms
-from aotc.signing.keys import PrivateKey, key_id
+from aotc.contract.trust.anchors import key_id
+from aotc.signing import dsse, oms
+from aotc.signing.keys.key_loading import PrivateKey
+from aotc.signing.keys.p256 import public_pem
 from vectors.values import Json, b64, compact, sha256
 
 # The order of P-256 (SEC 2, secp256r1).
@@ -21,7 +23,7 @@ def _key(text: str) -> PrivateKey:
     """A key that everybody can make: its scalar is the sha256 of a text."""
     number = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big") % (ORDER - 1) + 1
     secret = ec.derive_private_key(number, ec.SECP256R1())
-    pem = key_files.public_pem(secret.public_key())
+    pem = public_pem(secret.public_key())
     return PrivateKey(pem, key_id(pem), False, secret)
 
 

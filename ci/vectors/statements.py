@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from aotc.contract.versions import EVIDENCE_PREDICATE
+from aotc.contract.attestation_kinds import KINDS
 from vectors.collection import Vectors
 from vectors.signing import OMS, bundle_of, statement_of
 from vectors.values import Json, changed, compact, json_text, put, sha256
@@ -14,7 +14,7 @@ from vectors.values import Json, changed, compact, json_text, put, sha256
 def bad_statements(out: Vectors) -> None:
     """Statements that a trusted key did sign, and that say nothing usable."""
     listed = ("predicate", "resources")
-    evidence = statement_of(EVIDENCE_PREDICATE, {})
+    evidence = statement_of(KINDS["evidence"].predicate_type, {})
     good = json.loads(OMS)
 
     def add(name: str, kind: str, why: str, payload: bytes) -> None:

@@ -1,18 +1,23 @@
-"""The page of codes is as the catalogue is now."""
+"""Pages made by scripts are as the sources are now."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+import pytest
+from repository import ROOT
 
 
-def test_the_page_of_codes_is_current() -> None:
+@pytest.mark.parametrize(
+    "script",
+    ["ci/generate_docs.py", "ci/architecture"],
+    ids=["the page of codes", "the picture and table of rooms"],
+)
+def test_what_is_generated_is_current(script: str) -> None:
     result = subprocess.run(
-        [sys.executable, "ci/generate_docs.py"],
+        [sys.executable, script],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain")},
         capture_output=True,

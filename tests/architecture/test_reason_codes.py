@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from pathlib import Path
+
+from repository import ROOT
 
 from aotc.reasons import REASONS
 
-PACKAGE = Path(__file__).resolve().parents[2] / "toolchain" / "aotc"
+PACKAGE = ROOT / "toolchain" / "aotc"
 SOURCES = [
     path for path in sorted(PACKAGE.rglob("*.py")) if (PACKAGE / "reasons") not in path.parents
 ]

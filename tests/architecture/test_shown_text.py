@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from repository import ROOT
 
-PACKAGE = Path(__file__).resolve().parents[2] / "toolchain" / "aotc"
+PACKAGE = ROOT / "toolchain" / "aotc"
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 # Modules that write, or that show what is given to them.
@@ -35,13 +35,13 @@ IMPORTED = {
     ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
     ("cli/main.py", "warnings"): "given to `write_lines`",
     ("engine/worker.py", "traceback"): "of a job, into its answer or its log",
-    ("signing/keyless.py", "logging"): "to keep sigstore quiet",
-    ("signing/passwords.py", "getpass"): "its prompt is checked below",
+    ("signing/keyless_verification.py", "logging"): "to keep sigstore quiet",
+    ("signing/keys/passwords.py", "getpass"): "its prompt is checked below",
 }
 # Uses of the streams, by function, with how often.
 STREAMS = {
     ("backends/offered_devices.py", "_main", 3): "of a process of ours whose output is read",
-    ("cli/document.py", "write_document", 2): "JSON, in printable ASCII",
+    ("cli/json_document.py", "write_document", 2): "JSON, in printable ASCII",
     ("cli/main.py", "main", 7): "opens them where they are closed, flushes",
     ("cli/main.py", "_dispatch", 2): "our version, help texts",
     ("cli/main.py", "_is_named", 1): "help texts",
@@ -55,10 +55,9 @@ STREAMS = {
     ("cli/render.py", "show", 1): "what the functions below made",
     ("cli/render.py", "write_lines", 1): "each line through `printable`",
     ("cli/streams.py", "answering", 1): "compared, and written nowhere",
-    ("contract/schema.py", "main", 1): "a tool of this repository, on its own files",
     ("engine/worker.py", "work", 2): "flushes",
     ("files/writing.py", "write_whole", 2): "flushes, before a file that is standard output",
-    ("signing/passwords.py", "_ask", 1): "asks whether it is a terminal",
+    ("signing/keys/passwords.py", "_ask", 1): "asks whether it is a terminal",
 }
 # Descriptors 1 and 2, past the streams.
 DESCRIPTORS = {
@@ -169,7 +168,7 @@ def is_safe(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) in SAFE
 
 
-@pytest.mark.parametrize("path", ["cli/render.py", "cli/progress.py", "signing/passwords.py"])
+@pytest.mark.parametrize("path", ["cli/render.py", "cli/progress.py", "signing/keys/passwords.py"])
 def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
     reviewed, used = SHOWN.get(path, set()), set()
     for _, node in functions(parsed(path)):

@@ -10,8 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from repository import ROOT
 
 REGISTRIES = (
     ("pypi", "org"),

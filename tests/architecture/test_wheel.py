@@ -7,7 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from repository import ROOT
 
 
 def test_what_is_in_the_wheel(tmp_path: Path) -> None:

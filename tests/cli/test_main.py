@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT
 
 from aotc.cli import main as cli
 from aotc.cli.commands import COMMANDS, HELP
@@ -24,7 +25,7 @@ from aotc.cli.commands.base import Command
 from aotc.cli.failure import error_lines
 from aotc.errors import INSTALL_RUNTIME, AotcError, install_extra
 
-TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
+TOOLCHAIN = ROOT / "toolchain"
 START = "import sys; from aotc.cli.main import main; sys.exit(main())"
 
 

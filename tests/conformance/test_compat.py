@@ -15,22 +15,24 @@ from typing import Any
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from repository import ROOT
 
 from aotc import inspect, load
-from aotc.contract.attestations import parse_instant
-from aotc.contract.documents import load_target, strict_yaml, yaml_text
-from aotc.contract.parsing import encode
-from aotc.contract.report import VerifyReport
+from aotc.contract.builtin import load_target
+from aotc.contract.codec.documents import strict_yaml, yaml_text
+from aotc.contract.codec.parsing import encode
+from aotc.contract.results.reports import VerifyReport
+from aotc.contract.trust.anchors import key_id
+from aotc.contract.trust.attestations import parse_instant
 from aotc.contract.versions import VERSION
 from aotc.errors import AotcError
 from aotc.packing.unpack import unpack
-from aotc.signing.keys import key_id, load_public
+from aotc.signing.keys.key_loading import load_public
 from aotc.verification.gate import verify
-from aotc.verification.policy.document import read_policy, read_roots
+from aotc.verification.policy.host_trust import Trust, apply, of_policy
+from aotc.verification.policy.policy_document import read_policy, read_roots
 from aotc.verification.policy.roots import signed_by
-from aotc.verification.policy.trust import Trust, apply, of_policy
 
-ROOT = Path(__file__).resolve().parents[2]
 COMPAT = ROOT / "manifests" / "compat"
 RELEASES = sorted(each.name for each in COMPAT.iterdir() if each.is_dir())
 FORMS = ("digits.aotc", "digits.aotc.zip")

@@ -16,11 +16,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from repository import ROOT
 
 from aotc.checking.outcomes import in_words, rank, read_answer
-from aotc.contract.model_checks import CheckModelsAnswer
+from aotc.contract.results.model_checks import CheckModelsAnswer
 
-ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs" / "conformance.json"
 # Some of each kind of case, and of each outcome.
 SOME = (

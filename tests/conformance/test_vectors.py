@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT
 
-from aotc.contract.trust import Anchor, TrustedKey
+from aotc.contract.trust.anchors import Anchor, TrustedKey
 from aotc.errors import AotcError
-from aotc.signing import attest, dsse, keys, oms
+from aotc.signing import dsse, oms
+from aotc.signing import statements as attest
+from aotc.signing.bundle_verification import verify_bundle
+from aotc.signing.keys import key_files
+from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
 from aotc.verification.gate import verify
-from aotc.verification.policy.trust import Trust
+from aotc.verification.policy.host_trust import Trust
 
-ROOT = Path(__file__).resolve().parents[2]
 VECTORS = ROOT / "manifests" / "vectors"
 FOLDERS = ("valid", "invalid", "invalid-payload")
 READERS: dict[str, Callable[[bytes, Iterable[Anchor]], object]] = {
@@ -45,16 +49,16 @@ def name_of(value: Any) -> str:
 
 @pytest.fixture(scope="module")
 def trusted() -> tuple[TrustedKey, ...]:
-    found = keys.load_public(VECTORS / "trusted.pub")
+    found = load_public(VECTORS / "trusted.pub")
     assert len(found) == 2
     return found
 
 
 @pytest.fixture(scope="module")
-def signer(tmp_path_factory: pytest.TempPathFactory) -> keys.PrivateKey:
+def signer(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
     path = tmp_path_factory.mktemp("keys") / "signer.pem"
-    keys.generate(path)
-    return keys.load_private(path)
+    key_files.generate(path)
+    return load_private(path)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -93,7 +97,7 @@ def test_a_bad_statement_is_signed_well(trusted: tuple[TrustedKey, ...]) -> None
     """So that the statement alone is the reason."""
     for folder, row in BUNDLES:
         if folder == "invalid-payload":
-            dsse.verify(dsse.parse((VECTORS / folder / row["file"]).read_bytes()), trusted)
+            verify_bundle(dsse.parse((VECTORS / folder / row["file"]).read_bytes()), trusted)
 
 
 @pytest.mark.parametrize(("folder", "row"), BUNDLES, ids=name_of)
@@ -105,9 +109,7 @@ def test_without_trusted_keys_none_vouches(folder: str, row: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize(("folder", "row"), MANIFESTS, ids=name_of)
-def test_a_manifest(
-    folder: str, row: dict[str, str], signer: keys.PrivateKey, tmp_path: Path
-) -> None:
+def test_a_manifest(folder: str, row: dict[str, str], signer: PrivateKey, tmp_path: Path) -> None:
     payload = tmp_path / "a.aotc" / "payload"
     shutil.copytree(VECTORS / row.get("payload", "payload"), payload)
     shutil.copyfile(VECTORS / folder / row["file"], payload / "aotc.json")

@@ -14,7 +14,6 @@ import hashlib
 import json
 import random
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,8 +24,6 @@ from made_keys import TRUSTED
 from structured import ODD
 
 from aotc.signing import oms
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
 
 Json = Any
 DOCUMENTS = ("aotc.json", "manifest.json")
@@ -166,7 +163,7 @@ def _value(drawn: random.Random) -> Json:
 def _names() -> tuple[str, ...]:
     from structured import words_of
 
-    from aotc.contract.manifest import Manifest
+    from aotc.contract.manifest.document import Manifest
 
     return tuple(sorted(words_of(Manifest)))
 

@@ -8,11 +8,15 @@ keep its promise.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-CORPUS = Path(__file__).resolve().parent / "corpus"
+FUZZ = Path(__file__).resolve().parent
+CORPUS = FUZZ / "corpus"
+# The fuzzer and its children run without pytest, and find targets and what those use by this.
+sys.path.extend((str(FUZZ / "targets"), str(FUZZ.parent / "support")))
 NAMES = (
     "archive",
     "bundle",

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from aotc.contract.trust import TrustedAuthority
-from aotc.signing import key_files
-from aotc.signing.keys import PrivateKey, key_id
+from aotc.contract.trust.anchors import TrustedAuthority, key_id
+from aotc.signing.keys.key_loading import PrivateKey
+from aotc.signing.keys.p256 import public_pem
 
 # The order of P-256 (SEC 2, secp256r1).
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -29,7 +29,7 @@ def secret(text: str) -> ec.EllipticCurvePrivateKey:
 @cache
 def signer(text: str) -> PrivateKey:
     """A key that signs."""
-    pem = key_files.public_pem(secret(text).public_key())
+    pem = public_pem(secret(text).public_key())
     return PrivateKey(pem, key_id(pem), False, secret(text))
 
 

@@ -11,7 +11,7 @@ import random
 import typing
 from typing import Any, Literal, get_args, get_origin
 
-from aotc.contract.parsing import hints_of
+from aotc.contract.codec.parsing import hints_of
 
 Json = Any
 ODD: tuple[Json, ...] = (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aotc.verification.host import probe
+from aotc.host.probe import probe
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from networks import residual
 
 import aotc
-from aotc.contract.documents import load_profile
-from aotc.signing.keys import generate
+from aotc.contract.builtin import load_profile
+from aotc.signing.keys.key_files import generate
 
 
 def main(folder: Path) -> None:

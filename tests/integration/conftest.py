@@ -8,14 +8,14 @@ import pytest
 from built_artifact import DIGITS, BuiltArtifact
 
 from aotc import build
-from aotc.signing import keys
+from aotc.signing.keys import key_files
 
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> BuiltArtifact:
     """The digits example for this host: a portable variant, and one for this host's ISA."""
     folder = tmp_path_factory.mktemp("digits")
-    private, public = keys.generate(folder / "release.pem")
+    private, public = key_files.generate(folder / "release.pem")
     source = DIGITS / "digits.onnx"
     report = build(source, profile="server-cpu", output=folder / "digits.aotc", key=private)
     return BuiltArtifact(path=Path(report.artifact), source=source, public_key=public)

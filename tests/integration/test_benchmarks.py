@@ -6,12 +6,9 @@ import json
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-
+from repository import ROOT
 
 NEEDS_OPENVINO = (
     pytest.mark.openvino,

@@ -1,4 +1,4 @@
-"""Open sets by name: each row is `name -> "module:attribute"`, imported when first asked for."""
+"""Tables by name: each row is `name -> "module:attribute"`, imported when first asked for."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from typing import Any
 
 
 class Registry:
-    """A lazy table of one kind of open thing (backends, passes, checks, commands)."""
+    """A lazy table of one kind of thing, such as backends or commands."""
 
     def __init__(self, kind: str, rows: tuple[tuple[str, str], ...]) -> None:
-        self.kind = kind
+        """Raises `ValueError` where a name is there twice: one of the two would be hidden."""
         self._rows: dict[str, str] = {}
         for name, target in rows:
-            self.add(name, target)
-
-    def add(self, name: str, target: str) -> None:
-        """Add a row; `ValueError` where the name is taken, as a silent override hides a plugin."""
-        if name in self._rows:
-            raise ValueError(f"{self.kind} {name!r} is registered twice")
-        self._rows[name] = target
+            if name in self._rows:
+                raise ValueError(f"{kind} {name!r} is registered twice")
+            self._rows[name] = target
 
     def names(self) -> tuple[str, ...]:
-        """Registered names, in the order they were added."""
+        """The names, in the order of the rows."""
         return tuple(self._rows)
 
     def __contains__(self, name: str) -> bool:
@@ -34,5 +30,10 @@ class Registry:
 
     def load(self, name: str) -> Any:
         """Import and return the named attribute; `KeyError` where the name is unknown."""
-        module, _, attribute = self._rows[name].partition(":")
-        return getattr(import_module(module), attribute)
+        return load(self._rows[name])
+
+
+def load(target: str) -> Any:
+    """Import and return what `module:attribute` names."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)

@@ -1,7 +1,8 @@
 """What a backend is: one execution provider of ONNX Runtime, from claim to session.
 
-A backend is one file beside this one and one row of `BACKENDS`.  Claims and compilations run in
-sandboxed processes of their own: native code may crash, hang or allocate without end.
+A backend is one file beside this one and one row of `contract.known_providers`.  Claims and
+compilations run in sandboxed processes of their own: native code may crash, hang or allocate
+without end.
 """
 
 from __future__ import annotations
@@ -13,37 +14,22 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar
 
-from aotc.contract.manifest import SessionSpec
-from aotc.contract.target import Plugin, Target
+from aotc.contract.known_providers import KNOWN_PROVIDERS, RUNTIMES
+from aotc.contract.manifest.partitions import Certainty
+from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
+from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.profile import Precision
+from aotc.contract.target import Target
 from aotc.errors import INSTALL_RUNTIME, AotcError
 from aotc.registry import Registry
 
 if TYPE_CHECKING:
     import onnx
 
-BACKENDS = Registry(
-    "backend",
-    (
-        ("cpu", "aotc.backends.cpu:CpuBackend"),
-        ("cuda", "aotc.backends.cuda:CudaBackend"),
-        ("openvino", "aotc.backends.openvino:OpenVinoBackend"),
-        ("tensorrt_rtx", "aotc.backends.tensorrt_rtx:TensorRtRtxBackend"),
-    ),
-)
+BACKENDS = Registry("backend", tuple((row.name, row.backend) for row in KNOWN_PROVIDERS))
 
-# Names of the registry by ONNX Runtime's own.
-ORT_NAMES: Final = {
-    "CPUExecutionProvider": "cpu",
-    "CUDAExecutionProvider": "cuda",
-    "NvTensorRTRTXExecutionProvider": "tensorrt_rtx",
-    "OpenVINOExecutionProvider": "openvino",
-}
-
-Optimization = Literal["disable", "basic", "extended", "layout", "all"]
-# How exactly floating-point operators compute: `keep` is as the model's own types say.
-Precision = Literal["keep", "tf32", "float16", "bfloat16"]
 Shape = tuple[int, ...]
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
@@ -92,7 +78,7 @@ class Claims:
 
     nodes: frozenset[str]
     refusals: tuple[Refusal, ...] = ()
-    how: Literal["observed", "predicted"] = "observed"
+    how: Certainty = "observed"
     notes: tuple[str, ...] = ()
     failed: str = ""
 
@@ -160,17 +146,6 @@ class Rates:
     transfer_seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """What a host must have beyond ONNX Runtime; see `contract.manifest.Requirements`."""
-
-    plugins: tuple[Plugin, ...] = ()
-    isa: tuple[str, ...] = ()
-    compute_capabilities: tuple[str, ...] = ()
-    cuda_major: int | None = None
-    nvidia_driver_min: str | None = None
-
-
 class Backend(ABC):
     """One execution provider."""
 
@@ -235,9 +210,9 @@ class Backend(ABC):
         """The plugin library that has to be registered; None for what the wheel is built with."""
         return None
 
-    def needs(self, target: Target, precision: Precision = "keep") -> Needs:
-        """What a host must have to run its partitions."""
-        return Needs()
+    def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
+        """What a host must have to run its partitions, over what any variant requires."""
+        return NO_REQUIREMENTS
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -263,7 +238,7 @@ def import_onnxruntime() -> ModuleType:
     from importlib.metadata import PackageNotFoundError, version
 
     installed = {}
-    for name in ("onnxruntime", "onnxruntime-gpu"):
+    for name in RUNTIMES:
         try:
             installed[name] = version(name)
         except PackageNotFoundError:

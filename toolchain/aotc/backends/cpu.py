@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from aotc.backends.base import (
-    Backend,
-    Capability,
-    ClaimRequest,
-    Claims,
-    Optimization,
-    Precision,
-    Rates,
-    import_onnxruntime,
-)
-from aotc.contract.manifest import SessionSpec
+from aotc.backends.base import Backend, Capability, ClaimRequest, Claims, Rates, import_onnxruntime
+from aotc.contract.known_providers import BY_NAME
+from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.profile import Precision
 from aotc.errors import AotcError
+
+_KNOWN: Final = BY_NAME["cpu"]
 
 
 class CpuBackend(Backend):
     """The provider of last resort: it claims every node."""
 
-    name = "cpu"
-    ort_name = "CPUExecutionProvider"
+    name = _KNOWN.name
+    ort_name = _KNOWN.ort_name
     # Two cores with AVX2; a transfer to another provider on the same CPU is a call.
     rates: ClassVar[Rates] = Rates(
         flops=1e11, bytes=1e10, transfer_bytes=2e10, transfer_seconds=5e-6

@@ -11,30 +11,32 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from aotc.backends.base import (
     Backend,
     Capability,
     ClaimRequest,
     Claims,
-    Needs,
-    Optimization,
-    Precision,
     Rates,
     Refusal,
     import_onnxruntime,
 )
 from aotc.backends.kernels import KernelTable, claim_by_kernels, prefers_cpu
-from aotc.contract.manifest import SessionSpec
+from aotc.contract.known_providers import BY_NAME, RUNTIME_WHEELS
+from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
+from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.profile import Precision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
     import onnx
 
+_KNOWN: Final = BY_NAME["cuda"]
 # The wheels of onnxruntime-gpu are built for this CUDA; the least Linux driver for any of its
 # minor versions is of NVIDIA's CUDA 13 release notes, table "minor version compatibility".
 CUDA_MAJOR = 13
@@ -43,7 +45,7 @@ DRIVER_MIN = "580.65.06"
 # ONNX Runtime's default measures convolution algorithms at load, and may take another one, which
 # rounds otherwise, each time; the heuristic goes by sizes alone.
 _REPEATABLE = {"cudnn_conv_algo_search": "HEURISTIC"}
-_WHEEL = "onnxruntime-gpu"
+(_WHEEL,) = (w.distribution for w in RUNTIME_WHEELS if _KNOWN.ort_name in w.providers)
 _NAMED = 5
 _LEFT_TO_CPU = (
     "{count} of these nodes compute shapes, which ONNX Runtime prefers on the CPU: {names}"
@@ -61,8 +63,8 @@ _PEEPHOLES = 7
 class CudaBackend(Backend):
     """CUDA on any NVIDIA GPU; nothing is compiled ahead of time for it."""
 
-    name = "cuda"
-    ort_name = "CUDAExecutionProvider"
+    name = _KNOWN.name
+    ort_name = _KNOWN.ort_name
     device: ClassVar[str] = "gpu"
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32")
     # A data-centre GPU in float32 on PCIe 4; a transfer costs a synchronisation.
@@ -105,9 +107,9 @@ class CudaBackend(Backend):
         """Load NVIDIA's libraries of the Python packages, where they come from there."""
         _preload()
 
-    def needs(self, target: Target, precision: Precision = "keep") -> Needs:
+    def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
         """CUDA and its driver; compute capabilities are not limited, as nothing is compiled."""
-        return Needs(cuda_major=CUDA_MAJOR, nvidia_driver_min=DRIVER_MIN)
+        return replace(NO_REQUIREMENTS, cuda_major=CUDA_MAJOR, nvidia_driver_min=DRIVER_MIN)
 
     def fingerprint(self) -> str:
         """The version of onnxruntime-gpu, where it is installed, and that of the kernel table."""

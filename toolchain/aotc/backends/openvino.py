@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from aotc.backends.base import (
     Capability,
     CompileRequest,
-    Needs,
-    Optimization,
     Payload,
-    Precision,
     Rates,
     import_onnxruntime,
     ort_errors,
@@ -28,16 +25,20 @@ from aotc.backends.base import (
 from aotc.backends.offered_devices import offered
 from aotc.backends.openvino_container import join_containers
 from aotc.backends.plugin import PluginBackend, registered_devices
-from aotc.contract.lesser_host import WITHOUT_VARIABLE, hidden_providers
-from aotc.contract.manifest import SessionSpec
-from aotc.contract.plugin_library import libraries_digest, libraries_in
+from aotc.contract.known_providers import BY_NAME
+from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
+from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.profile import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
+from aotc.host.lesser_host import WITHOUT_VARIABLE, hidden_providers
+from aotc.host.plugin_libraries import libraries_digest, libraries_in
 
 if TYPE_CHECKING:
     import onnx
 
-_DISTRIBUTION: Final = "onnxruntime-ep-openvino"
+_KNOWN: Final = BY_NAME["openvino"]
+(_DISTRIBUTION,) = _KNOWN.distributions
 _HINTS: Final[dict[Precision, str]] = {"keep": "f32", "bfloat16": "bf16", "float16": "f16"}
 _SHARED: Final = "weights.bin"
 _CPU: Final = "CPU"
@@ -68,7 +69,7 @@ class OpenVinoBackend(PluginBackend):
     )
 
     def __init__(self) -> None:
-        super().__init__("openvino", "OpenVINOExecutionProvider", None, {})
+        super().__init__(_KNOWN.name, _KNOWN.ort_name, None, {})
 
     def probe(self) -> Capability:
         """Available where the plugin's distribution is installed and offers its CPU device.
@@ -155,7 +156,7 @@ class OpenVinoBackend(PluginBackend):
         config.setdefault("CPU", {})["INFERENCE_NUM_THREADS"] = threads
         return {**options, "load_config": _text(config)}
 
-    def needs(self, target: Target, precision: Precision = "keep") -> Needs:
+    def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
         """The plugin by version and digest, and all features of the CPU that it compiles for."""
         plugin = Plugin(
             name=_DISTRIBUTION,
@@ -164,7 +165,7 @@ class OpenVinoBackend(PluginBackend):
             provider=self.ort_name,
         )
         features = {*(target.isa or ()), *_ISA.get(precision, ())}
-        return Needs(plugins=(plugin,), isa=tuple(sorted(features)))
+        return replace(NO_REQUIREMENTS, plugins=(plugin,), isa=tuple(sorted(features)))
 
     def compile(self, request: CompileRequest) -> Payload:
         """Compile without the constants of the shared weights file where that loads again.

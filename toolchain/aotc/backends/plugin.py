@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,10 +18,7 @@ from aotc.backends.base import (
     ClaimRequest,
     Claims,
     CompileRequest,
-    Needs,
-    Optimization,
     Payload,
-    Precision,
     Rates,
     Refusal,
     import_onnxruntime,
@@ -28,11 +26,13 @@ from aotc.backends.base import (
     ort_errors,
     ort_message,
 )
-from aotc.contract.lesser_host import hidden_providers
-from aotc.contract.manifest import SessionSpec
-from aotc.contract.plugin_library import libraries_digest
+from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
+from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.profile import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
+from aotc.host.lesser_host import hidden_providers
+from aotc.host.plugin_libraries import libraries_digest
 
 if TYPE_CHECKING:
     import onnx
@@ -153,7 +153,7 @@ class PluginBackend(Backend):
         return self._library
 
     def digest(self) -> str:
-        """Of the library, as `contract.plugin_library` defines it."""
+        """Of the library, as `host.plugin_libraries` defines it."""
         library = self.library()
         return libraries_digest([library]) if library is not None else ""
 
@@ -273,18 +273,18 @@ class PluginBackend(Backend):
         options = {self.ort_name: self._options} if self._options else {}
         return SessionSpec(optimization=optimization, provider_options=options)
 
-    def needs(self, target: Target, precision: Precision = "keep") -> Needs:
+    def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
         """The library itself, by its digest, and all features of the CPU that it compiles for."""
         library = self.library()
         if library is None:
-            return Needs()
+            return NO_REQUIREMENTS
         plugin = Plugin(
             name=library.name,
             version=self.version(),
             sha256=self.digest(),
             provider=self.ort_name,
         )
-        return Needs(plugins=(plugin,), isa=tuple(sorted(target.isa or ())))
+        return replace(NO_REQUIREMENTS, plugins=(plugin,), isa=tuple(sorted(target.isa or ())))
 
     def fingerprint(self) -> str:
         """Version and digest of the library, and version of ONNX Runtime."""

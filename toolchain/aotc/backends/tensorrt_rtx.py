@@ -21,33 +21,34 @@ from aotc.backends.base import (
     ClaimRequest,
     Claims,
     CompileRequest,
-    Needs,
-    Optimization,
     Payload,
-    Precision,
     Rates,
     Refusal,
     import_onnxruntime,
 )
 from aotc.backends.tensorrt_rtx_engine import build_engine, stated_capabilities
 from aotc.backends.tensorrt_rtx_parser import MODULE, bodies, refusals, unfit_type, walk
-from aotc.contract.manifest import SessionSpec
-from aotc.contract.plugin_library import libraries_digest, libraries_in
+from aotc.contract.known_providers import BY_NAME, PLUGIN_PACKAGES
+from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
+from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.profile import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
+from aotc.host.plugin_libraries import libraries_digest, libraries_in
 
 if TYPE_CHECKING:
     import onnx
 
-_PLUGIN: Final = "onnxruntime-ep-nv-tensorrt-rtx-cu13"
+_KNOWN: Final = BY_NAME["tensorrt_rtx"]
+# What runs engines, and what builds them.
+_PLUGIN, _BINDINGS, _ = _KNOWN.distributions
 # The version of the plugin that brings a version of TensorRT: an engine runs under its own alone.
 _BRINGS: Final = {"1.7.1": "0.5.0"}
-_PLUGIN_PACKAGE: Final = "onnxruntime_ep_nv_tensorrt_rtx"
+_PLUGIN_PACKAGE: Final = PLUGIN_PACKAGES[_PLUGIN].package
 _PLUGIN_LIBRARIES: Final = (
     "libonnxruntime_providers_nv_tensorrt_rtx.so",
     "onnxruntime_providers_nv_tensorrt_rtx.dll",
 )
-_BINDINGS: Final = "tensorrt_rtx_cu13_bindings"
 _LIBRARIES: Final = "tensorrt_rtx_libs"
 _INSTALL: Final = install_extra("rtx")
 # The plugin is linked with CUDA 13, whose minor versions need this driver on Linux (CUDA 13
@@ -63,8 +64,8 @@ _HEADER_BYTES: Final = 64
 class TensorRtRtxBackend(Backend):
     """TensorRT for RTX, through `onnxruntime-ep-nv-tensorrt-rtx` where an RTX GPU is."""
 
-    name = "tensorrt_rtx"
-    ort_name = "NvTensorRTRTXExecutionProvider"
+    name = _KNOWN.name
+    ort_name = _KNOWN.ort_name
     device: ClassVar[str] = "gpu"
     compiles: ClassVar[bool] = True
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32")
@@ -178,7 +179,7 @@ class TensorRtRtxBackend(Backend):
         found = [folder / name for name in _PLUGIN_LIBRARIES if (folder / name).is_file()]
         return found[0] if found else None
 
-    def needs(self, target: Target, precision: Precision = "keep") -> Needs:
+    def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
         """The plugin by version, and by digest where it is installed, and the GPU's kind."""
         folder = _plugin_folder()
         plugin = Plugin(
@@ -187,7 +188,8 @@ class TensorRtRtxBackend(Backend):
             sha256=libraries_digest(libraries_in(folder)) if folder is not None else None,
             provider=self.ort_name,
         )
-        return Needs(
+        return replace(
+            NO_REQUIREMENTS,
             plugins=(plugin,),
             compute_capabilities=stated_capabilities(target),
             cuda_major=_CUDA_MAJOR,

@@ -23,10 +23,10 @@ from typing import Final
 from aotc.caching import folder as place
 from aotc.caching import upkeep
 from aotc.caching.entry import Damaged, fill, plan, read_index, take, touch
-from aotc.contract.cache import CacheEntry, PruneReport
-from aotc.contract.canonical import canonical_sha256
-from aotc.contract.manifest import Finding
-from aotc.contract.parsing import Json
+from aotc.contract.codec.canonical import canonical_sha256
+from aotc.contract.codec.parsing import Json
+from aotc.contract.finding import Finding
+from aotc.contract.results.cache_answers import CacheEntry, PruneReport
 from aotc.errors import AotcError
 
 # Of keys and entries alike: another one finds nothing that this one wrote.

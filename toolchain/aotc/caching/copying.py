@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotc.caching.folder import unusable
-from aotc.contract.cache import chunks_of
-from aotc.contract.manifest import CHUNK_BYTES
+from aotc.contract.manifest.payload_files import CHUNK_BYTES
+from aotc.contract.results.cache_answers import chunks_of
 
 # Small enough to stay in the second-level cache between the read, the hash and the write.
 _BUFFER = 256 << 10

@@ -21,9 +21,16 @@ from typing import Final
 
 from aotc.caching.copying import Copy, copy_all, open_plain
 from aotc.caching.folder import unusable
-from aotc.contract.cache import CachedFile, CacheIndex, chunks_of
-from aotc.contract.canonical import canonical_json
-from aotc.contract.parsing import MAX_JSON_BYTES, Json, ParseError, decode, encode, strict_json
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import (
+    MAX_JSON_BYTES,
+    Json,
+    ParseError,
+    decode,
+    encode,
+    strict_json,
+)
+from aotc.contract.results.cache_answers import CachedFile, CacheIndex, chunks_of
 
 INDEX: Final = "index.json"
 SEAL: Final = "index.sha256"

@@ -13,9 +13,10 @@ from aotc.errors import AotcError
 from aotc.files import work_folders
 from aotc.files.failures import cannot_use
 from aotc.files.folders import PRIVATE
-from aotc.files.locking import locked, try_lock
+from aotc.files.locking import lock_or_close, locked
 from aotc.files.ownership import Unsafe, known_here, open_folder
 from aotc.files.removing import erase, take_away
+from aotc.files.user_folders import cache_folder
 
 DEFAULT_LIMIT: Final = 10 << 30
 LOCK: Final = "lock"
@@ -32,13 +33,10 @@ def default_folder() -> Path:
     stated = os.environ.get("AOTC_CACHE")
     if stated:
         return Path(stated).absolute()
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if cache and Path(cache).is_absolute():
-        return Path(cache) / "aotc" / "build"
-    try:
-        return Path.home() / ".cache" / "aotc" / "build"
-    except RuntimeError:
-        raise AotcError("AOTC-R014", "this user has no home folder for a cache") from None
+    cache = cache_folder()
+    if cache is None:
+        raise AotcError("AOTC-R014", "this user has no home folder for a cache")
+    return cache / "aotc" / "build"
 
 
 def default_limit() -> int:
@@ -123,14 +121,7 @@ def draft(root: Path) -> AbstractContextManager[Path]:
 def _lock(path: Path) -> int | None:
     """A descriptor that holds the lock until it is closed; None where another has it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if try_lock(descriptor):
-            return descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
+    return descriptor if lock_or_close(descriptor) else None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aotc.caching.entry import INDEX, SEAL, Damaged, read_index
 from aotc.caching.folder import STALE_SECONDS, alone, remove, remove_leftovers, unusable
-from aotc.contract.cache import CacheEntry, PruneReport
+from aotc.contract.results.cache_answers import CacheEntry, PruneReport
 from aotc.errors import AotcError
 
 _SHARD = re.compile(r"[0-9a-f]{2}")

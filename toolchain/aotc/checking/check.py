@@ -14,21 +14,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotc.checking import outcomes
-from aotc.checking.finding import FoundModel, find_models, matches, user_of
+from aotc.checking.models import FoundModel, find_models, matches, user_of
 from aotc.checking.sandbox import Sandbox
-from aotc.contract.documents import load_profile, with_libraries
-from aotc.contract.model_checks import CheckModelsAnswer, ModelCheck, SkippedFile, ToolVersions
-from aotc.contract.parsing import Json, encode
+from aotc.contract.builtin import load_profile, with_libraries
+from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.profile import Profile, WorkerLimits
+from aotc.contract.results.model_checks import (
+    CheckModelsAnswer,
+    ModelCheck,
+    SkippedFile,
+    ToolVersions,
+)
 from aotc.contract.versions import VERSION
 from aotc.engine.session import import_onnxruntime
 from aotc.errors import AotcError, missing_package
 from aotc.files import failures
 from aotc.files.work_folders import temporary
-from aotc.inspection.providers import capabilities
-from aotc.signing import keys, provenance
+from aotc.host.probe import probe
+from aotc.inspection.offered_providers import capabilities
+from aotc.signing import provenance
+from aotc.signing.keys import key_files
 from aotc.stages.clock import Progress
-from aotc.verification.host import probe
 
 SECONDS: Final = 1800.0
 _TRIES, _PAUSE = 100, 0.05
@@ -71,7 +77,7 @@ def check_models(
     request: dict[str, Json] = {"profile": encode(chosen, full=True), "cache": cache}
     checks: dict[str, ModelCheck] = {}
     with _temporary() as work:
-        private, public = keys.generate(work / "key.pem")
+        private, public = key_files.generate(work / "key.pem")
         pem = public.read_text("ascii")
         request["key"] = str(private)
         checker = _Checker(request, pem, fixtures, work, limits)
@@ -136,13 +142,7 @@ class _Checker:
         try:
             check = self._outcome(model, folder, sandbox)
         except OSError as error:
-            refused = failures.refusal_of(error)
-            check = ModelCheck(
-                model=model.name,
-                outcome="refused",
-                code=refused.code,
-                **_said(refused.to_dict(), folder),
-            )
+            check = _refused(model, failures.refusal_of(error), folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return replace(check, seconds=time.monotonic() - started)
@@ -158,18 +158,13 @@ class _Checker:
         }
         try:
             built = sandbox.run(
-                "aotc.checking.building:build_model",
+                "aotc.checking.building_job:build_model",
                 request,
                 folder=folder / "build",
                 where=model.path.name,
             ).value
         except AotcError as error:
-            return ModelCheck(
-                model=model.name,
-                outcome=outcomes.outcome_of(error.code),
-                code=error.code,
-                **_said(error.to_dict(), folder),
-            )
+            return _refused(model, error, folder)
         check = ModelCheck(
             model=model.name,
             outcome="built",
@@ -183,7 +178,7 @@ class _Checker:
         request = {"artifact": str(artifact), "key": key, "model": source, "data": data}
         try:
             found = sandbox.run(
-                "aotc.checking.answers:compare_answers",
+                "aotc.checking.comparing:compare_answers",
                 request,
                 folder=folder / "answers",
                 where=model.path.name,
@@ -207,6 +202,16 @@ class _Checker:
                 (folder / each.name).mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, folder / each.name / file.name)
         return str(folder) if folder.is_dir() else None
+
+
+def _refused(model: FoundModel, error: AotcError, folder: Path) -> ModelCheck:
+    """What became of a model that was not built."""
+    return ModelCheck(
+        model=model.name,
+        outcome=outcomes.outcome_of(error.code),
+        code=error.code,
+        **_said(error.to_dict(), folder),
+    )
 
 
 def _said(error: Json, folder: Path) -> dict[str, Any]:

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.model_checks import (
+from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
+from aotc.contract.results.model_checks import (
     Built,
     CheckModelsAnswer,
     EarlierChecks,
     ModelCheck,
     OutcomeChange,
 )
-from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 from aotc.files.reading import read_at_most

@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.parsing import Json
+from aotc.contract.codec.parsing import Json
 from aotc.contract.profile import WorkerLimits
-from aotc.engine.worker import JobResult, Workers
+from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 
 # What building and comparing import, so that no model's process does it again.
@@ -20,12 +20,12 @@ _LATER: Final = (
     "cyclonedx.model.tool",
     "cyclonedx.output.json",
     "packageurl",
-    "aotc.engine.analysis",
+    "aotc.probing.analysis",
     "aotc.stages.optimize",
     "aotc.stages.prove",
     "aotc.runtime.rehearsal_jobs",
-    "aotc.checking.building",
-    "aotc.checking.answers",
+    "aotc.checking.building_job",
+    "aotc.checking.comparing",
 )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import duration, facts, findings_view, heading, section, short, size
-from aotc.contract.attestations import AttestAnswer, Qualification
+from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS
+from aotc.contract.trust.attestations import AttestAnswer, Qualification
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.report import Claim
+    from aotc.contract.results.reports import Claim
 
 
 def attested_view(answer: AttestAnswer) -> list[RenderableType]:
@@ -25,7 +26,7 @@ def attested_view(answer: AttestAnswer) -> list[RenderableType]:
     ]
     if (said := answer.approval) is not None:
         rows += [("channel", said.channel), ("expires", said.expires), ("note", said.note)]
-    status = "attested" if answer.approval or answer.qualification else "signed"
+    status = "signed" if answer.predicate_type == KINDS["oms"].predicate_type else "attested"
     parts = [heading(answer.artifact, status, "green"), facts(rows)]
     if answer.qualification is not None:
         parts += _qualification(answer.qualification)
@@ -35,7 +36,7 @@ def attested_view(answer: AttestAnswer) -> list[RenderableType]:
 def claims_view(claims: tuple[Claim, ...]) -> list[RenderableType]:
     """What each attestation says, and whom it names as its signer."""
     rows = [
-        (each.path.rpartition("/")[2].removesuffix(".sigstore.json"), short(each.key_id), each.says)
+        (each.path.rpartition("/")[2].removesuffix(BUNDLE_SUFFIX), short(each.key_id), each.says)
         for each in claims
     ]
     return [section("attestations", ("claimed key", "says"), rows)] if rows else []

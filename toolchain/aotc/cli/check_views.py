@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.checking.outcomes import in_words, is_good
 from aotc.cli.render import count, duration, facts, heading, section
-from aotc.contract.model_checks import CheckModelsAnswer, ModelCheck, OutcomeChange, ToolVersions
+from aotc.contract.results.model_checks import (
+    CheckModelsAnswer,
+    ModelCheck,
+    OutcomeChange,
+    ToolVersions,
+)
 from aotc.errors import compared
 
 if TYPE_CHECKING:

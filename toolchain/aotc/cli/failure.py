@@ -11,7 +11,7 @@ from aotc.escaping import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.answers import ErrorAnswer
+    from aotc.contract.results.answers import ErrorAnswer
 
 _WIDEST = 120
 _WIDEST_NAME = 36
@@ -99,8 +99,8 @@ def _cut(text: str) -> str:
 
 def error_answer(error: AotcError) -> ErrorAnswer:
     """The error and every further one, as a document."""
-    from aotc.contract.answers import ErrorAnswer
-    from aotc.contract.report import Refusal
+    from aotc.contract.results.answers import ErrorAnswer
+    from aotc.contract.results.reports import Refusal
 
     return ErrorAnswer(
         exit_status=error.exit_status,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import duration, facts, heading, histogram, listing, section
-from aotc.contract.answers import LearnAnswer, PlanRow
+from aotc.contract.results.answers import LearnAnswer, PlanRow
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.answers import SizeCount
+    from aotc.contract.results.answers import SizeCount
 
 _ROWS = 24
 _LISTED = 10
@@ -18,8 +18,8 @@ _LISTED = 10
 
 def learn_view(answer: LearnAnswer) -> list[RenderableType]:
     """The verdict, the comparison, the distribution of each dim, and the profile's dims."""
-    from aotc.contract.documents import yaml_text
-    from aotc.contract.parsing import encode
+    from aotc.contract.codec.documents import yaml_text
+    from aotc.contract.codec.parsing import encode
 
     chosen = next(plan for plan in answer.plans if plan.chosen)
     parts = [

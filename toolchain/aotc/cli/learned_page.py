@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from aotc.contract.answers import LearnAnswer
+from aotc.contract.results.answers import LearnAnswer
 from aotc.errors import AotcError, install_extra
 from aotc.escaping import printable
 

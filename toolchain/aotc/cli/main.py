@@ -19,7 +19,7 @@ from typing import TextIO
 from aotc.cli import streams
 from aotc.cli.commands import COMMANDS, HELP
 from aotc.cli.commands.base import Group
-from aotc.contract.parsing import nearest
+from aotc.contract.codec.spelling import nearest
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_USAGE, EXIT_YES, AotcError
 from aotc.files import failures
@@ -121,7 +121,7 @@ def _fail(error: AotcError, words: list[str], debug: bool) -> int:
             write_lines([f"  {line}" for line in trace], file=sys.stderr)
     lost: Exception | None = streams.failure_of(sys.stdout)
     if "--json" in words and lost is None and error.where != streams.STDOUT:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         try:
             write_document(error_answer(error))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import count, duration, facts, findings_view, heading, section, short
-from aotc.contract.answers import BenchAnswer, CallRoute, DoctorAnswer, RunAnswer, RunOutput
-from aotc.contract.report import LoadReport
+from aotc.contract.results.answers import BenchAnswer, CallRoute, DoctorAnswer, RunAnswer, RunOutput
+from aotc.contract.results.reports import LoadReport
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

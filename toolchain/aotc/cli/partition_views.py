@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import count, duration, provider, section, size
-from aotc.contract.partitions import Crossing, Partition, PartitionReport, ProviderShare
+from aotc.contract.manifest.partitions import Crossing, Partition, PartitionReport, ProviderShare
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.report import VariantSummary
-    from aotc.contract.tuning import Tried
+    from aotc.contract.results.reports import VariantSummary
+    from aotc.contract.results.tuning import Tried
 
 # Of each variant; the whole lists stand in the manifest and in `--json`.
 _LISTED = 8

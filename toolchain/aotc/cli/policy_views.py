@@ -9,8 +9,8 @@ from aotc.cli.render import facts, findings_view, heading, section, short
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.policy_decision import PolicyDecision, ReleaseOf, RequirementOutcome
-    from aotc.contract.trust_answers import RootAnswer, TrustAnswer
+    from aotc.contract.results.policy_decision import PolicyDecision, ReleaseOf, RequirementOutcome
+    from aotc.contract.results.trust_answers import RootAnswer, TrustAnswer
 
 
 def policy_view(answer: TrustAnswer) -> list[RenderableType]:

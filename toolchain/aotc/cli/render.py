@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.text import Text
 
-    from aotc.contract.manifest import Finding
+    from aotc.contract.finding import Finding
 
 # One line, or several.
 Cell = str | Sequence[str]
@@ -28,6 +28,8 @@ _USUAL_WIDTH = 80
 # Of a table, or of a cell that holds lines.
 _MOST_ROWS = 200
 _BAR = 40
+# Names of operators and features in one cell.
+MOST_LISTED = 8
 _WIDEST_NAME = 80
 # Of a line that several texts make up, each of which is cut by itself.
 _LONGEST_LINE = 4 * MOST_CHARACTERS
@@ -195,6 +197,12 @@ def _three_digits(number: float) -> str:
         if number >= 9.995
         else f"{number:.2f}"
     )
+
+
+def listed(items: Sequence[str]) -> str:
+    """Names in one cell, of many the first `MOST_LISTED`."""
+    rest = len(items) - MOST_LISTED
+    return ", ".join(items[:MOST_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def short(digest: str) -> str:

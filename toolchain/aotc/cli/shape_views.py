@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import count, section
-from aotc.contract.manifest import ValueShapes
-from aotc.contract.report import DimCoverage, ShapeReport, TrafficCoverage
-from aotc.contract.shapes import Dim, Domain, Relation
+from aotc.contract.manifest.interface import ValueShapes
+from aotc.contract.results.reports import DimCoverage, ShapeReport, TrafficCoverage
+from aotc.contract.shapes.domain import Dim, Domain, Relation
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

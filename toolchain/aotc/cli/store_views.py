@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import count, facts, findings_view, heading, section, short, size
-from aotc.contract.store import InstallReport, StoreListAnswer, StorePruneReport
+from aotc.contract.results.store_answers import InstallReport, StoreListAnswer, StorePruneReport
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

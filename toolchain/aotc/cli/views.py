@@ -7,20 +7,26 @@ from typing import TYPE_CHECKING
 from aotc.cli.attestation_views import claims_view
 from aotc.cli.partition_views import partitions_view, tuning_view
 from aotc.cli.render import (
+    MOST_LISTED,
     Cell,
     count,
     duration,
     facts,
     findings_view,
     heading,
+    listed,
     provider,
     section,
     short,
     size,
 )
+from aotc.cli.requirement_words import requirements_in_words
 from aotc.cli.shape_views import shapes_view
-from aotc.contract.manifest import Capture, Parity, Requirements, Value
-from aotc.contract.report import (
+from aotc.contract.attestation_kinds import KINDS
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.source import Capture
+from aotc.contract.manifest.variant import Parity
+from aotc.contract.results.reports import (
     ArtifactSummary,
     BuildReport,
     Claim,
@@ -35,10 +41,7 @@ from aotc.errors import compared
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_SIGNATURE = "https://model_signing/signature/v1.0"
 _UNVERIFIED = "UNVERIFIED: nothing here was checked against a signature"
-# Names of operators and features are listed up to this many.
-_LISTED = 8
 
 
 def inspect_view(report: InspectReport) -> list[RenderableType]:
@@ -180,7 +183,8 @@ def _source(source: Capture) -> str:
 
 
 def _signers(artifact: ArtifactSummary) -> str:
-    signed = [claim for claim in artifact.claims if claim.predicate_type == _SIGNATURE]
+    kind = KINDS["oms"].predicate_type
+    signed = [claim for claim in artifact.claims if claim.predicate_type == kind]
     return ", ".join(_signer(claim) for claim in signed) + (
         " (claimed)" if signed else "nobody: the artifact holds no signature"
     )
@@ -229,7 +233,7 @@ def _variants(artifact: ArtifactSummary) -> list[RenderableType]:
         section(
             "variants",
             ("runs on",),
-            [(each.name, _requirements(each.requirements)) for each in artifact.variants],
+            [(each.name, requirements_in_words(each.requirements)) for each in artifact.variants],
         ),
         section(
             "placement",
@@ -260,24 +264,6 @@ def _variants(artifact: ArtifactSummary) -> list[RenderableType]:
             ],
         ),
     ]
-
-
-def _requirements(needs: Requirements) -> str:
-    parts = [f"{needs.os} {needs.architecture}"]
-    if needs.libc is not None:
-        parts.append(f"{needs.libc.name} >= {needs.libc.version}")
-    parts.append(f"ONNX Runtime >= {needs.onnxruntime_min}, < {needs.onnxruntime_below}")
-    if needs.isa:
-        exactly = "exactly " if needs.isa_exact else ""
-        parts.append(f"a CPU with {exactly}{_list(needs.isa)}")
-    elif needs.isa_exact:
-        parts.append("a CPU of the baseline")
-    parts += [f"{plugin.name} {plugin.version}" for plugin in needs.plugins]
-    if needs.nvidia_driver_min:
-        parts.append(f"NVIDIA driver >= {needs.nvidia_driver_min}")
-    if needs.compute_capabilities:
-        parts.append(f"compute capability {' or '.join(needs.compute_capabilities)}")
-    return ", ".join(parts)
 
 
 def _placement(variant: VariantSummary) -> str:
@@ -337,24 +323,19 @@ def _cosine(error: OutputError) -> str:
 
 def _operators(source: Capture) -> list[RenderableType]:
     ranked = sorted(source.op_types.items(), key=lambda item: (-item[1], item[0]))
-    named = ", ".join(f"{name} {number}" for name, number in ranked[:_LISTED])
-    rest = len(ranked) - _LISTED
+    named = ", ".join(f"{name} {number}" for name, number in ranked[:MOST_LISTED])
+    rest = len(ranked) - MOST_LISTED
     flow = [f"{each.op_type} {each.node}".strip() for each in source.control_flow]
     rows = [
         ("operators", named + (f" and {rest} more kinds" if rest > 0 else "")),
-        ("control flow", _list(flow)),
-        ("functions", _list(source.functions)),
-        ("contrib operators", _list(source.contrib_ops)),
-        ("custom operators", _list(source.custom_ops)),
-        ("outer values read", _list(source.side_inputs)),
-        ("external data", _list([each.location for each in source.external_data])),
+        ("control flow", listed(flow)),
+        ("functions", listed(source.functions)),
+        ("contrib operators", listed(source.contrib_ops)),
+        ("custom operators", listed(source.custom_ops)),
+        ("outer values read", listed(source.side_inputs)),
+        ("external data", listed([each.location for each in source.external_data])),
     ]
     return [facts(rows)]
-
-
-def _list(items: list[str] | tuple[str, ...]) -> str:
-    rest = len(items) - _LISTED
-    return ", ".join(items[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _refusals(title: str, refusals: tuple[Refusal, ...]) -> RenderableType:

@@ -29,8 +29,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from aotc.contract.parsing import Pattern
-from aotc.contract.payload_path import PayloadPath
+from aotc.contract.codec.parsing import Pattern
+from aotc.contract.manifest.payload_files import PayloadPath
 
 SUFFIX: Final = ".zip"
 ALIGNMENT: Final = 4096

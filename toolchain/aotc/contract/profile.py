@@ -10,17 +10,22 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.padding import PadSpec
-from aotc.contract.parsing import Bounds, ParseError, Pattern, Problem, record
+from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem, record
 from aotc.contract.provider_keys import option_problem
-from aotc.contract.relations import read_relations
-from aotc.contract.shapes import DimRange
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.padding_rules import PadSpec
+from aotc.contract.shapes.relations import read_relations
 
 # RFC 8785 keeps integers exact up to here; and no clock of ours runs for longer than this.
 Bytes = Annotated[int, Bounds(0, 2**53 - 1)]
 Seconds = Annotated[float, Bounds(0, 1e6)]
 Share = Annotated[float, Bounds(0, 1)]
+# How exactly floating-point operators compute: `keep` is as the model's own types say.
 Precision = Literal["keep", "tf32", "float16", "bfloat16"]
+# Classes of it that have a tolerance each, as `ParitySpec` names them.
+Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16"]
+Isa = Literal["baseline", "host"]
+Prepack = Literal["at-load", "saved", "off"]
 Level = Literal["auto", "basic", "extended"]
 Name = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 
@@ -31,11 +36,11 @@ class VariantSpec:
 
     name: Annotated[Name, "variant's name"]
     isa: Annotated[
-        Literal["baseline", "host"],
+        Isa,
         "baseline runs on any CPU of the architecture; host requires exactly the target's features",
     ] = "baseline"
     prepack: Annotated[
-        Literal["at-load", "saved", "off"],
+        Prepack,
         "weights packed for the CPU's kernels: by each session at load; by the build, so that all "
         "sessions map them from one file (isa: host only; about 1.8 times the disk); or not at all",
     ] = "at-load"
@@ -177,7 +182,7 @@ class TuneSpec:
 
     providers: Annotated[tuple[tuple[Name, ...], ...], "orders of execution providers"] = ()
     threads: Annotated[tuple[Annotated[int, Bounds(1, 1024)], ...], "of one operator"] = ()
-    isa: Annotated[tuple[Literal["baseline", "host"], ...], "level and layout"] = ()
+    isa: Annotated[tuple[Isa, ...], "level and layout"] = ()
     optimization: Annotated[tuple[Level, ...], "levels of ONNX Runtime"] = ()
     precision: Annotated[tuple[Precision, ...], "that may be chosen, if parity holds"] = ()
     rounds: Annotated[int, Bounds(3, 1000), "alternating rounds that are measured"] = 31

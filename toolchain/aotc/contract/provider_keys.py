@@ -8,22 +8,9 @@ of a plugin of the user's own whatever leads to no other file.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
 
-from aotc.contract.parsing import Json, ParseError, strict_json
-
-# By the provider as ONNX Runtime names it.
-OPTIONS: Final[Mapping[str, frozenset[str]]] = {
-    "CPUExecutionProvider": frozenset(),
-    "CUDAExecutionProvider": frozenset({"cudnn_conv_algo_search", "use_tf32"}),
-    "NvTensorRTRTXExecutionProvider": frozenset({"nv_op_types_to_exclude"}),
-    "OpenVINOExecutionProvider": frozenset({"load_config"}),
-}
-# Of the CPU device in OpenVINO's `load_config`, which is JSON: properties by device.
-PROPERTIES: Final = frozenset(
-    {"CACHE_MODE", "INFERENCE_NUM_THREADS", "INFERENCE_PRECISION_HINT", "WEIGHTS_PATH"}
-)
+from aotc.contract.codec.parsing import Json, ParseError, strict_json
+from aotc.contract.known_providers import BY_ORT_NAME, DeviceProperties
 
 # The folder of the variant's weights, or a file of it.
 _IN_WEIGHTS = re.compile(r"\$\{weights\}(/[A-Za-z0-9_][A-Za-z0-9._-]*)?")
@@ -35,14 +22,15 @@ def option_problem(provider: str, key: str, value: str, *, plugin: bool) -> str:
 
     `plugin`: the provider is one that the variant needs a plugin for.
     """
-    known = OPTIONS.get(provider)
+    known = BY_ORT_NAME.get(provider)
     if known is None and not plugin:
         return f"is an option of {provider}, which is neither known nor a plugin"
-    if known is not None and key not in known:
+    if known is None:
+        return _value_problem(value)
+    if key not in known.options:
         return "is an option that no artifact may have"
-    if key == "load_config" and known is not None:
-        return _config_problem(value)
-    return _value_problem(value)
+    form = known.options[key]
+    return _value_problem(value) if form is None else _config_problem(value, form)
 
 
 def _value_problem(value: str) -> str:
@@ -51,19 +39,19 @@ def _value_problem(value: str) -> str:
     return "names a path, which an option may do in ${weights}/ alone"
 
 
-def _config_problem(text: str) -> str:
+def _config_problem(text: str, form: DeviceProperties) -> str:
     try:
         config: Json = strict_json(text.encode("utf-8"), limit=1 << 16)
     except ParseError as error:
-        return f"is no configuration of OpenVINO: {error.problems[0]}"
+        return f"is no configuration of {form.software}: {error.problems[0]}"
     if (
         not isinstance(config, dict)
-        or set(config) != {"CPU"}
-        or not isinstance(config["CPU"], dict)
+        or set(config) != {form.device}
+        or not isinstance(config[form.device], dict)
     ):
-        return "is no configuration of OpenVINO's CPU device alone"
-    for name, value in config["CPU"].items():
-        if name not in PROPERTIES:
+        return f"is no configuration of {form.software}'s {form.device} device alone"
+    for name, value in config[form.device].items():
+        if name not in form.properties:
             return f"holds {name!r}, a property that no artifact may have"
         if not isinstance(value, str | int):
             return f"holds {name!r}, which is neither text nor a whole number"

@@ -1,4 +1,4 @@
-"""Targets: a host, described. `verification.host` probes the same record. `aotc.target/1`."""
+"""Targets: a host, described. `host.probe` probes the same record. `aotc.target/1`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.parsing import Pattern, record
+from aotc.contract.codec.parsing import Pattern, record
 
 # Which CPU features ONNX Runtime's kernels (MLAS, oneDNN-free) choose by, as /proc/cpuinfo
 # spells them. Others (aes, bmi, ...) change no result and no layout.

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from aotc.contract.manifest import Value
-from aotc.contract.parsing import Json, ParseError, nearest, strict_json
+from aotc.contract.codec.parsing import Json, ParseError, strict_json
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.manifest.interface import Value
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 

@@ -16,7 +16,6 @@ VERSION = "0.1.0"
 MANIFEST_SCHEMA = "aotc.manifest/1.3"
 PROFILE_SCHEMA = "aotc.profile/1"
 TARGET_SCHEMA = "aotc.target/1"
-EVIDENCE_PREDICATE = "urn:aotc:evidence:v1"
 
 # Features that a reader must understand to read an artifact rightly; `shape-routing` is asked of
 # those with several variants by size, or with padding.

@@ -25,7 +25,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-_PRELOAD = ("numpy", "onnx", "onnx.numpy_helper", "aotc.engine.capture")
+from aotc.engine.worker import work
+
+_PRELOAD = ("numpy", "onnx", "onnx.numpy_helper", "aotc.graphs.capture")
 # The first job of a build reads a model and runs none.
 _LATER = ("onnxruntime",)
 # prctl(2): the signal that a process gets when its parent dies.
@@ -79,9 +81,7 @@ class ForkServer:
         )
 
     def _forked_server(self) -> _Server:
-        from aotc.engine.worker import work
-
-        return _Fork(lambda: serve(work, self._later))
+        return _Fork(lambda: serve(self._later))
 
     @property
     def gone(self) -> bool:
@@ -222,7 +222,7 @@ class _Answer:
         self.ended = threading.Event()
 
 
-def serve(work: Callable[..., None], later: Sequence[str] = ()) -> None:
+def serve(later: Sequence[str] = ()) -> None:
     """Fork a process for each request on standard input until it ends."""
     for name in _PRELOAD:
         _import(name)
@@ -314,6 +314,4 @@ def _become(request: Mapping[str, Any], server: int, *pipes: int) -> None:
 
 
 if __name__ == "__main__":
-    from aotc.engine.worker import work
-
-    serve(work, sys.argv[1:])
+    serve(sys.argv[1:])

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aotc.contract.manifest import Value
-from aotc.contract.padding import Crop, Padding, PadSpec
+from aotc.contract.manifest.interface import Value
+from aotc.contract.shapes.padding_rules import Crop, Padding, PadSpec
 from aotc.engine.values import Data
 
 # Plans for so many pairs of sizes are kept.

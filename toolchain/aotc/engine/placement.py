@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from aotc.contract.manifest import NodePlacement, Placement
+from aotc.contract.manifest.variant import NodePlacement, Placement
 
 if TYPE_CHECKING:
     import onnxruntime as ort

@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aotc.backends.base import Optimization, import_onnxruntime, ort_errors, ort_message, ort_text
-from aotc.contract.manifest import SessionSpec
+from aotc.backends.base import import_onnxruntime, ort_errors, ort_message, ort_text
+from aotc.contract.known_providers import CPU
+from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS, MOST_THREADS
-from aotc.engine.cores import usable_cores
+from aotc.engine.named_backends import library_of, plugin_devices, prepare, threaded
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
-from aotc.engine.providers import library_of, plugin_devices, prepare, threaded
 from aotc.engine.values import Data
 from aotc.errors import AotcError
+from aotc.host.cores import usable_cores
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -189,7 +190,7 @@ def _add_providers(
         if library is not None:
             options.add_provider_for_devices(plugin_devices(name, library), settings)
         # ONNX Runtime adds the CPU itself, and refuses a second one beside a plugin.
-        elif name != "CPUExecutionProvider":
+        elif name != CPU:
             prepare(name)
             options.add_provider(name, settings)
 

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO, Final, Protocol
 
 import numpy as np
 
-from aotc.contract.canonical import canonical_json
-from aotc.contract.dim_names import is_anonymous
-from aotc.contract.manifest import Kind, Value
-from aotc.contract.parsing import MAX_JSON_BYTES, Json, strict_json
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import MAX_JSON_BYTES, Json, strict_json
+from aotc.contract.manifest.interface import Kind, Value
+from aotc.contract.shapes.dim_names import is_anonymous
 from aotc.engine.array_files import read_file
 from aotc.errors import AotcError
 from aotc.files.reading import read_at_most

@@ -56,6 +56,17 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     return True
 
 
+def lock_or_close(descriptor: int) -> bool:
+    """As `try_lock`; where it was not to be had, the descriptor is closed, whatever is raised."""
+    taken = False
+    try:
+        taken = try_lock(descriptor)
+    finally:
+        if not taken:
+            os.close(descriptor)
+    return taken
+
+
 def wait(descriptor: int, *, shared: bool = False, seconds: float | None = None) -> bool:
     """Lock an open file or folder, waiting `seconds` (WAIT_SECONDS); whether it was to be had.
 
@@ -230,18 +241,17 @@ def _identities(descriptor: int) -> set[str]:
 
     The two differ where a file system shows several devices (btrfs, overlayfs).
     """
+    from aotc.files.mounts import about, mount_of
+
     status = os.fstat(descriptor)
     major, minor = os.major(status.st_dev), os.minor(status.st_dev)
     found = {f"{major:02x}:{minor:02x}:{status.st_ino}"}
     with contextlib.suppress(OSError, KeyError, ValueError):
-        told = (_PROC / "self" / "fdinfo" / str(descriptor)).read_text("ascii", "replace")
-        fields = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
-        mount, inode = fields["mnt_id"].strip(), fields["ino"].strip()
-        for line in (_PROC / "self" / "mountinfo").read_text("utf-8", "replace").splitlines():
-            parts = line.split(" ", 3)
-            if parts[0] == mount:
-                major, minor = (int(each) for each in parts[2].split(":"))
-                found.add(f"{major:02x}:{minor:02x}:{inode}")
+        told = about(descriptor)
+        mount = mount_of(told)
+        if mount is not None:
+            major, minor = (int(each) for each in mount.device.split(":"))
+            found.add(f"{major:02x}:{minor:02x}:{told['ino']}")
     return found
 
 

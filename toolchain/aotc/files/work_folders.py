@@ -38,7 +38,7 @@ from typing import Final
 
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write, is_full
-from aotc.files.locking import try_lock
+from aotc.files.locking import lock_or_close
 from aotc.files.removing import erase
 from aotc.files.replacing import NEW, OLD, check_output, recover
 
@@ -182,15 +182,10 @@ def lock(path: Path) -> int | None:
         return None
     descriptor = os.open(path, _OPEN)
     try:
-        if try_lock(descriptor):
+        if lock_or_close(descriptor):
             return descriptor
     except OSError:
-        os.close(descriptor)
         return None
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
 
 

@@ -7,11 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from aotc.contract.manifest import Manifest, Variant
-from aotc.contract.parsing import Json, ParseError, decode
+from aotc.contract.codec.parsing import Json, ParseError, decode
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Traffic
-from aotc.contract.report import DimCoverage, ShapeReport, TrafficCoverage
-from aotc.contract.shapes import Dim, Domain
+from aotc.contract.results.reports import DimCoverage, ShapeReport, TrafficCoverage
+from aotc.contract.shapes.domain import Dim, Domain
 from aotc.contract.traffic import Recorded
 from aotc.errors import AotcError
 

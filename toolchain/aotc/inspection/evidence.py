@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.contract.report import InspectReport
+from aotc.contract.results.reports import InspectReport
 from aotc.errors import AotcError, install_extra
 
 
@@ -14,7 +14,7 @@ def inspect_model(path: Path) -> InspectReport:
     Raises I001 to I007, I010, I011, and I019 where onnx is not installed.
     """
     try:
-        from aotc.engine.capture import read_capture
+        from aotc.graphs.capture import read_capture
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith(("onnx", "google")):
             raise

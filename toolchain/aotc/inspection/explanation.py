@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 
-from aotc.contract.answers import Explanation
-from aotc.contract.parsing import nearest
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.results.answers import Explanation
 from aotc.errors import AotcError
 from aotc.reasons import REASONS
-from aotc.verification.checks import CHECKS
+from aotc.verification.checks import checks
 
 LETTERS = {
     "I": "Import and input",
@@ -35,13 +35,13 @@ def explain(code: str) -> Explanation:
             f"there is no code {code!r}" + (f"; did you mean {close}?" if close else ""),
             mend="List the codes with 'aotc explain --list'.",
         )
-    detail = inspect.getdoc(CHECKS.load(name)) if name in CHECKS else None
+    check = checks().get(name)
     return Explanation(
         code=reason.code,
         title=reason.title,
         exit_status=reason.exit_status,
         explain=reason.explain,
-        detail=detail or "",
+        detail=(inspect.getdoc(check) or "") if check is not None else "",
         mend=reason.mend,
     )
 

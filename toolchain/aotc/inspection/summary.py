@@ -12,9 +12,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotc.contract.artifact_words import artifact_path, id_in
-from aotc.contract.manifest import Finding, Manifest, Variant
-from aotc.contract.parsing import MAX_JSON_BYTES, Json, ParseError, Problem, decode, strict_json
-from aotc.contract.report import (
+from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS
+from aotc.contract.codec.parsing import (
+    MAX_JSON_BYTES,
+    Json,
+    ParseError,
+    Problem,
+    decode,
+    strict_json,
+)
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.reports import (
     ArtifactSummary,
     Claim,
     Evidence,
@@ -26,21 +36,24 @@ from aotc.contract.report import (
     VariantSummary,
 )
 from aotc.contract.traffic import read_traffic
+from aotc.contract.trust.anchors import key_id
 from aotc.contract.versions import (
-    EVIDENCE_PREDICATE,
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
     manifest_version,
     unsupported_manifest,
 )
 from aotc.errors import AotcError
-from aotc.inspection.claims import in_words
+from aotc.inspection.attestation_claims import in_words
 from aotc.inspection.coverage import shape_report, traffic_coverage
-from aotc.signing import attest, dsse, keys
-from aotc.verification.archive_container import is_packed
-from aotc.verification.authenticity import BUNDLE_SUFFIX, MAX_BUNDLES, MAX_BUNDLES_BYTES
-from aotc.verification.container import Container, open_container
-from aotc.verification.rereading import reread
+from aotc.signing import dsse
+from aotc.signing import statements as attest
+from aotc.signing.keys.development import default_trust
+from aotc.verification.authenticity import MAX_BUNDLES, MAX_BUNDLES_BYTES
+from aotc.verification.container.archive_container import is_packed
+from aotc.verification.container.base import Container
+from aotc.verification.container.opening import open_container
+from aotc.verification.container.rereading import reread
 
 MANIFEST = "payload/aotc.json"
 
@@ -184,7 +197,7 @@ def _attestations(
     container: Container, artifact_id: str, problems: list[Refusal]
 ) -> tuple[tuple[Claim, ...], Evidence | None]:
     """Every bundle's claim, and the evidence about this very aotc.json where there is one."""
-    own = {keys.key_id(each.pem) for each in keys.default_trust()}
+    own = {key_id(each.pem) for each in default_trust()}
     claims: list[Claim] = []
     evidence: Evidence | None = None
     listed = container.listing("attestations").files
@@ -212,7 +225,7 @@ def _attestations(
                     says=in_words(said.predicate_type, said.predicate),
                 )
             )
-            if said.predicate_type == EVIDENCE_PREDICATE:
+            if said.predicate_type == KINDS["evidence"].predicate_type:
                 if artifact_id not in said.subjects.values():
                     raise AotcError(
                         "AOTC-G014", "the attestation is about another artifact", where=path

@@ -8,29 +8,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from aotc.contract.answers import LearnAnswer, PlanRow, SizeCount
-from aotc.contract.costs import CostTable
-from aotc.contract.documents import load_profile
-from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.profile import Profile
 from aotc.contract.profile import Traffic as Learned
-from aotc.contract.relations import read_relation
-from aotc.contract.shapes import DimRange
+from aotc.contract.results.answers import LearnAnswer, PlanRow, SizeCount
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.relations import read_relation
 from aotc.contract.traffic import Recorded, read_traffic
-from aotc.engine.fixtures import shape_of
 from aotc.engine.values import numpy_dtype
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.files.reading import read_at_most
 from aotc.files.work_folders import temporary
-from aotc.learning.candidates import ONE_DIM, TWO_DIMS, between, candidates
-from aotc.learning.costs import Costs
+from aotc.host.probe import probe
+from aotc.learning.candidate_sizes import ONE_DIM, TWO_DIMS, between, candidates
+from aotc.learning.cost_arrays import Costs
+from aotc.learning.cost_table import CostTable
 from aotc.learning.measure import measure
 from aotc.learning.plans import Plan, Traffic, choose, plans
 from aotc.learning.varying import VaryingDims
+from aotc.probing.inputs.fixtures import shape_of
+from aotc.stages.build_options import BuildOptions
 from aotc.stages.importing import import_model
-from aotc.stages.types import BuildOptions, SourceModel
-from aotc.verification.host import probe
+from aotc.stages.types import SourceModel
 
 # Sessions of one size that differ by more were not alone on the machine.
 BUSY = 0.1

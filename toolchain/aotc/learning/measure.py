@@ -10,17 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotc.backends.base import Backend, Optimization, Precision
-from aotc.contract.costs import CostTable
-from aotc.contract.manifest import SessionSpec, Value
-from aotc.contract.parsing import Json, decode, encode
-from aotc.contract.profile import PluginSpec, Profile
-from aotc.engine.fixtures import Hints, generate
-from aotc.engine.offline import MODEL, write_optimized
-from aotc.engine.providers import backend_of
+from aotc.backends.base import Backend
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.profile import PluginSpec, Precision, Profile
+from aotc.engine.named_backends import backend_of
 from aotc.engine.session import create_session, import_onnxruntime, run
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
+from aotc.graphs.offline import MODEL, write_optimized
+from aotc.learning.cost_table import CostTable
+from aotc.probing.inputs.fixtures import Hints, generate
 from aotc.stages.types import SourceModel
 
 if TYPE_CHECKING:

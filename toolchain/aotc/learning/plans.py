@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aotc.contract.parsing import Json
-from aotc.contract.shapes import DimRange
+from aotc.contract.codec.parsing import Json
+from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
 from aotc.learning.buckets import best_buckets, best_grid
-from aotc.learning.candidates import powers_of_two
-from aotc.learning.costs import Costs
+from aotc.learning.candidate_sizes import powers_of_two
+from aotc.learning.cost_arrays import Costs
 
 _GRIDS = (8, 16, 32, 64, 128)
 # Below this, two plans are not told apart, however quiet the measurement was.

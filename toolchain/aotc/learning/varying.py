@@ -6,8 +6,8 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from aotc.contract.parsing import nearest
-from aotc.contract.shapes import Relation
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.shapes.domain import Relation
 from aotc.contract.traffic import Recorded
 from aotc.errors import AotcError
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from aotc.contract import packed_form
 from aotc.contract.artifact_words import artifact_path
-from aotc.contract.packing import PackAnswer
+from aotc.contract.results.packing_answers import PackAnswer
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 from aotc.files.replacing import put
 from aotc.files.work_folders import drafted, prepare_output
-from aotc.verification.container import ArtifactFile, Container
+from aotc.verification.container.base import ArtifactFile, Container
+from aotc.verification.container.folder_container import FolderContainer
 
 MANIFEST = "payload/aotc.json"
 # Small enough to stay in the second-level cache between the read and the write.
@@ -34,7 +35,7 @@ def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> Pa
     """
     place = Path(output)
     prepare_output(place, force=force)
-    with Container(artifact_path(artifact)) as source, drafted(place) as draft:
+    with FolderContainer(artifact_path(artifact)) as source, drafted(place) as draft:
         sizes = _sizes(source)
         packed = _Packer(source, draft)
         try:

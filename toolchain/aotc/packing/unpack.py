@@ -8,15 +8,15 @@ import zlib
 from io import FileIO
 from pathlib import Path
 
-from aotc.contract.packing import UnpackAnswer
-from aotc.contract.parsing import MAX_JSON_BYTES
+from aotc.contract.codec.parsing import MAX_JSON_BYTES
+from aotc.contract.results.packing_answers import UnpackAnswer
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 from aotc.files.replacing import put
 from aotc.files.work_folders import drafted, prepare_output
-from aotc.verification.archive import malformed
-from aotc.verification.archive_container import ArchiveContainer
-from aotc.verification.container import ArtifactFile, Container
+from aotc.verification.container.archive_container import ArchiveContainer
+from aotc.verification.container.archive_structure import malformed
+from aotc.verification.container.base import ArtifactFile, Container
 
 MANIFEST = "payload/aotc.json"
 _BUFFER = 256 << 10

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from aotc.contract.manifest import NodePlacement, Placement, Transfers
-from aotc.contract.partitions import PartitionReport, RefusedNode
+from aotc.contract.known_providers import CPU
+from aotc.contract.manifest.partitions import PartitionReport, RefusedNode
+from aotc.contract.manifest.variant import NodePlacement, Placement, Transfers
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
 
-CPU = "CPUExecutionProvider"
 # Rows of a table; all nodes are in the manifest and in `--json`.
 _MOST_ROWS = 200
 _NONE = Transfers()

@@ -6,7 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from aotc.contract.manifest import PassRecord
+from aotc.contract.manifest.toolchain import PassRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

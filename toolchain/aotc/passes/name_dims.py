@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aotc.contract.dim_names import is_anonymous
+from aotc.contract.shapes.dim_names import is_anonymous
 from aotc.passes.base import Pass, walk_nodes
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from aotc.reasons.building import BUILDING
-from aotc.reasons.inputs import INPUTS
-from aotc.reasons.loading import LOADING
+from aotc.reasons.build_codes import BUILDING
+from aotc.reasons.input_codes import INPUTS
+from aotc.reasons.load_codes import LOADING
 from aotc.reasons.reason import Reason
-from aotc.reasons.trust import TRUST
+from aotc.reasons.trust_codes import TRUST
 
 __all__ = ["REASONS", "Reason"]
 

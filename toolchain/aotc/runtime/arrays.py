@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from aotc.contract.answers import RunOutput
-from aotc.contract.manifest import Fixture, Value
-from aotc.contract.parsing import nearest
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.payload_files import Fixture
+from aotc.contract.results.answers import RunOutput
 from aotc.engine import values
 from aotc.engine.array_files import read_members
 from aotc.errors import AotcError

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotc.contract.answers import BenchAnswer, Timing
-from aotc.contract.manifest import Finding, SessionSpec
-from aotc.contract.parsing import nearest
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.finding import Finding
+from aotc.contract.known_providers import CPU
+from aotc.contract.manifest.variant import SessionSpec
+from aotc.contract.results.answers import BenchAnswer, Timing
 from aotc.engine import session, values
 from aotc.engine.file_digest import file_sha256
 from aotc.engine.ortvalue import needs_ortvalues
@@ -166,7 +168,7 @@ def _open(path: Path, threads: int | None) -> ort.InferenceSession:
     return session.create_session(
         path,
         SessionSpec(optimization="all"),
-        providers=("CPUExecutionProvider",),
+        providers=(CPU,),
         threads=threads,
         refusal="AOTC-I012",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aotc.contract.manifest import Value
+from aotc.contract.manifest.interface import Value
 from aotc.engine.values import describe
 from aotc.errors import AotcError
 

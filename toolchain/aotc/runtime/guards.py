@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from aotc.contract.manifest import Manifest, Value
-from aotc.contract.parsing import nearest
-from aotc.contract.shapes import Domain
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.interface import Value
+from aotc.contract.shapes.domain import Domain
 from aotc.contract.traffic import MAX_SIZE
 from aotc.engine.values import Data, describe, numpy_dtype
 from aotc.errors import AotcError

@@ -10,11 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.manifest import Finding, Manifest, Variant
-from aotc.contract.report import LoadReport, VariantLoad, VariantVerdict
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.reports import LoadReport, VariantLoad, VariantVerdict
 from aotc.contract.target import Target
 from aotc.engine import session
 from aotc.errors import AotcError
+from aotc.host.probe import probe
 from aotc.runtime.model import ReadyModel
 from aotc.runtime.promises import (
     check_compatibility_strings,
@@ -24,13 +27,12 @@ from aotc.runtime.promises import (
 )
 from aotc.runtime.recorder import ShapeRecorder
 from aotc.runtime.routing import choose, spec_of
-from aotc.runtime.store import StoredArtifact
-from aotc.runtime.system_store import take
 from aotc.runtime.warmup import open_variant
+from aotc.store.system_store import take
+from aotc.store.user_store import StoredArtifact
 from aotc.verification.compatibility import judge
 from aotc.verification.gate import CompatibleArtifact, check_compatibility, remember_release
-from aotc.verification.host import probe
-from aotc.verification.policy.trust import Trust, resolve
+from aotc.verification.policy.host_trust import Trust, resolve
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -67,7 +69,7 @@ def load(
     `variant` names one of the profile's variants, for all of its buckets, or some buckets.
     `path` is an artifact, or `sha256-<id>` of one in the store.
     `threads` of one operator (None: one for each core); `store` is the store's folder (see
-    `aotc.runtime.system_store`), and `trust_store` takes a copy in a system-wide store as it was
+    `aotc.store.system_store`), and `trust_store` takes a copy in a system-wide store as it was
     verified at install, even where this process could change it.
     `warm_up` may name the variants for step 5; `ready` is true once all are warm.
     `record` is a file to which the shapes of requests are appended, up to `record_bytes`; else

@@ -10,10 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
-from aotc.contract.answers import CallRoute
-from aotc.contract.manifest import Finding, Manifest, Value, Variant
-from aotc.contract.parsing import nearest
-from aotc.contract.report import LoadReport, VariantLoad
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.answers import CallRoute
+from aotc.contract.results.reports import LoadReport, VariantLoad
 from aotc.engine import session, values
 from aotc.engine.ortvalue import needs_ortvalues
 from aotc.engine.padding import Padder
@@ -21,11 +24,11 @@ from aotc.errors import AotcError
 from aotc.escaping import printable
 from aotc.runtime.call_form import refuse_other_forms
 from aotc.runtime.guards import Guard
-from aotc.runtime.hold import Hold
 from aotc.runtime.recorder import ShapeRecorder
 from aotc.runtime.routing import Router
 from aotc.runtime.telemetry import Telemetry
 from aotc.runtime.warmup import warm
+from aotc.store.hold import Hold
 
 if TYPE_CHECKING:
     import onnxruntime as ort

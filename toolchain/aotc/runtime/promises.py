@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.manifest import Finding, Manifest, Variant
-from aotc.contract.parsing import ParseError, decode
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.engine import placement
-from aotc.engine.compatibility import verdicts
-from aotc.engine.providers import backend_of
+from aotc.engine.named_backends import backend_of
+from aotc.engine.provider_verdict import verdicts
 from aotc.errors import AotcError
 from aotc.partitioning.policy import breaches, with_flops
 

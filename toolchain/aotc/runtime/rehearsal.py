@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.parsing import Json, encode
-from aotc.contract.signer import Signer
+from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.target import Target
-from aotc.contract.trust import TrustedKey
-from aotc.engine.worker import Workers
+from aotc.contract.trust.anchors import TrustedKey
+from aotc.contract.trust.signer import Signer
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 
 _JOBS: Final = "aotc.runtime.rehearsal_jobs"

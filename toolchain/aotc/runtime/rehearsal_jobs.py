@@ -10,16 +10,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from aotc.contract.parsing import Json, decode
+from aotc.contract.codec.parsing import Json, decode
 from aotc.contract.target import Target
-from aotc.contract.trust import TrustedKey
+from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
-from aotc.runtime.hold import hold
 from aotc.runtime.loading import host_of, open_stored
 from aotc.runtime.model import ReadyModel
-from aotc.runtime.store import StoredArtifact
+from aotc.store.hold import hold
+from aotc.store.user_store import StoredArtifact
 from aotc.verification.compatibility import error_of, judge
-from aotc.verification.container import Container
+from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import AuthenticArtifact, authenticate
 
 
@@ -83,7 +83,7 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> ReadyModel:
 
 def _authentic(request: Json, *, whole: bool) -> AuthenticArtifact:
     key = decode(TrustedKey, request["key"])
-    with Container(Path(request["artifact"])) as container:
+    with FolderContainer(Path(request["artifact"])) as container:
         return authenticate(container, [key], reads=None if whole else lambda _: ())
 
 

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from aotc.contract.manifest import Manifest, Variant
-from aotc.contract.parsing import nearest
-from aotc.contract.report import VariantVerdict
-from aotc.contract.shapes import Dim
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.reports import VariantVerdict
+from aotc.contract.shapes.domain import Dim
 from aotc.errors import AotcError
 from aotc.verification.compatibility import error_of, preference
 

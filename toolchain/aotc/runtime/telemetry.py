@@ -7,8 +7,8 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 
-from aotc.contract.parsing import Json, encode
-from aotc.contract.telemetry import GuardCount, TelemetryAnswer, VariantTelemetry
+from aotc.contract.codec.parsing import Json, encode
+from aotc.contract.counters import GuardCount, TelemetryAnswer, VariantTelemetry
 
 # Latencies kept: of the latest calls, so that percentiles speak of now.
 _WINDOW = 4096

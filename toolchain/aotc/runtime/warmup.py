@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotc.contract.manifest import Fixture, Manifest, Variant
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.payload_files import Fixture
+from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import ParitySpec
-from aotc.contract.report import VariantLoad
-from aotc.contract.shapes import raised_to
+from aotc.contract.results.reports import VariantLoad
+from aotc.contract.shapes.domain import raised_to
 from aotc.engine import session, values
 from aotc.engine.padding import Padder
 from aotc.engine.parity import compare

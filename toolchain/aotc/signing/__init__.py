@@ -1,1 +1,1 @@
-"""Keys, DSSE envelopes, the OMS signature and other in-toto attestations."""
+"""Signatures: DSSE envelopes, the OMS signature, other in-toto attestations, and who may sign."""

@@ -1,31 +1,24 @@
-"""DSSE envelopes inside sigstore bundles v0.3: written, parsed strictly, verified.
+"""DSSE envelopes inside sigstore bundles v0.3: written, and parsed strictly.
 
 Sources: DSSE protocol v1.0.2 (pre-authentication encoding), sigstore bundle specification v0.3
 (a bundle's envelope has exactly one signature).  Nothing of an envelope is believed before
-`verify` has returned.
+`bundle_verification.verify_bundle` has returned.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from itertools import islice
 
-from aotc.contract.canonical import canonical_json
-from aotc.contract.parsing import Json, ParseError, Problem, strict_json
-from aotc.contract.signer import Sealer, Signer
-from aotc.contract.trust import (
-    Anchor,
-    TrustedAuthority,
-    TrustedIdentity,
-    TrustedKey,
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import Json, ParseError, Problem, strict_json
+from aotc.contract.trust.anchors import (
     pem_bytes,
 )
+from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
-from aotc.signing.key_loading import key_id
 
 IN_TOTO = "application/vnd.in-toto+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -51,14 +44,6 @@ class Bundle:
     certificates: tuple[bytes, ...] = ()
     logged: bool = False
     source: bytes = field(default=b"", repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedBundle:
-    """A payload that `key` vouched for."""
-
-    payload: bytes
-    key: TrustedKey
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -100,60 +85,6 @@ def parse(bundle: bytes) -> Bundle:
         raise malformed(error) from None
 
 
-def verify(
-    bundle: Bundle,
-    anchors: Iterable[Anchor],
-    *,
-    at: datetime | None = None,
-) -> VerifiedBundle:
-    """The payload, with the trusted key that signed it, or the key that was certified for it.
-
-    A certificate must be valid at the moment `at`, now by default; of a key that is trusted by
-    itself it is not looked at.  What the bundle claims merely selects among the anchors.
-
-    Raises G003 where the key that the bundle names is trusted and its signature is wrong, or
-    another trusted key than the named one made it; G002 where no trusted key made it; G037 and
-    G038 where no authority vouches for its certificate.
-    """
-    listed = tuple(anchors)
-    trusted = {key_id(each.pem): each for each in listed if isinstance(each, TrustedKey)}
-    if bundle.certificates:
-        identities = tuple(each for each in listed if isinstance(each, TrustedIdentity))
-        if bundle.logged and identities:
-            return _keyless(bundle, identities)
-        authorities = tuple(each for each in listed if isinstance(each, TrustedAuthority))
-        key = _certified(bundle, trusted, authorities, at)
-        return VerifiedBundle(bundle.payload, _only_by(bundle, key))
-    named = trusted.get(bundle.hint)
-    if named is not None:
-        return VerifiedBundle(bundle.payload, _only_by(bundle, named))
-    for identity, key in trusted.items():
-        if _signed_by(bundle, key):
-            if bundle.hint:
-                raise AotcError(
-                    "AOTC-G003",
-                    "the bundle names another key than the one that signed it",
-                    expected=identity,
-                    found=bundle.hint,
-                )
-            return VerifiedBundle(bundle.payload, key)
-    raise AotcError(
-        "AOTC-G002",
-        "the signature is by no trusted key" if trusted else "no key is trusted",
-        expected=", ".join(trusted) or "a trusted key",
-        found=bundle.hint or "a signature that names no key",
-    )
-
-
-def claimed_signer(bundle: Bundle) -> str:
-    """The id of the key that a bundle claims, UNVERIFIED; empty where it names none, or G037."""
-    if not bundle.certificates:
-        return bundle.hint
-    from aotc.signing.certificates import leaf_key
-
-    return key_id(leaf_key(bundle.certificates))
-
-
 def malformed(error: ParseError) -> AotcError:
     """A G004 refusal for each problem of a bundle or statement, the first leading."""
     first, *rest = (
@@ -162,75 +93,6 @@ def malformed(error: ParseError) -> AotcError:
     )
     first.also = tuple(rest)
     return first
-
-
-def _certified(
-    bundle: Bundle,
-    trusted: Mapping[str, TrustedKey],
-    authorities: tuple[TrustedAuthority, ...],
-    at: datetime | None,
-) -> TrustedKey:
-    from aotc.signing import certificates
-
-    pinned = trusted.get(key_id(certificates.leaf_key(bundle.certificates)))
-    if pinned is not None:
-        return pinned
-    if not authorities:
-        raise AotcError(
-            "AOTC-G002",
-            "the signature is by a certificate, and no certificate authority is trusted",
-            expected=", ".join(trusted) or "a trusted key",
-            found=certificates.claimed_name(bundle.certificates),
-        )
-    return certificates.verify_chain(bundle.certificates, authorities, at)
-
-
-def _keyless(bundle: Bundle, identities: tuple[TrustedIdentity, ...]) -> VerifiedBundle:
-    from aotc.signing.keyless import verify_identity
-
-    key, payload = verify_identity(bundle.source, bundle.certificates[0], identities)
-    # Two parsers read the bundle; what was verified must be what is used.
-    if payload != bundle.payload:
-        raise malformed(ParseError([Problem("dsseEnvelope.payload", "is ambiguous")]))
-    return VerifiedBundle(payload, key)
-
-
-def _only_by(bundle: Bundle, key: TrustedKey) -> TrustedKey:
-    """`key`, where it signed the bundle; else raises G003."""
-    if not _signed_by(bundle, key):
-        raise AotcError(
-            "AOTC-G003",
-            "the signature does not match the signed bytes",
-            expected=f"a signature by key {key_id(key.pem)}",
-        )
-    return key
-
-
-def _signed_by(bundle: Bundle, key: TrustedKey) -> bool:
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
-    try:
-        public = load_pem_public_key(key.pem.encode("ascii"))
-    except (ValueError, UnsupportedAlgorithm):
-        public = None
-    # The algorithm is the project's, whatever a bundle says; no other curve is interoperable.
-    if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(
-        public.curve, ec.SECP256R1
-    ):
-        raise AotcError(
-            "AOTC-G013",
-            "a trusted key is unusable",
-            where=key.origin,
-            expected="a PEM public key on P-256",
-        )
-    try:
-        public.verify(bundle.signature, pae(IN_TOTO, bundle.payload), ec.ECDSA(SHA256()))
-    except InvalidSignature:
-        return False
-    return True
 
 
 def _claim(signer: Signer) -> dict[str, Json]:

@@ -11,15 +11,18 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
-from aotc.contract.parsing import Json, ParseError, Problem, decode, record, strict_json
-from aotc.contract.payload_path import PayloadPath
-from aotc.contract.signer import Sealer, Signer
-from aotc.contract.trust import Anchor, TrustedKey
+from aotc.contract.attestation_kinds import KINDS
+from aotc.contract.codec.parsing import Json, ParseError, Problem, decode, record, strict_json
+from aotc.contract.manifest.payload_files import PayloadPath
+from aotc.contract.trust.anchors import Anchor, TrustedKey
+from aotc.contract.trust.signer import Sealer, Signer
 from aotc.signing import dsse
+from aotc.signing.bundle_verification import verify_bundle
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "https://model_signing/signature/v1.0"
+PREDICATE_TYPE: Final = KINDS["oms"].predicate_type
 SUBJECT_NAME = "payload"
 
 
@@ -98,8 +101,8 @@ def verify(
     *,
     at: datetime | None = None,
 ) -> SignedPayload:
-    """The digests that a trusted key signed; raises G002 to G004, G037, G038 as `dsse.verify`."""
-    verified = dsse.verify(dsse.parse(bundle), anchors, at=at)
+    """The digests that a trusted key signed; raises G002 to G004, G037, G038 as `verify_bundle`."""
+    verified = verify_bundle(dsse.parse(bundle), anchors, at=at)
     return SignedPayload(digests=read_digests(verified.payload), key=verified.key)
 
 

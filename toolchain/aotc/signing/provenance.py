@@ -13,29 +13,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from aotc.contract.attestations import BUILD_TYPE, LOCAL_BUILDER, instant
-from aotc.contract.manifest import Manifest
-from aotc.contract.parsing import Json
+from aotc.contract.attestation_kinds import KINDS
+from aotc.contract.codec.parsing import Json
+from aotc.contract.known_providers import BY_ORT_NAME, RUNTIMES
+from aotc.contract.manifest.document import Manifest
 from aotc.contract.target import Target
+from aotc.contract.trust.attestations import BUILD_TYPE, LOCAL_BUILDER, instant
 from aotc.contract.versions import RELEASE, VERSION
 from aotc.errors import AotcError
 
 BUILDER_VARIABLE: Final = "AOTC_BUILDER_ID"
 # Distributions that read, compile, encode or sign; what they require belongs to them.
 _ROOTS: Final = (
-    *("onnx", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes"),
+    *("onnx", *RUNTIMES, "numpy", "ml_dtypes"),
     *("rfc8785", "PyYAML", "cryptography", "cyclonedx-python-lib"),
 )
-_OF_PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "OpenVINOExecutionProvider": ("onnxruntime-ep-openvino",),
-    "NvTensorRTRTXExecutionProvider": (
-        "onnxruntime-ep-nv-tensorrt-rtx-cu13",
-        "tensorrt-rtx-cu13-bindings",
-        "tensorrt-rtx-cu13-libs",
-    ),
-}
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[!-~]+", re.ASCII)
 
 
@@ -157,7 +151,8 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     """
     found: dict[str, Library] = {}
     used = {name for variant in manifest.variants for name in variant.providers}
-    wanted = [*_ROOTS, *(root for name in used for root in _OF_PROVIDERS.get(name, ()))]
+    known = [BY_ORT_NAME[name] for name in used if name in BY_ORT_NAME]
+    wanted = [*_ROOTS, *(root for row in known for root in row.distributions)]
     while wanted:
         name = wanted.pop()
         key = re.sub(r"[-_.]+", "-", name).lower()
@@ -172,32 +167,66 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
+class Asked(Protocol):
+    """What a build was asked for, as far as its provenance tells it."""
+
+    @property
+    def model(self) -> str | Path | bytes:
+        """A path, or the bytes of the model."""
+
+    @property
+    def dims(self) -> Mapping[str, str | int] | None:
+        """Ranges and sizes by name, as they were written."""
+
+    @property
+    def fixtures(self) -> str | Path | None:
+        """The user's own inputs: a file or a folder."""
+
+    @property
+    def embed_fixtures(self) -> bool:
+        """Whether these are put into the artifact."""
+
+    @property
+    def tune(self) -> bool:
+        """Whether candidates were measured."""
+
+    @property
+    def tuned_from(self) -> str | Path | None:
+        """The artifact or evidence whose choice is repeated."""
+
+    @property
+    def licence(self) -> str:
+        """Of the model, in SPDX."""
+
+
 def gather(
-    model: str | Path | bytes,
+    asked: Asked,
     *,
     label: Label,
     started: datetime.datetime,
-    fixtures: Path | None,
-    tuned_from: str | Path | None,
-    dims: Mapping[str, str | int],
-    options: Mapping[str, Json],
     host: Target,
     source_sha256: str,
     cached: bool,
-    licence: str,
 ) -> Materials:
-    """The materials of a build of `model` that ends now, with the files it was given."""
+    """The materials of a build that ends now, with the files it was given."""
+    given = (
+        Path(each) if each is not None else None for each in (asked.fixtures, asked.tuned_from)
+    )
     return Materials(
-        model="model" if isinstance(model, bytes) else Path(model).name,
+        model="model" if isinstance(asked.model, bytes) else Path(asked.model).name,
         label=label,
         started=started,
         finished=datetime.datetime.now(datetime.UTC),
-        given=_given(fixtures, Path(tuned_from) if tuned_from is not None else None),
-        options={"dims": {name: str(text) for name, text in dims.items()}, **options},
+        given=_given(*given),
+        options={
+            "dims": {name: str(text) for name, text in (asked.dims or {}).items()},
+            "embed_fixtures": asked.embed_fixtures,
+            "tune": asked.tune,
+        },
         host=describe(host),
         source_sha256=source_sha256,
         cached=cached,
-        licence=licence,
+        licence=asked.licence,
     )
 
 
@@ -216,7 +245,7 @@ def _given(fixtures: Path | None, tuned_from: Path | None) -> dict[str, str]:
             if each.is_file():
                 found[f"fixtures/{each.relative_to(fixtures).as_posix()}"] = _sha256(each)
     if tuned_from is not None:
-        evidence = tuned_from / "attestations" / "evidence.sigstore.json"
+        evidence = tuned_from / KINDS["evidence"].path
         place = evidence if tuned_from.is_dir() else tuned_from
         found[f"tuning/{place.name}"] = _sha256(place)
     return found

@@ -12,8 +12,10 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.manifest import Manifest, Value
-from aotc.contract.parsing import Json
+from aotc.contract.codec.parsing import Json
+from aotc.contract.known_providers import PLUGIN_PACKAGES, RUNTIMES
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.interface import Value
 from aotc.contract.versions import VERSION
 from aotc.errors import AotcError
 from aotc.signing.provenance import Library, Materials
@@ -26,12 +28,7 @@ if TYPE_CHECKING:
 # RFC 9562, namespace of URLs: the serial number follows from the artifact's id.
 _NAMESPACE: Final = uuid.NAMESPACE_URL
 # What loads an artifact; the other libraries only made it.
-_AT_LOAD: Final = frozenset(
-    {
-        *("onnxruntime", "onnxruntime-gpu", "numpy"),
-        *("onnxruntime-ep-openvino", "onnxruntime-ep-nv-tensorrt-rtx-cu13"),
-    }
-)
+_AT_LOAD: Final = frozenset({*RUNTIMES, "numpy", *PLUGIN_PACKAGES})
 
 
 def require_library() -> None:

@@ -11,22 +11,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.attestations import PROVENANCE_PREDICATE, SBOM_PREDICATE
-from aotc.contract.manifest import Manifest
-from aotc.contract.parsing import Json, decode, encode, strict_json
-from aotc.contract.report import Evidence
-from aotc.contract.signer import Signer
-from aotc.contract.versions import EVIDENCE_PREDICATE
+from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, FOLDER, KINDS, Usage
+from aotc.contract.codec.parsing import Json, decode, encode, strict_json
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.results.reports import Evidence
+from aotc.contract.trust.signer import Signer
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
 from aotc.files.renaming import rename_new
 from aotc.files.replacing import NEW, why_kept
 from aotc.files.work_folders import beside, remove_dead_in
 from aotc.files.writing import remove_leftovers, write_new, write_unseen
-from aotc.signing import attest, oms, provenance, sbom
+from aotc.signing import oms, provenance, sbom
+from aotc.signing import statements as attest
 
-SUFFIX: Final = ".sigstore.json"
-FOLDER: Final = "attestations"
 # Of an attestation that is about to replace another.
 _SECOND: Final = "aotc-replacing-"
 
@@ -48,22 +46,21 @@ def seal(
     artifact = digests["aotc.json"]
     subject = {"aotc.json": artifact}
     root = oms.root(digests[name] for name in oms.in_order(digests))
-    said: tuple[tuple[str, str, Mapping[str, str], Json], ...] = (
-        ("evidence", EVIDENCE_PREDICATE, subject, encode(evidence)),
+    said: tuple[tuple[Usage, Mapping[str, str], Json], ...] = (
+        ("evidence", subject, encode(evidence)),
         (
             "provenance",
-            PROVENANCE_PREDICATE,
             {**subject, oms.SUBJECT_NAME: root},
             provenance.predicate(manifest, materials, libraries),
         ),
-        ("sbom", SBOM_PREDICATE, subject, sbom.document(manifest, artifact, materials, libraries)),
+        ("sbom", subject, sbom.document(manifest, artifact, materials, libraries)),
     )
-    place = folder / FOLDER
-    place.mkdir()
-    (place / f"oms{SUFFIX}").write_bytes(oms.sign(digests, signer))
-    for name, kind, subjects, predicate in said:
-        bundle = attest.attest(kind, predicate, subjects, signer)
-        (place / f"{name}{SUFFIX}").write_bytes(bundle)
+    (folder / FOLDER).mkdir()
+    (folder / KINDS["oms"].path).write_bytes(oms.sign(digests, signer))
+    for usage, subjects, predicate in said:
+        kind = KINDS[usage]
+        bundle = attest.attest(kind.predicate_type, predicate, subjects, signer)
+        (folder / kind.path).write_bytes(bundle)
 
 
 def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
@@ -83,7 +80,7 @@ def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
         raise AotcError(
             "AOTC-I036", "the artifact has no folder of attestations", where=str(artifact)
         )
-    path = folder / f"{name}{SUFFIX}"
+    path = folder / f"{name}{BUNDLE_SUFFIX}"
     kept = why_kept(path)
     if kept or (kept is not None and not force):
         raise AotcError(
@@ -130,7 +127,7 @@ def _add_unseen(path: Path, bundle: bytes, *, new: bool) -> bool:
     What replaces one is seen under a second name for a moment, as an attestation like any other.
     """
     remove_leftovers(path.parent, _SECOND)
-    second = path.with_name(f"{_SECOND}{secrets.token_hex(8)}{SUFFIX}")
+    second = path.with_name(f"{_SECOND}{secrets.token_hex(8)}{BUNDLE_SUFFIX}")
     return write_unseen(path, bundle, beside=second, new=new)
 
 

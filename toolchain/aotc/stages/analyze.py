@@ -5,21 +5,24 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from aotc.contract.manifest import Finding, ValueShapes
-from aotc.contract.padding import Padding
-from aotc.contract.parsing import Json, decode, encode
-from aotc.contract.shapes import Domain
-from aotc.engine.trial_log import left_behind
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.interface import ValueShapes
+from aotc.contract.shapes.domain import Domain
+from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
-from aotc.stages.stated import stated_crops, stated_ranges
-from aotc.stages.types import AnalyzedModel, BuildOptions, ReferenceRun, SourceModel
+from aotc.probing.trial_log import left_behind
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel, StatedShapes
 
 _MOST_CRASHES = 12
 # By a signal, such as of the system when memory is short.
 _DEATHS = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
 
 
-def analyze(source: SourceModel, options: BuildOptions, *, empties: bool = True) -> AnalyzedModel:
+def analyze(
+    source: SourceModel, stated: StatedShapes, options: BuildOptions, *, empties: bool = True
+) -> AnalyzedModel:
     """Domain, golden outputs and findings of `source`.
 
     Without `empties` no range that is probed goes down to size 0.
@@ -27,7 +30,6 @@ def analyze(source: SourceModel, options: BuildOptions, *, empties: bool = True)
     S011, S014 and S016.
     """
     profile = options.profile
-    stated = stated_ranges(source, options)
     folder = options.work / "reference"
     result, deadly = _run(
         folder,
@@ -39,8 +41,8 @@ def analyze(source: SourceModel, options: BuildOptions, *, empties: bool = True)
             "hints": source.hints,
             "graph": str(source.graph),
             "pads": {name: encode(spec.pad) for name, spec in profile.inputs.items()},
-            "crops": stated_crops(source, options),
-            "stated": {name: encode(spec) for name, spec in stated.items()},
+            "crops": stated.crops,
+            "stated": {name: encode(spec) for name, spec in stated.ranges.items()},
             "probe": encode(profile.probe),
             "empties": empties,
             "parity": encode(profile.parity),
@@ -55,6 +57,7 @@ def analyze(source: SourceModel, options: BuildOptions, *, empties: bool = True)
         rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
     return AnalyzedModel(
         source=source,
+        stated=stated,
         domain=decode(Domain, result["domain"]),
         references=tuple(_reference(item, folder) for item in result["references"]),
         activation_bytes=result["activation_bytes"],
@@ -79,7 +82,7 @@ def _run(
     while True:
         try:
             result = options.workers.run(
-                "aotc.engine.analysis:analyze_job",
+                "aotc.probing.analysis:analyze_job",
                 {**request, "deadly": deadly, "done": done, "spent": spent},
                 folder=folder,
                 where=source.path.name,
@@ -117,6 +120,6 @@ def _given(source: SourceModel, options: BuildOptions, folder: Path) -> list[Jso
     """The user's fixtures as value files; raises AOTC-I024."""
     if options.fixtures is None:
         return []
-    from aotc.engine.user_fixtures import read_fixtures
+    from aotc.probing.inputs.user_fixtures import read_fixtures
 
     return read_fixtures(options.fixtures, source.inputs, folder)

@@ -12,16 +12,25 @@ Progress = Callable[[str], None]
 class Clock:
     """Seconds by stage; tells `progress` what begins."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: Progress | None = None) -> None:
         """Nothing has begun yet."""
         self.seconds: dict[str, float] = {}
+        self._started = time.monotonic()
         self._progress = progress
 
     @contextmanager
     def stage(self, name: str, detail: str = "") -> Iterator[None]:
         """While one stage runs; stages of one name are added up."""
-        if self._progress is not None:
-            self._progress(f"{name} {detail}".strip())
+        self.tell(f"{name} {detail}".strip())
         started = time.monotonic()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+
+    def tell(self, what: str) -> None:
+        """Say what begins, to whoever watches."""
+        if self._progress is not None:
+            self._progress(what)
+
+    def passed(self) -> float:
+        """Seconds since the clock was made."""
+        return time.monotonic() - self._started

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aotc.contract.manifest import Finding
-from aotc.contract.partitions import DroppedVariant
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.variant import DroppedVariant
 from aotc.errors import AotcError
-from aotc.stages.types import BuildOptions, VariantPlan
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import VariantPlan
 
 # Of placement: a variant that computes wrongly is never merely left out.
 _CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005"})

@@ -7,13 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotc.contract.manifest import Capture, Finding, PassRecord, Value
-from aotc.contract.parsing import Json, decode, encode
-from aotc.contract.symbols import Symbols, symbols_of
-from aotc.engine.model_file import require_model_file
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.source import Capture
+from aotc.contract.manifest.toolchain import PassRecord
 from aotc.errors import AotcError
-from aotc.stages.integer_products import may_saturate, rewrite
-from aotc.stages.types import BuildOptions, SourceModel
+from aotc.graphs.model_file import require_model_file
+from aotc.graphs.symbols import Symbols, symbols_of
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.optimizing.integer_products import may_saturate, rewrite
+from aotc.stages.types import SourceModel
 
 if TYPE_CHECKING:
     import onnx
@@ -93,7 +97,8 @@ def _refuse_undecodable(path: Path) -> None:
 
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean, name, and move the weights out of the graph."""
-    from aotc.engine.capture import (
+    from aotc.engine.file_digest import file_sha256
+    from aotc.graphs.capture import (
         MAX_PROTOBUF,
         anonymous_names,
         capture,
@@ -104,17 +109,16 @@ def import_job(request: Json) -> Json:
         tensors,
         value_of,
     )
-    from aotc.engine.external_data import home_of
-    from aotc.engine.file_digest import file_sha256
-    from aotc.engine.input_hints import hints_of
-    from aotc.engine.model_text import escape_text
-    from aotc.engine.output_types import ask_runtime
-    from aotc.engine.weights import externalize
+    from aotc.graphs.external_data import home_of
+    from aotc.graphs.model_text import escape_text
+    from aotc.graphs.output_types import ask_runtime
+    from aotc.graphs.weights import externalize
     from aotc.passes.base import Pass, run_passes
     from aotc.passes.constant_inputs import ConstantInputs
     from aotc.passes.name_dims import NameDims
     from aotc.passes.name_nodes import NameNodes
     from aotc.passes.strip_metadata import StripMetadata
+    from aotc.probing.inputs.input_hints import hints_of
 
     path = Path(request["path"])
     with ThreadPoolExecutor(1) as pool:
@@ -174,7 +178,7 @@ def _exact_reference(staged: onnx.ModelProto, weights: Path) -> bool:
     import onnx
     import onnx.inliner
 
-    from aotc.engine.weights import externalize, gather
+    from aotc.graphs.weights import externalize, gather
 
     model = onnx.ModelProto()
     model.CopyFrom(staged)

@@ -10,22 +10,18 @@ from pathlib import Path
 
 import onnx
 
-from aotc.backends.base import Optimization
-from aotc.contract.manifest import Finding, PassRecord, SessionSpec
-from aotc.contract.parsing import Json, decode, encode
-from aotc.engine.offline import DATA, MODEL, write_optimized
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.finding import Finding
+from aotc.contract.known_providers import CPU
+from aotc.contract.manifest.toolchain import PassRecord
+from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.engine.session import create_session
-from aotc.engine.shape_nodes import shape_nodes
-from aotc.engine.weight_sharing import share
-from aotc.engine.weights import (
-    EXTERNAL_BYTES,
-    digests,
-    external_tensors,
-    externalize,
-    gather,
-)
-from aotc.engine.worker import Workers
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
+from aotc.graphs.offline import DATA, MODEL, write_optimized
+from aotc.graphs.shape_nodes import shape_nodes
+from aotc.graphs.weight_sharing import share
+from aotc.graphs.weights import EXTERNAL_BYTES, digests, external_tensors, externalize, gather
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.drop_inserted_casts import (
     DropInsertedCasts,
@@ -34,16 +30,19 @@ from aotc.passes.drop_inserted_casts import (
 )
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
-from aotc.stages.integer_products import one_sign, quantizes, rewrite, saturating_at_load
-from aotc.stages.levels import load_level, lower_level, written_level
-from aotc.stages.specialize import isa_name
-from aotc.stages.types import (
-    BuildOptions,
-    OptimizedModel,
-    SourceModel,
-    SpecializedModel,
-    VariantPlan,
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.optimizing.integer_products import (
+    companions,
+    left_out,
+    one_sign,
+    quantizes,
+    rewrite,
+    saturating_at_load,
 )
+from aotc.stages.optimizing.levels import load_level, lower_level, written_level
+from aotc.stages.optimizing.opset import convert_opset
+from aotc.stages.specialize import isa_name
+from aotc.stages.types import OptimizedModel, SourceModel, SpecializedModel, VariantPlan
 
 # Above this, two optimizers at once would double the memory of a build.
 _LARGE_BYTES = 1 << 30
@@ -67,6 +66,28 @@ def optimize_ahead(
 
 
 def optimize(
+    variants: Sequence[SpecializedModel],
+    options: BuildOptions,
+    ahead: Mapping[str, Future[Json]],
+) -> tuple[list[OptimizedModel], list[Finding]]:
+    """Each variant at the opset its provider has kernels for, optimized; and quicker forms beside.
+
+    `ahead` are runs of the optimizer that were started earlier, by variant.  Raises AOTC-O001, and
+    I013 to I015 from the sandbox.
+    """
+    converted = [convert_opset(each, options) for each in variants]
+    findings = [finding for _, noticed in converted for finding in noticed]
+    optimized = _optimize_all([each for each, _ in converted], options, ahead)
+    quicker, without_quicker = companions(optimized, options)
+    try:
+        optimized += _optimize_all(quicker, options, {})
+    except AotcError as error:
+        without_quicker = [left_out(quicker[0].plan, f"{error.code} {error.what}")]
+    findings += [*without_quicker, *(each for item in optimized for each in item.findings)]
+    return optimized, findings
+
+
+def _optimize(
     specialized: SpecializedModel,
     options: BuildOptions,
     ahead: Future[Json] | None = None,
@@ -75,7 +96,6 @@ def optimize(
     """Run the optimizer at the variant's level; weights land in one external file.
 
     `ahead` is a run of it that was started earlier.  Tensors that `base` has as well are not kept.
-    Raises AOTC-O001, and I013 to I015 from the sandbox.
     """
     plan, source = specialized.plan, specialized.analyzed.source
     at_level = partial(_at_a_level, specialized.graph, source, options=options, base=base)
@@ -176,7 +196,7 @@ def _names(value: Json, plan: VariantPlan, base: OptimizedModel | None) -> Itera
             yield digest or f"{plan.name} {index}"
 
 
-def optimize_all(
+def _optimize_all(
     variants: Sequence[SpecializedModel],
     options: BuildOptions,
     ahead: Mapping[str, Future[Json]],
@@ -191,12 +211,12 @@ def optimize_all(
     for item in variants:
         first.setdefault(item.plan.spec, item)
     done = run(
-        [partial(optimize, item, options, ahead.get(item.plan.name)) for item in first.values()]
+        [partial(_optimize, item, options, ahead.get(item.plan.name)) for item in first.values()]
     )
     bases = dict(zip(first, done, strict=True))
     others = [item for item in variants if item is not first[item.plan.spec]]
-    rest = run([partial(optimize, item, options, None, bases[item.plan.spec]) for item in others])
-    by_name = {item.specialized.plan.name: item for item in (*done, *rest)}
+    rest = run([partial(_optimize, item, options, None, bases[item.plan.spec]) for item in others])
+    by_name = {item.plan.name: item for item in (*done, *rest)}
     return [by_name[item.plan.name] for item in variants]
 
 
@@ -332,7 +352,7 @@ def _does_not_load() -> str:
         create_session(
             Path(MODEL).read_bytes(),
             SessionSpec(optimization="disable"),
-            providers=["CPUExecutionProvider"],
+            providers=[CPU],
             weights_folder=Path(),
         )
     except AotcError as error:

@@ -1,249 +1,96 @@
-"""Partition: which execution providers would take which nodes, from their own mouths."""
+"""Partition: every node to the first provider that claims it, within the rules of the profile."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal
+from collections.abc import Mapping, Sequence
 
 import onnx
 
-from aotc.backends.base import Backend, ClaimRequest, Claims, Refusal
-from aotc.contract.manifest import Finding
-from aotc.contract.parsing import Json, decode, encode
-from aotc.contract.partitions import RefusedNode
-from aotc.contract.profile import PluginSpec
-from aotc.contract.target import Target
-from aotc.engine import values
-from aotc.engine.providers import backend_of, backends_of
-from aotc.engine.value_types import with_types
+from aotc.backends.base import Backend
+from aotc.contract.manifest.partitions import RefusedNode
+from aotc.contract.manifest.variant import DroppedVariant
+from aotc.engine.named_backends import backends_of
 from aotc.errors import AotcError
-from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
-from aotc.passes.base import walk_nodes
-from aotc.stages.placing import place_weights
-from aotc.stages.types import (
-    BuildOptions,
-    OptimizedModel,
-    PartitionedModel,
-    SpecializedModel,
-    VariantPlan,
-)
+from aotc.partitioning.assignment import Rules, assign
+from aotc.partitioning.graph import PartitionGraph, read_graph
+from aotc.partitioning.policy import refusal_rows
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.fallback import drop
+from aotc.stages.types import ClaimedModel, Division, PartitionedModel, VariantPlan
 
 
 def partition(
-    variants: Sequence[OptimizedModel], options: BuildOptions
-) -> tuple[PartitionedModel, ...]:
-    """Ask each variant's providers which nodes of its graph they would run.
+    variants: Sequence[ClaimedModel], options: BuildOptions
+) -> tuple[tuple[PartitionedModel, ...], tuple[DroppedVariant, ...]]:
+    """Divide each variant's graph among its providers.
 
-    Raises AOTC-P007 (unknown provider), P004 (not available), N008 (precision), P010 (compute
-    capability), and I013 to I015 where a provider crashes or hangs while it is asked.
+    The second are variants that the fallback policy leaves out.  Raises AOTC-P001 where a node
+    runs nowhere.
     """
-    weights, graphs = place_weights(variants, options)
-    return tuple(
-        _partition(optimized, graph, weights, options)
-        for optimized, graph in zip(variants, graphs, strict=True)
-    )
+    divided: list[PartitionedModel] = []
+    dropped: list[DroppedVariant] = []
+    for item in variants:
+        if item.sizes is None:
+            divided.append(PartitionedModel(claimed=item, refusals=item.refusals))
+            continue
+        graph = read_graph(onnx.load(item.graph, load_external_data=False))
+        try:
+            divided.append(divide(item, graph, {}, item.refusals, options))
+        except AotcError as error:
+            dropped.append(drop(error, item.plan, options))
+    return tuple(divided), tuple(dropped)
 
 
-def _partition(
-    optimized: OptimizedModel, graph: Path, weights: Path, options: BuildOptions
+def divide(
+    claimed: ClaimedModel,
+    graph: PartitionGraph,
+    refused: Mapping[str, set[str]],
+    refusals: Sequence[RefusedNode],
+    options: BuildOptions,
 ) -> PartitionedModel:
-    plan = optimized.specialized.plan
-    backends = backends_of(plan.providers, options.profile)
-    _check_precision(plan, backends, options.target)
-    providers = tuple(backend.ort_name for backend in backends)
-    if plan.on_cpu_alone:
-        return PartitionedModel(
-            optimized=optimized, graph=graph, weights=weights, providers=providers
-        )
-    typed, sizes = _describe(optimized, graph, weights, options)
-    ops = dict(optimized.nodes)
-    claims, refusals, findings = [], [], []
-    predicted = False
-    for backend in backends:
-        found = _claims(backend, typed, weights, plan, options)
-        claims.append((backend.ort_name, found.nodes))
-        refusals += [
-            RefusedNode(
-                node=each.node,
-                op=ops.get(each.node, ""),
-                provider=backend.ort_name,
-                reason=each.reason,
-            )
-            for each in found.refusals
-        ]
-        where = f"variant {plan.name}"
-        findings += [Finding(code="AOTC-P012", what=note, where=where) for note in found.notes]
-        if found.failed:
-            findings.append(Finding(code="AOTC-P006", what=found.failed, where=where))
-        predicted = predicted or found.how == "predicted"
-    how: Literal["observed", "predicted"] = "predicted" if predicted else "observed"
+    """`graph` divided by its claims without those of `refused`, nodes by ORT's name of a provider.
+
+    `refusals` say of every node that a provider does not run why.  Raises AOTC-P001.
+    """
+    backends = backends_by_ort_name(claimed.plan, options)
+    spec = options.profile.partitioning
+    rules = Rules(
+        min_nodes=spec.min_nodes,
+        outside=frozenset(name for name, each in backends.items() if each.compiles),
+        rates={name: each.rates for name, each in backends.items()} if spec.weigh_borders else None,
+        sizes=claimed.sizes[0] if claimed.sizes else None,
+    )
+    claims = [(name, nodes - refused.get(name, set())) for name, nodes in claimed.claims]
+    assignment, missing = assign(graph, claims, rules)
+    if missing:
+        raise _nowhere(claimed, missing, refusals)
     return PartitionedModel(
-        optimized=optimized,
-        graph=typed,
-        weights=weights,
-        providers=providers,
-        claims=tuple(claims),
+        claimed=claimed,
         refusals=tuple(refusals),
-        how=how,
-        sizes=sizes,
-        findings=tuple(findings),
+        division=Division(graph=graph, assignment=assignment),
     )
 
 
-def _check_precision(plan: VariantPlan, backends: Sequence[Backend], target: Target) -> None:
-    able = [backend for backend in backends if plan.precision in backend.precisions]
-    for backend in able:
-        # Without them a provider computes in another precision, and says nothing.
-        needed = backend.needs(target, plan.precision).isa
-        missing = sorted(set(needed) - set(target.isa or ()))
-        if missing:
-            raise AotcError(
-                "AOTC-N008",
-                f"{backend.name} cannot compute in {plan.precision} on this target's CPU",
-                where="precision",
-                expected=", ".join(missing),
-                found=", ".join(target.isa or ()),
-                mend="Build for a target that has them, or choose precision: keep.",
-            )
-    if able:
-        return
-    have = {name for backend in backends for name in backend.precisions}
-    raise AotcError(
-        "AOTC-N008",
-        f"no provider of variant {plan.name} computes in {plan.precision}",
-        where="precision",
-        expected=", ".join(sorted(have)),
-        found=plan.precision,
+def backends_by_ort_name(plan: VariantPlan, options: BuildOptions) -> dict[str, Backend]:
+    """The variant's providers in their order; raises AOTC-P007 and P004."""
+    return {each.ort_name: each for each in backends_of(plan.providers, options.profile)}
+
+
+def _nowhere(
+    claimed: ClaimedModel, missing: Sequence[str], refusals: Sequence[RefusedNode]
+) -> AotcError:
+    plan = claimed.plan
+    ops = dict(claimed.optimized.nodes)
+    told = [each for each in refusals if each.node in set(missing)]
+    first = missing[0]
+    why = [f"{each.provider}: {each.reason}" for each in told if each.node == first]
+    more = f", and {len(missing) - 1} nodes more" if len(missing) > 1 else ""
+    return AotcError(
+        "AOTC-P001",
+        f"node {first} ({ops.get(first, '')}){more} runs on none of the variant's providers",
+        where=f"variant {plan.name}",
+        expected=", ".join(plan.providers),
+        found="; ".join(why),
+        mend="Add cpu to the profile's providers, or change the model.",
+        rows=refusal_rows(told),
     )
-
-
-def _describe(
-    optimized: OptimizedModel, graph: Path, weights: Path, options: BuildOptions
-) -> tuple[Path, tuple[Sizes, Sizes]]:
-    specialized = optimized.specialized
-    domain = specialized.domain or specialized.analyzed.domain
-    folder = options.work / f"describe-{specialized.plan.name}"
-    value = options.workers.run(
-        "aotc.stages.partition:describe_job",
-        {
-            "graph": str(graph),
-            "weights": str(weights),
-            "shapes": [dict(domain.corner("opt")), dict(domain.corner("max"))],
-            "inputs": [_inputs(specialized, corner) for corner in ("opt", "max")],
-        },
-        folder=folder,
-        where=f"variant {specialized.plan.name}",
-    ).value
-    opt, largest = (
-        Sizes(
-            nodes={name: NodeCompute(*cost) for name, cost in one["nodes"].items()},
-            values=one["values"],
-            shapes={name: tuple(shape) for name, shape in one["shapes"].items()},
-        )
-        for one in value
-    )
-    return folder / "typed.onnx", (opt, largest)
-
-
-def _inputs(specialized: SpecializedModel, corner: Literal["opt", "max"]) -> dict[str, str]:
-    """Files of inputs of the sizes of a corner; none where the reference was not run there."""
-    domain = specialized.domain or specialized.analyzed.domain
-    sizes = domain.corner(corner)
-    for reference in specialized.analyzed.references:
-        if all(reference.sizes.get(name) == size for name, size in sizes.items()):
-            return {name: str(path) for name, path in reference.inputs.items()}
-    return {}
-
-
-def describe_job(request: Json) -> Json:
-    """In the worker: write the graph with the types of all values, and compute sizes."""
-    model = onnx.load(request["graph"], load_external_data=False)
-    weights = Path(request["weights"])
-    inputs = [
-        {name: values.load(Path(path)) for name, path in files.items()} or None
-        for files in request["inputs"]
-    ]
-    typed = with_types(model, weights, inputs[0])
-    Path("typed.onnx").write_bytes(typed.SerializeToString(deterministic=True))
-    result = []
-    for dims, given in zip(request["shapes"], inputs, strict=True):
-        sizes = sizes_at(typed, dims)
-        # Of what is inside of bodies, a run of the main graph shows nothing.
-        if any(not sizes.nodes[node.name].known for node in typed.graph.node):
-            fixed = onnx.ModelProto()
-            fixed.CopyFrom(model)
-            for value in fixed.graph.input:
-                for dim in value.type.tensor_type.shape.dim:
-                    if dim.dim_param in dims:
-                        dim.dim_value = dims[dim.dim_param]
-            for value in fixed.graph.output:
-                if value.type.HasField("tensor_type"):
-                    value.type.tensor_type.ClearField("shape")
-            sizes = sizes_at(with_types(fixed, weights, given, sizes=True), dims, stated=True)
-        result.append(
-            {
-                "nodes": {k: [v.flops, v.bytes, v.known] for k, v in sizes.nodes.items()},
-                "values": dict(sizes.values),
-                "shapes": {name: list(shape) for name, shape in sizes.shapes.items()},
-            }
-        )
-    return result
-
-
-def _claims(
-    backend: Backend, graph: Path, weights: Path, plan: VariantPlan, options: BuildOptions
-) -> Claims:
-    options.tell(f"ask {backend.name}, variant {plan.name}")
-    value = options.workers.run(
-        "aotc.stages.partition:claim_job",
-        {
-            "backend": backend.name,
-            "plugins": encode(dict(options.profile.plugins)),
-            "graph": str(graph),
-            "weights": str(weights),
-            "target": encode(options.target, full=True),
-            "precision": _precision(backend, plan),
-        },
-        folder=options.work / f"claim-{plan.name}-{backend.name}",
-        where=f"variant {plan.name}, provider {backend.name}",
-    ).value
-    return Claims(
-        nodes=frozenset(value["nodes"]),
-        refusals=tuple(Refusal(**each) for each in value["refusals"]),
-        how=value["how"],
-        notes=tuple(value["notes"]),
-        failed=value["failed"],
-    )
-
-
-def _precision(backend: Backend, plan: VariantPlan) -> str:
-    """What a provider that lacks the variant's precision computes in is the exact one."""
-    return plan.precision if plan.precision in backend.precisions else "keep"
-
-
-def claim_job(request: Json) -> Json:
-    """In the worker: ask one provider."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
-    backend = backend_of(request["backend"], plugins)
-    found = backend.claim(
-        ClaimRequest(
-            model=Path(request["graph"]),
-            weights=Path(request["weights"]),
-            target=decode(Target, request["target"]),
-            precision=request["precision"],
-        )
-    )
-    model = onnx.load(request["graph"], load_external_data=False)
-    names = {node.name for node in walk_nodes(model)}
-    spoken = found.nodes | {each.node for each in found.refusals}
-    if names - spoken:
-        raise RuntimeError(f"{backend.name} says nothing of {sorted(names - spoken)[:3]}")
-    return {
-        "nodes": sorted(found.nodes & names),
-        "refusals": [dataclasses.asdict(each) for each in found.refusals],
-        "how": found.how,
-        "notes": list(found.notes),
-        "failed": found.failed,
-    }

@@ -9,8 +9,9 @@ from typing import Final
 
 import onnx
 
-from aotc.engine import weights
-from aotc.stages.types import BuildOptions, OptimizedModel
+from aotc.graphs import weights
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import OptimizedModel
 
 SHARED: Final = "weights.bin"
 
@@ -42,7 +43,7 @@ def _place_all(
 ) -> None:
     data = [item.data for item in variants]
     keys = [item.tensors for item in variants]
-    specs = [item.specialized.plan.spec for item in variants]
+    specs = [item.plan.spec for item in variants]
     bases = {spec: keys[specs.index(spec)] for spec in dict.fromkeys(specs)}
     first, *others = bases.values()
     placed: dict[str, tuple[str, int]] = {}
@@ -52,7 +53,7 @@ def _place_all(
         placed = weights.places(graphs[0], keys[0])
     users = Counter(key for one in bases.values() for key in set(one))
     for item, graph, file, own in zip(variants, graphs, data, keys, strict=True):
-        plan = item.specialized.plan
+        plan = item.plan
         names = (f"{plan.spec}.bin", f"{plan.name}.bin")
         known = frozenset(bases[plan.spec])
 

@@ -8,28 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.manifest import Parity, Placement, SessionSpec, Transfers, Value
-from aotc.contract.padding import Padding
-from aotc.contract.parsing import Json, decode, encode
-from aotc.contract.profile import Tolerance
-from aotc.contract.report import Comparison, OutputError, VariantEvidence
-from aotc.contract.shapes import raised_to
-from aotc.engine.fixture_plan import lower_edge
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.known_providers import CPU
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, Transfers
+from aotc.contract.profile import Arithmetic, Tolerance
+from aotc.contract.results.reports import Comparison, OutputError, VariantEvidence
+from aotc.contract.shapes.domain import raised_to
+from aotc.contract.shapes.padding_rules import Padding
+from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of
-from aotc.engine.providers import backend_of
-from aotc.engine.worker import JobResult
+from aotc.engine.worker_pool import JobResult
 from aotc.errors import AotcError
-from aotc.partitioning.policy import CPU, breaches
-from aotc.partitioning.report import transfers
+from aotc.partitioning.partition_report import transfers
+from aotc.partitioning.policy import breaches
 from aotc.passes.same_sign_weights.products import exact_feature
-from aotc.stages.types import (
-    AnalyzedModel,
-    BuildOptions,
-    LoweredModel,
-    ProvenModel,
-    ReferenceRun,
-    VariantPlan,
-)
+from aotc.probing.inputs.fixture_plan import lower_edge
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import AnalyzedModel, LoweredModel, ProvenModel, ReferenceRun, VariantPlan
 
 _FOR_PRODUCTS: Final = (
     "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
@@ -37,15 +33,15 @@ _FOR_PRODUCTS: Final = (
 )
 
 
-def arithmetic_of(lowered: LoweredModel) -> str:
+def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
     """The class of arithmetic whose tolerance holds, a field of `ParitySpec`."""
-    source = lowered.partitioned.optimized.specialized.analyzed.source
+    source = lowered.analyzed.source
     if source.capture.quantized:
         return "quantized"
     types = {value.dtype for value in (*source.inputs, *source.outputs)}
     if types & {"float16", "bfloat16"} or source.capture.half:
         return "float16"
-    precision = lowered.partitioned.optimized.specialized.plan.precision
+    precision = lowered.plan.precision
     return "float32" if precision == "keep" else precision
 
 
@@ -57,15 +53,15 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     Raises AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001, P002 (placement),
     M002, M003 (budgets), and R008, I013 to I015 from the sandbox.
     """
-    plan = lowered.partitioned.optimized.specialized.plan
-    analyzed = lowered.partitioned.optimized.specialized.analyzed
+    plan = lowered.plan
+    analyzed = lowered.analyzed
     arithmetic = arithmetic_of(lowered)
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
     where = f"variant {plan.name}"
     taken = _taken(analyzed, plan)
     foreign = _foreign(options) or lowered.why_not_run or saturates_elsewhere(lowered, options)
     if foreign and options.profile.unproven == "refuse":
-        mend = _FOR_PRODUCTS if lowered.partitioned.optimized.saturating else ""
+        mend = _FOR_PRODUCTS if lowered.optimized.saturating else ""
         raise AotcError("AOTC-N002", foreign, where=where, mend=mend)
     if lowered.why_not_run:
         return _unproven(lowered, foreign, arithmetic, taken, options)
@@ -90,7 +86,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
         parity=Parity(
             status="not-run" if foreign else "passed",
             reason=foreign,
-            arithmetic=arithmetic,  # type: ignore[arg-type]
+            arithmetic=arithmetic,
             tolerance=tolerance,
             shapes=() if foreign else tuple(c.sizes for c in comparisons),
             padded=0 if foreign else sum(bool(c.padded_to) for c in comparisons),
@@ -108,15 +104,15 @@ def _run(
     divided: bool = True,
 ) -> JobResult:
     """Run the variant in a worker, or with `divided=False` its graph before that, on the CPU."""
-    analyzed = lowered.partitioned.optimized.specialized.analyzed
-    plan = lowered.partitioned.optimized.specialized.plan
+    analyzed = lowered.analyzed
+    plan = lowered.plan
     session = lowered.session if divided else SessionSpec(optimization="disable")
     return options.workers.run(
         "aotc.stages.prove:prove_job",
         {
-            "model": str(lowered.model if divided else lowered.partitioned.graph),
+            "model": str(lowered.model if divided else lowered.partitioned.claimed.graph),
             "contexts": bool(lowered.contexts) and divided,
-            "weights": str(lowered.weights if divided else lowered.partitioned.weights),
+            "weights": str(lowered.weights if divided else lowered.partitioned.claimed.weights),
             "session": encode(session),
             "providers": list(lowered.providers) if divided else [CPU],
             "libraries": {spec.provider: spec.library for spec in options.profile.plugins.values()},
@@ -142,7 +138,7 @@ def _run(
 def _unproven(
     lowered: LoweredModel,
     reason: str,
-    arithmetic: str,
+    arithmetic: Arithmetic,
     taken: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
     options: BuildOptions,
 ) -> ProvenModel:
@@ -150,7 +146,7 @@ def _unproven(
 
     The graph from which it was divided is compared on the CPU, which holds all passes to account.
     """
-    plan = lowered.partitioned.optimized.specialized.plan
+    plan = lowered.plan
     placement = placement_of(lowered.placed, observed=False)
     _check_placement(placement, lowered, options)
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
@@ -163,7 +159,7 @@ def _unproven(
         parity=Parity(
             status="not-run",
             reason=reason,
-            arithmetic=arithmetic,  # type: ignore[arg-type]
+            arithmetic=arithmetic,
             tolerance=tolerance,
         ),
         evidence=VariantEvidence(name=plan.name, undivided=comparisons),
@@ -221,7 +217,7 @@ def _foreign(options: BuildOptions) -> str:
 def saturates_elsewhere(lowered: LoweredModel, options: BuildOptions) -> str:
     """Why answers of integer products say nothing of the target; empty where they do."""
     here, there = exact_feature(options.host.isa), exact_feature(options.target.isa)
-    if not lowered.partitioned.optimized.saturating or bool(here) == bool(there):
+    if not lowered.optimized.saturating or bool(here) == bool(there):
         return ""
     having = "has VNNI, which the target lacks" if here else "lacks VNNI, which the target has"
     return f"its integer products are exact with VNNI alone, and this CPU {having}"
@@ -261,7 +257,7 @@ def _padded(comparison: Comparison) -> str:
 
 def _check_placement(placement: Placement, lowered: LoweredModel, options: BuildOptions) -> None:
     """Raise the breaches of policy and budgets, the first with the others in `also`."""
-    plan = lowered.partitioned.optimized.specialized.plan
+    plan = lowered.plan
     report = lowered.report
     judged = options.judged.get(plan.spec, plan.providers)
     found = breaches(

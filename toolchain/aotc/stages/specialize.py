@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aotc.contract.shapes import Dim, Domain
+from aotc.contract.shapes.domain import Dim, Domain
 from aotc.contract.target import Target
-from aotc.stages.types import AnalyzedModel, BuildOptions, SpecializedModel, VariantPlan
-from aotc.stages.variants import suffix
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.planning.variants import suffix
+from aotc.stages.types import AnalyzedModel, SpecializedModel, VariantPlan
 
 _ISA_NAMES = (
     ("amx_tile", "amx"),

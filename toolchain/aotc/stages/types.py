@@ -1,71 +1,48 @@
 """The build line: one frozen record a stage, each the only input of the next.
 
 SourceModel -> AnalyzedModel -> SpecializedModel (one per variant) -> OptimizedModel ->
-PartitionedModel -> LoweredModel -> ProvenModel -> Artifact -> SignedArtifact.
+ClaimedModel -> PartitionedModel -> LoweredModel -> ProvenModel -> Artifact -> SignedArtifact.
+Each record holds the one before it, and says itself which `plan` it follows.
 Graphs live in files of the build's work folder; a stage that changes one writes another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from aotc.backends.base import Needs
-from aotc.caching.cache import BuildCache
-from aotc.contract.manifest import (
-    Capture,
-    FileEntry,
-    Finding,
+from aotc.contract.codec.parsing import Json
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.interface import Value, ValueShapes
+from aotc.contract.manifest.partitions import (
+    Certainty,
+    PartitionReport,
+    RefusedNode,
+)
+from aotc.contract.manifest.payload_files import FileEntry
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.manifest.source import Capture
+from aotc.contract.manifest.toolchain import PassRecord
+from aotc.contract.manifest.variant import (
+    DroppedVariant,
     MemoryPlan,
     NodePlacement,
     Parity,
-    PassRecord,
     Placement,
     SessionSpec,
-    Value,
-    ValueShapes,
 )
-from aotc.contract.padding import Padding
-from aotc.contract.parsing import Json
-from aotc.contract.partitions import DroppedVariant, PartitionReport, RefusedNode
-from aotc.contract.profile import Level, Precision, Profile
-from aotc.contract.report import VariantEvidence
-from aotc.contract.shapes import Domain
-from aotc.contract.symbols import Symbols
-from aotc.contract.target import Target
-from aotc.engine.worker import Workers
+from aotc.contract.profile import Level, Precision, Prepack
+from aotc.contract.results.reports import VariantEvidence
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.domain import Domain
+from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
+from aotc.graphs.symbols import Symbols
+from aotc.partitioning.assignment import Assignment
 from aotc.partitioning.compute import Sizes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildOptions:
-    """What the user asked for; every stage reads it, none changes it."""
-
-    profile: Profile
-    target: Target
-    host: Target
-    work: Path
-    workers: Workers
-    cache: BuildCache | None = None
-    fixtures: Path | None = None
-    embed_fixtures: bool = False
-    progress: Callable[[str], None] | None = None
-    # Order of providers by which budgets judge a variant, where it was tuned to another one.
-    judged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def apart(self, name: str) -> BuildOptions:
-        """The same with a work folder of its own."""
-        work = self.work / name
-        work.mkdir()
-        return replace(self, work=work)
-
-    def tell(self, what: str) -> None:
-        """Say what begins, to whoever watches."""
-        if self.progress is not None:
-            self.progress(what)
+from aotc.partitioning.graph import PartitionGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +56,7 @@ class VariantPlan:
     name: str
     spec: str
     isa: Literal["baseline", "host", "vnni"]
-    prepack: Literal["at-load", "saved", "off"] = "at-load"
+    prepack: Prepack = "at-load"
     buckets: Mapping[str, int] = field(default_factory=dict)
     providers: tuple[str, ...] = ("cpu",)
     precision: Precision = "keep"
@@ -122,6 +99,17 @@ class SourceModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatedShapes:
+    """What the profile states of a model's shapes, by the names that dims have after import.
+
+    `ranges` of dims; `crops` of outputs, dim by axis, None where nothing is stated of an output.
+    """
+
+    ranges: Mapping[str, DimRange]
+    crops: Mapping[str, Mapping[str, str] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceRun:
     """One fixture: input and output files, and the sizes of the dims."""
 
@@ -138,6 +126,7 @@ class AnalyzedModel:
     """The source with its proven domain and the reference's answers."""
 
     source: SourceModel
+    stated: StatedShapes
     domain: Domain
     references: tuple[ReferenceRun, ...]
     activation_bytes: int | None
@@ -160,6 +149,11 @@ class SpecializedModel:
     graph: Path
     passes: tuple[PassRecord, ...]
 
+    @property
+    def sizes(self) -> Domain:
+        """The sizes that the variant's graph takes."""
+        return self.domain or self.analyzed.domain
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizedModel:
@@ -181,10 +175,15 @@ class OptimizedModel:
     rewritten: bool = False
     saturating: tuple[str, ...] = ()
 
+    @property
+    def plan(self) -> VariantPlan:
+        """The variant that this is to be."""
+        return self.specialized.plan
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionedModel:
-    """Which provider would take which node.
+class ClaimedModel:
+    """Which provider would take which node, from the providers' own mouths.
 
     `graph` refers to weights in the folder `weights`, which all variants share, and has the types
     of all values; `claims` are by ORT's name of the provider, first choice first; `sizes` at the
@@ -197,9 +196,40 @@ class PartitionedModel:
     providers: tuple[str, ...]
     claims: tuple[tuple[str, frozenset[str]], ...] = ()
     refusals: tuple[RefusedNode, ...] = ()
-    how: Literal["observed", "predicted"] = "observed"
+    how: Certainty = "observed"
     sizes: tuple[Sizes, Sizes] | None = None
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def plan(self) -> VariantPlan:
+        """The variant that this is to be."""
+        return self.optimized.plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """One graph divided among providers: every node goes to the first that claims and gets it."""
+
+    graph: PartitionGraph
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionedModel:
+    """Which provider takes which node.
+
+    `refusals` are those of the claims, and those of providers that claimed nodes and could not
+    compile them; `division` is None where one provider takes all.
+    """
+
+    claimed: ClaimedModel
+    refusals: tuple[RefusedNode, ...] = ()
+    division: Division | None = None
+
+    @property
+    def plan(self) -> VariantPlan:
+        """The variant that this is to be."""
+        return self.claimed.plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,13 +248,28 @@ class LoweredModel:
     memory: MemoryPlan
     contexts: tuple[Path, ...] = ()
     compatibility: Mapping[str, str] = field(default_factory=dict)
-    needs: tuple[Needs, ...] = ()
+    needs: tuple[Requirements, ...] = ()
     device: str = "cpu"
     providers: tuple[str, ...] = ()
     report: PartitionReport | None = None
     placed: tuple[NodePlacement, ...] = ()
     why_not_run: str = ""
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def plan(self) -> VariantPlan:
+        """The variant that this is to be."""
+        return self.partitioned.plan
+
+    @property
+    def optimized(self) -> OptimizedModel:
+        """The graph before it was divided."""
+        return self.partitioned.claimed.optimized
+
+    @property
+    def analyzed(self) -> AnalyzedModel:
+        """The model that the variant is a form of."""
+        return self.optimized.specialized.analyzed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +280,11 @@ class ProvenModel:
     placement: Placement
     parity: Parity
     evidence: VariantEvidence
+
+    @property
+    def plan(self) -> VariantPlan:
+        """The variant that this is."""
+        return self.lowered.plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""The gate that an artifact passes before it is loaded, and what it knows of the host."""
+"""The gate that an artifact passes before it is loaded: read, authentic, allowed, compatible."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from aotc.contract.manifest import Finding
-from aotc.contract.parsing import MAX_JSON_BYTES, ParseError, strict_json
+from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, older_kind
+from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
+from aotc.contract.finding import Finding
 from aotc.errors import AotcError
-from aotc.signing import attest, dsse, oms
-from aotc.verification.container import Container
+from aotc.signing import dsse, oms
+from aotc.signing import statements as attest
+from aotc.signing.bundle_verification import VerifiedBundle, verify_bundle
+from aotc.verification.container.base import Container
 from aotc.verification.examination import Examination, malformed
-from aotc.verification.policy.statement import Statement, older_kind
+from aotc.verification.policy.statement import Statement
 
 MAX_BUNDLES = 64
 # Of all bundles together: they are read before anybody vouches for them.
 MAX_BUNDLES_BYTES = 64 << 20
 # What an unknown signer lists is read only to tell which files do not even match that.
 _MOST_CLAIMED_BYTES = 4 << 20
-BUNDLE_SUFFIX = ".sigstore.json"
+_OMS: Final = KINDS["oms"]
 DOCUMENTS = ("aotc.json", "manifest.json")
 # Refusals of one signer, which another may make good: unknown, not allowed this, not valid now.
 _UNKNOWN = frozenset({"AOTC-G002", "AOTC-G038"})
@@ -113,8 +117,7 @@ def parse_documents(state: Examination) -> None:
 
 def is_oms(path: str) -> bool:
     """Whether a bundle's name is one of an OMS signature."""
-    name = path.rpartition("/")[2]
-    return name == f"oms{BUNDLE_SUFFIX}" or name.startswith("oms-")
+    return _OMS.is_called(path)
 
 
 def check_signatures(state: Examination) -> None:
@@ -128,7 +131,7 @@ def check_signatures(state: Examination) -> None:
     at = policy.now if policy is not None else None
     for path, envelope in state.envelopes.items():
         try:
-            verified = dsse.verify(envelope, anchors, at=at)
+            verified = verify_bundle(envelope, anchors, at=at)
             said = attest.statement(verified)
             if said.predicate_type == oms.PREDICATE_TYPE:
                 _take_signature(state, path, verified)
@@ -136,7 +139,8 @@ def check_signatures(state: Examination) -> None:
                 raise _relabelled(said.predicate_type)
             else:
                 if known := older_kind(said.predicate_type):
-                    state.findings.append(_from_the_future(path, said.predicate_type, known))
+                    newer = _from_the_future(path, said.predicate_type, known.predicate_type)
+                    state.findings.append(newer)
                 state.statements.append(
                     Statement(path, said.predicate_type, said.predicate, said.subjects, said.key)
                 )
@@ -161,7 +165,7 @@ def check_signatures(state: Examination) -> None:
                 "AOTC-G001",
                 "the artifact has no signature bundle",
                 where="attestations",
-                expected=f"attestations/oms{BUNDLE_SUFFIX}",
+                expected=_OMS.path,
                 found=f"{len(state.bundles)} other attestations",
             )
         )
@@ -171,7 +175,7 @@ def check_signatures(state: Examination) -> None:
         )
 
 
-def _take_signature(state: Examination, path: str, verified: dsse.VerifiedBundle) -> None:
+def _take_signature(state: Examination, path: str, verified: VerifiedBundle) -> None:
     """An OMS signature by a trusted key: of this payload, or the artifact is refused."""
     digests = oms.read_digests(verified.payload)
     state.statements.append(Statement(path, oms.PREDICATE_TYPE, None, {}, verified.key))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from aotc.contract.manifest import Finding, Manifest, Variant
-from aotc.contract.report import Refusal, VariantVerdict, Verdict
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.reports import Refusal, VariantVerdict, Verdict
 from aotc.contract.target import Target
 from aotc.errors import AotcError
-from aotc.verification.checks import CHECKS
+from aotc.verification.checks import checks
 from aotc.verification.checks.base import Check
 
 
@@ -48,19 +51,29 @@ def _generality(variant: Variant) -> tuple[bool, bool]:
     return not variant.requirements.isa_exact, not variant.requirements.isa
 
 
+def _judges() -> list[Check]:
+    return [check() for check in checks().values()]
+
+
+def asks_for_gpus(needs: Iterable[Requirements]) -> bool:
+    """Whether any check of these must know the host's GPUs and their driver."""
+    judges = _judges()
+    return any(check.asks_for_gpus(each) for each in needs for check in judges)
+
+
 def judge(manifest: Manifest, host: Target, qualified: Collection[str] | None = None) -> Judgement:
     """Run every check on every variant, and grade the best that runs.
 
     `qualified` are the variants that the policy lets load here; None: all of them.
     """
-    checks: list[Check] = [CHECKS.load(code)() for code in CHECKS.names()]
+    judges = _judges()
     verdicts: dict[str, VariantVerdict] = {}
     findings: list[Finding] = []
     for variant in manifest.variants:
         reasons: list[Refusal] = []
         if qualified is not None and variant.name not in qualified:
             reasons.append(_at(_unqualified(), variant))
-        for check in checks:
+        for check in judges:
             for result in check.run(variant.requirements, host):
                 if isinstance(result, Refusal):
                     reasons.append(_at(result, variant))

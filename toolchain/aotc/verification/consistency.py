@@ -11,9 +11,10 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from aotc.contract.manifest import Manifest, Variant
-from aotc.contract.ort_package import provider_options, session_options
-from aotc.contract.parsing import Json, Problem
+from aotc.contract.codec.parsing import Json, Problem
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.ort_package import provider_options, session_options
+from aotc.contract.manifest.variant import Variant
 from aotc.contract.provider_keys import option_problem
 from aotc.contract.session_keys import MANIFEST_KEYS, MOST_OF_VALUE, MOST_THREADS
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aotc.contract.manifest import Finding, Manifest
-from aotc.contract.parsing import ParseError, Problem, decode
+from aotc.contract.attestation_kinds import BUNDLE_SUFFIX
+from aotc.contract.codec.parsing import ParseError, Problem, decode
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
 from aotc.contract.versions import (
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
@@ -14,10 +16,9 @@ from aotc.contract.versions import (
 )
 from aotc.errors import AotcError
 from aotc.verification import consistency
-from aotc.verification.authenticity import BUNDLE_SUFFIX
 from aotc.verification.digests import Sink, Wanted, check
 from aotc.verification.examination import Examination, malformed
-from aotc.verification.model_references import require_inside
+from aotc.verification.references.model_references import require_inside
 
 
 def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from aotc.contract.manifest import CHUNK_BYTES
+from aotc.contract.manifest.payload_files import CHUNK_BYTES
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
-from aotc.verification.container import ArtifactFile, Container
+from aotc.verification.container.base import ArtifactFile, Container
 
 # Small enough to stay in the second-level cache between the read and the hash.
 BUFFER_BYTES = 256 << 10

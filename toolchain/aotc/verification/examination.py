@@ -6,15 +6,16 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from aotc.contract.manifest import Finding, Manifest
-from aotc.contract.parsing import Json, Problem
-from aotc.contract.policy_decision import PolicyDecision
-from aotc.contract.trust import TrustedKey
+from aotc.contract.codec.parsing import Json, Problem
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.results.policy_decision import PolicyDecision
+from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.signing.dsse import Bundle
-from aotc.verification.container import Container, Listing
+from aotc.verification.container.base import Container, Listing
+from aotc.verification.policy.host_trust import Trust
 from aotc.verification.policy.statement import Statement
-from aotc.verification.policy.trust import Trust
 
 # Nobody reads more, and an unauthenticated bundle may claim any number of files.
 MAX_REFUSALS = 1000

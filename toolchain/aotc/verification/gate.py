@@ -26,21 +26,22 @@ from pathlib import Path
 from typing import Literal
 
 from aotc.contract.artifact_words import artifact_path, id_in
-from aotc.contract.manifest import Finding, Manifest
-from aotc.contract.policy_decision import PolicyDecision
-from aotc.contract.report import CheckResult, VariantVerdict, Verdict, VerifyReport
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.results.policy_decision import PolicyDecision
+from aotc.contract.results.reports import CheckResult, VariantVerdict, Verdict, VerifyReport
 from aotc.contract.target import Target
-from aotc.contract.trust import Anchor, TrustedKey
+from aotc.contract.trust.anchors import Anchor, TrustedKey, key_id
 from aotc.errors import AotcError
-from aotc.signing.keys import key_id
 from aotc.verification import authenticity, contents
-from aotc.verification.compatibility import Judgement, error_of, judge, refusal_of
-from aotc.verification.container import Container, open_container, other_artifact
+from aotc.verification.compatibility import Judgement, asks_for_gpus, error_of, judge, refusal_of
+from aotc.verification.container.base import Container
+from aotc.verification.container.opening import open_container, other_artifact
+from aotc.verification.container.rereading import reread
 from aotc.verification.digests import Sink
 from aotc.verification.examination import Examination
-from aotc.verification.policy.step import check_policy, qualified_of, remember
-from aotc.verification.policy.trust import Trust, resolve
-from aotc.verification.rereading import reread
+from aotc.verification.policy.host_trust import Trust, resolve
+from aotc.verification.policy_step import check_policy, qualified_of, remember
 
 STEPS = (
     "1 container and limits",
@@ -378,19 +379,13 @@ def _not_run(
 
 
 def _probe(manifest: Manifest) -> Target:
-    from aotc.verification.host import probe
+    from aotc.host.probe import probe
 
-    needs_gpu = any(
-        variant.requirements.nvidia_driver_min is not None
-        or variant.requirements.cuda_major is not None
-        or variant.requirements.compute_capabilities
-        for variant in manifest.variants
-    )
-    digests = any(variant.requirements.plugins for variant in manifest.variants)
-    return probe(gpus=needs_gpu, digests=digests)
+    needs = [variant.requirements for variant in manifest.variants]
+    return probe(gpus=asks_for_gpus(needs), digests=any(each.plugins for each in needs))
 
 
 def _load_target(target: str | Path) -> Target:
-    from aotc.contract.documents import load_target
+    from aotc.contract.builtin import load_target
 
     return load_target(target)

@@ -16,6 +16,7 @@ from typing import Final
 from aotc.contract.artifact_words import ENTRY
 from aotc.errors import AotcError
 from aotc.files.ownership import ROOT_USER, Unsafe, known_here, open_folder
+from aotc.files.user_folders import cache_folder
 
 DEFAULT_ROOT: Final = Path("/var/lib/aotc/store")
 _ELSEWHERE: Final = "--store, AOTC_STORE"
@@ -26,13 +27,10 @@ def default_root() -> Path:
     stated = os.environ.get("AOTC_STORE")
     if stated:
         return Path(stated)
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if cache and Path(cache).is_absolute():
-        return Path(cache) / "aotc" / "store"
-    try:
-        return Path.home() / ".cache" / "aotc" / "store"
-    except RuntimeError:
-        raise AotcError("AOTC-R007", "this user has no home folder for a store") from None
+    cache = cache_folder()
+    if cache is None:
+        raise AotcError("AOTC-R007", "this user has no home folder for a store")
+    return cache / "aotc" / "store"
 
 
 def system_root() -> Path | None:

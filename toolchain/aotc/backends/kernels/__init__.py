@@ -1,7 +1,7 @@
 """Which kernels ONNX Runtime has: a table of facts, and what it predicts of a graph."""
 
-from aotc.backends.kernels.claims import Prediction, claim_by_kernels
-from aotc.backends.kernels.shape_nodes import prefers_cpu
+from aotc.backends.kernels.cpu_preferred import prefers_cpu
+from aotc.backends.kernels.kernel_claims import Prediction, claim_by_kernels
 from aotc.backends.kernels.table import Kernel, KernelTable, Lookup
 
 __all__ = ["Kernel", "KernelTable", "Lookup", "Prediction", "claim_by_kernels", "prefers_cpu"]

@@ -20,8 +20,8 @@ from aotc.cli.commands.base import (
 from aotc.errors import EXIT_YES, AotcError
 
 if TYPE_CHECKING:
-    from aotc.contract.attestations import AttestAnswer
-    from aotc.contract.signer import Sealer, Signer
+    from aotc.contract.trust.attestations import AttestAnswer
+    from aotc.contract.trust.signer import Sealer, Signer
 
 
 def arguments(parser: Parser) -> None:
@@ -97,7 +97,7 @@ def attest(
     if qualify:
         answer = _qualify(artifact, signer, trust, variant, runs, force)
     else:
-        from aotc.runtime.attesting import approve as add_approval
+        from aotc.attesting.adding import approve as add_approval
 
         answer = add_approval(
             artifact,
@@ -109,7 +109,7 @@ def attest(
             force=force,
         )
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:
@@ -128,7 +128,7 @@ def _qualify(
     runs: int | None,
     force: bool,
 ) -> AttestAnswer:
-    from aotc.runtime.qualification import RUNS, qualify
+    from aotc.attesting.qualification import RUNS, qualify
 
     return qualify(
         artifact,

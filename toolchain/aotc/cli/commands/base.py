@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from aotc.contract.artifact_words import artifact_path
-from aotc.contract.parsing import nearest
+from aotc.contract.codec.spelling import nearest
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
-    from aotc.contract.signer import Sealer, Signer
+    from aotc.contract.trust.signer import Sealer, Signer
 
 
 class Parser(argparse.ArgumentParser):
@@ -136,13 +136,13 @@ def signer_of(
 ) -> Signer | Sealer:
     """Who the arguments of `add_signer` name; raises I027 and what loading raises."""
     if keyless:
-        from aotc.signing.keyless_signing import KeylessSigner
+        from aotc.signing.keyless.keyless_signing import KeylessSigner
 
         return KeylessSigner(identity_token, trust_config)
     for option, given in (("--identity-token", identity_token), ("--trust-config", trust_config)):
         if given is not None:
             raise AotcError("AOTC-I027", f"{option} is of --keyless", where=option)
-    from aotc.signing.keys import load_signer
+    from aotc.signing.keys.signer_loading import load_signer
 
     return load_signer(key)
 

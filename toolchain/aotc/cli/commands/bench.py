@@ -95,7 +95,7 @@ def bench(
             progress=progress,
         )
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:

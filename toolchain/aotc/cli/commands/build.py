@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from aotc.cli.commands.base import Command, Parser, add_json, add_signing_key, pairs
 from aotc.errors import EXIT_YES
@@ -81,26 +82,7 @@ def arguments(parser: Parser) -> None:
     add_json(parser)
 
 
-def build(
-    *,
-    model: Path,
-    profile: str,
-    target: str | None,
-    output: Path | None,
-    key: Path | None,
-    force: bool,
-    dims: list[str],
-    fixtures: Path | None,
-    embed_fixtures: bool,
-    cache: bool,
-    tune: bool,
-    tuned_from: Path | None,
-    builder_id: str | None,
-    invocation_id: str,
-    release: str,
-    licence: str,
-    json: bool,
-) -> int:
+def build(*, json: bool, dims: list[str], **asked: Any) -> int:
     """Build a signed artifact from an ONNX model, and prove it against the model.
 
     Exit status 1 where a gate of the profile fails, 3 where the input must be mended;
@@ -114,27 +96,9 @@ def build(
     from aotc.cli.progress import stages
 
     with stages(quiet=json) as progress:
-        report = run_pipeline(
-            model,
-            profile=profile,
-            target=target,
-            output=output,
-            key=key,
-            force=force,
-            dims=ranges,
-            fixtures=fixtures,
-            embed_fixtures=embed_fixtures,
-            cache=cache,
-            tune=tune,
-            tuned_from=tuned_from,
-            builder_id=builder_id,
-            invocation_id=invocation_id,
-            release=release,
-            licence=licence,
-            progress=progress,
-        )
+        report = run_pipeline(dims=ranges, progress=progress, **asked)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(report)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.commands.base import Command, Group, Parser, add_json, byte_count
-from aotc.contract.cache import CacheListAnswer, PruneReport
+from aotc.contract.results.cache_answers import CacheListAnswer, PruneReport
 from aotc.errors import EXIT_YES
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def list_entries(*, json: bool) -> int:
         entries=entries,
     )
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:
@@ -111,7 +111,7 @@ def prune_view(report: PruneReport) -> list[RenderableType]:
 
 def _report(report: PruneReport, json: bool) -> int:
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(report)
     else:

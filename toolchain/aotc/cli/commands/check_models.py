@@ -83,7 +83,7 @@ def check_models(
     with needs("check-models", "cpu"):
         from aotc.checking.check import check_models as check
     from aotc.checking.outcomes import is_good
-    from aotc.cli.document import document_text, write_document
+    from aotc.cli.json_document import document_text, write_document
     from aotc.cli.progress import stages
 
     with stages(quiet=json) as progress:

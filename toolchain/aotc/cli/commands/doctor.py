@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Literal
 
 from aotc.cli.commands.base import Command, add_json
-from aotc.contract.answers import DoctorAnswer, DoctorCheck, DoctorTrust
-from aotc.contract.lesser_host import ISA_VARIABLE, WITHOUT_VARIABLE
+from aotc.contract.known_providers import RUNTIMES
+from aotc.contract.results.answers import DoctorAnswer, DoctorCheck, DoctorTrust
 from aotc.contract.target import Target
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
 from aotc.files.failures import said
+from aotc.host.lesser_host import ISA_VARIABLE, WITHOUT_VARIABLE
 
 _BASE = ("rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
 _TO_BUILD = f"To build: {install_extra('cpu')}"
 _TO_RUN = f"To load and run: pip install onnxruntime. {_TO_BUILD}"
-_RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 
 
 def doctor(*, json: bool) -> int:
     """Check versions, packages that conflict, keys and folders; exit status 1 where one is bad."""
-    from aotc.verification.host import probe
+    from aotc.host.probe import probe
 
     host = probe()
     trust, trust_checks = _trust()
@@ -51,7 +51,7 @@ def doctor(*, json: bool) -> int:
     healthy = all(check.status != "bad" for check in checks)
     answer = DoctorAnswer(healthy=healthy, checks=checks, trust=trust, host=host)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:
@@ -89,7 +89,7 @@ def _package(name: str, missing: str, mend: str) -> DoctorCheck:
 
 
 def _runtime() -> DoctorCheck:
-    found = {name: version for name in _RUNTIMES if (version := _version(name)) is not None}
+    found = {name: version for name in RUNTIMES if (version := _version(name)) is not None}
     text = ", ".join(f"{name} {version}" for name, version in found.items())
     if len(found) > 1:
         # The catalogue's words, as the first import says them too.
@@ -104,10 +104,10 @@ def _runtime() -> DoctorCheck:
 
 def _providers() -> list[DoctorCheck]:
     """What a profile may name in `providers`; none where there is no ONNX Runtime."""
-    installed = [name for name in _RUNTIMES if _version(name) is not None]
+    installed = [name for name in RUNTIMES if _version(name) is not None]
     if len(installed) != 1:
         return []
-    from aotc.inspection.providers import capabilities
+    from aotc.inspection.offered_providers import capabilities
 
     checks = []
     for each in capabilities():
@@ -148,11 +148,13 @@ def _lesser() -> list[DoctorCheck]:
 
 
 def _development_key() -> DoctorCheck:
-    from aotc.signing import development, keys
+    from aotc.contract.trust.anchors import key_id
+    from aotc.signing.keys import development
+    from aotc.signing.keys.development import default_trust
 
     try:
         development.require_own_folder()
-        trusted = keys.default_trust()
+        trusted = default_trust()
     except AotcError as error:
         return DoctorCheck(
             name="development key", status="bad", found=error.line(), mend=error.mend
@@ -160,23 +162,23 @@ def _development_key() -> DoctorCheck:
     if not trusted:
         found = "none yet; the first build makes it"
         return DoctorCheck(name="development key", status="note", found=found)
-    return DoctorCheck(name="development key", status="ok", found=keys.key_id(trusted[0].pem))
+    return DoctorCheck(name="development key", status="ok", found=key_id(trusted[0].pem))
 
 
 def _signing_key() -> DoctorCheck:
-    from aotc.signing import keys
+    from aotc.signing.keys.signer_loading import is_signer_file, load_signer
 
     stated = os.environ.get("AOTC_SIGNING_KEY")
     if not stated:
         return DoctorCheck(name="AOTC_SIGNING_KEY", status="note", found="not set")
     try:
-        found = keys.load_signer(stated).key_id
+        found = load_signer(stated).key_id
     except AotcError as error:
         return DoctorCheck(
             name="AOTC_SIGNING_KEY", status="bad", found=error.line(), mend=error.mend
         )
     mode = Path(stated).stat().st_mode
-    if os.name == "posix" and mode & 0o077 and not keys.is_signer_file(stated):
+    if os.name == "posix" and mode & 0o077 and not is_signer_file(stated):
         return DoctorCheck(
             name="AOTC_SIGNING_KEY",
             status="bad",
@@ -231,7 +233,7 @@ def _roots_check(found: str, policy: str | None) -> DoctorCheck:
 
 
 def _policy(path: Path) -> DoctorCheck:
-    from aotc.verification.policy.trust import resolve
+    from aotc.verification.policy.host_trust import resolve
 
     if not path.exists():
         found = f"none at {path}: commands need --trust"

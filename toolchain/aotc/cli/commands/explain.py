@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aotc.cli.commands.base import Command, Parser, add_json
 from aotc.cli.render import write_lines
-from aotc.contract.answers import ExplainAnswer, Explanation
+from aotc.contract.results.answers import ExplainAnswer, Explanation
 from aotc.errors import EXIT_YES, AotcError
 
 
@@ -23,7 +23,7 @@ def explain(*, code: str | None, list_all: bool, json: bool) -> int:
         raise AotcError("AOTC-I027", "give a code, or --list", mend="See 'aotc explain --help'.")
     reasons = explanation.explain_all() if code is None else (explanation.explain(code),)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(ExplainAnswer(reasons=reasons))
     elif list_all:

@@ -35,7 +35,7 @@ def inspect(*, path: Path, traffic: Path | None, json: bool) -> int:
 
     report = inspect_path(path, traffic=traffic)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(report)
     else:

@@ -44,13 +44,13 @@ def install(
     """
     if system and store is not None:
         raise AotcError("AOTC-I027", "--store and --system name two stores", where="--store")
-    from aotc.runtime.installing import install as put
-    from aotc.verification.policy.trust import resolve
+    from aotc.store.installing import install as put
+    from aotc.verification.policy.host_trust import resolve
 
     trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
     report = put(artifact, trusted, store=store, system=system)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(report)
     else:

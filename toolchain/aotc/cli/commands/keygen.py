@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aotc.cli.commands.base import Command, Parser, add_json
-from aotc.contract.answers import KeygenAnswer
+from aotc.contract.results.answers import KeygenAnswer
 from aotc.errors import EXIT_YES
 
 
@@ -53,7 +53,8 @@ def keygen(
     Without a password the private key is not encrypted. Where it is used, the password comes from
     the file that $AOTC_KEY_PASSWORD_FILE names, from $AOTC_KEY_PASSWORD, or from a prompt.
     """
-    from aotc.signing import keys, passwords
+    from aotc.contract.trust.anchors import key_id
+    from aotc.signing.keys import key_files, passwords
 
     secret = None
     if password:
@@ -62,14 +63,14 @@ def keygen(
         secret = passwords.from_file(password_file)
     elif password_env is not None:
         secret = passwords.from_variable(password_env)
-    private, public = keys.generate(output, password=secret)
+    private, public = key_files.generate(output, password=secret)
     answer = KeygenAnswer(
         private_key=str(private),
         public_key=str(public),
-        key_id=keys.key_id(public.read_text("ascii")),
+        key_id=key_id(public.read_text("ascii")),
     )
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:

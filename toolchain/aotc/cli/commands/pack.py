@@ -32,7 +32,7 @@ def pack(*, artifact: Path, output: Path | None, force: bool, json: bool) -> int
 
     answer = write(artifact, output or Path(f"{artifact.resolve().name}.zip"), force=force)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:

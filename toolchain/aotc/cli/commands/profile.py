@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 from aotc.cli.commands.base import Command, Group, Parser, add_json, positive
-from aotc.contract.answers import CheckAnswer, ListAnswer
-from aotc.contract.documents import builtin_profiles, load_profile, yaml_text
+from aotc.contract.builtin import builtin_profiles, load_profile
+from aotc.contract.codec.documents import yaml_text
+from aotc.contract.results.answers import CheckAnswer, ListAnswer
 from aotc.errors import EXIT_YES
 
 
@@ -15,7 +16,7 @@ def list_profiles(*, json: bool) -> int:
     """List the built-in profiles."""
     items = {name: load_profile(name).description for name in builtin_profiles()}
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(ListAnswer(kind="profile", items=items))
     else:
@@ -35,7 +36,7 @@ def show(*, name: str, json: bool) -> int:
     """Show a profile with every default written out, as YAML that can be saved and changed."""
     profile = load_profile(name)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(profile)
     else:
@@ -50,12 +51,12 @@ def _check_arguments(parser: Parser) -> None:
 
 def check(*, path: Path, json: bool) -> int:
     """Check a profile file; every problem is listed with its path."""
-    from aotc.inspection.providers import check_names
+    from aotc.inspection.offered_providers import check_names
 
     profile = load_profile(path)
     check_names(profile)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(CheckAnswer(path=str(path), valid=True, profile=profile))
     else:
@@ -172,12 +173,12 @@ def learn(
     if output is not None:
         write_text(output, yaml_text(answer.profile, full=False))
     if save_costs is not None:
-        from aotc.contract.canonical import canonical_json
-        from aotc.contract.parsing import encode
+        from aotc.contract.codec.canonical import canonical_json
+        from aotc.contract.codec.parsing import encode
 
         write_text(save_costs, canonical_json(encode(table)).decode() + "\n")
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:

@@ -19,7 +19,7 @@ from aotc.cli.commands.base import (
     add_variant,
     split_names,
 )
-from aotc.contract.answers import RunAnswer, RunCase
+from aotc.contract.results.answers import RunAnswer, RunCase
 from aotc.errors import EXIT_YES, AotcError
 from aotc.files.names import file_names
 
@@ -136,7 +136,7 @@ def run(
             findings=model.findings(),
         )
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:

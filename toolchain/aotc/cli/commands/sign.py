@@ -44,12 +44,12 @@ def sign(
     attestations/oms-KEY.sigstore.json. --keyless signs as the identity of an OIDC token instead of
     with a key.
     """
-    from aotc.runtime.attesting import sign as add_signature
+    from aotc.attesting.adding import sign as add_signature
 
     signer = signer_of(key, keyless, identity_token, trust_config)
     answer = add_signature(artifact, signer, trust=trust, force=force)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:

@@ -13,7 +13,7 @@ from aotc.cli.commands.base import (
     byte_count,
     positive,
 )
-from aotc.contract.store import StorePruneReport
+from aotc.contract.results.store_answers import StorePruneReport
 from aotc.errors import EXIT_YES, AotcError
 
 _DAY_SECONDS = 86_400
@@ -29,11 +29,11 @@ def list_entries(*, store: Path | None, system: bool, json: bool) -> int:
 
     Without --store or --system, the store is this user's own.
     """
-    from aotc.runtime.pruning import listed
+    from aotc.store.pruning import listed
 
     answer = listed(_root(store, system))
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:
@@ -68,7 +68,7 @@ def prune(
 
     Without --limit and --older-than, only what installs that died left half-written is removed.
     """
-    from aotc.runtime.pruning import prune as run_prune
+    from aotc.store.pruning import prune as run_prune
 
     age = None if older_than is None else float(older_than * _DAY_SECONDS)
     return _report(run_prune(_root(store, system), limit=limit, age=age), json)
@@ -82,13 +82,13 @@ def _remove_arguments(parser: Parser) -> None:
 
 def remove(*, id: str, store: Path | None, system: bool, json: bool) -> int:
     """Remove one artifact; one that is in use is refused."""
-    from aotc.runtime.pruning import remove_entry
+    from aotc.store.pruning import remove_entry
 
     return _report(remove_entry(_root(store, system), id), json)
 
 
 def _root(store: Path | None, system: bool) -> Path:
-    from aotc.runtime.installing import chosen_root
+    from aotc.store.installing import chosen_root
 
     if system and store is not None:
         raise AotcError("AOTC-I027", "--store and --system name two stores", where="--store")
@@ -97,7 +97,7 @@ def _root(store: Path | None, system: bool) -> Path:
 
 def _report(report: StorePruneReport, json: bool) -> int:
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(report)
     else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 from aotc.cli.commands.base import Command, Group, Parser, add_json
-from aotc.contract.answers import ListAnswer
-from aotc.contract.documents import builtin_targets, load_target, yaml_text
+from aotc.contract.builtin import builtin_targets, load_target
+from aotc.contract.codec.documents import yaml_text
+from aotc.contract.results.answers import ListAnswer
 from aotc.contract.target import Target
 from aotc.errors import EXIT_YES
 
@@ -16,7 +17,7 @@ def list_targets(*, json: bool) -> int:
     items = {"host": "this machine, probed"}
     items |= {name: load_target(name).description for name in builtin_targets()}
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(ListAnswer(kind="target", items=items))
     else:
@@ -43,14 +44,14 @@ def probe(*, json: bool) -> int:
 
 
 def _host() -> Target:
-    from aotc.verification.host import probe as probe_host
+    from aotc.host.probe import probe as probe_host
 
     return probe_host()
 
 
 def _write(target: Target, json: bool) -> int:
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(target)
     else:

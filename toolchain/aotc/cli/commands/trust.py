@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aotc.cli.commands.base import (
     Command,
@@ -15,13 +15,8 @@ from aotc.cli.commands.base import (
     pairs,
     positive,
 )
-from aotc.cli.policy_change import add_change, change_of, one_key
-from aotc.contract.manifest import Finding
-from aotc.contract.trust_answers import RootAnswer, TrustAnswer
-from aotc.errors import EXIT_NO, EXIT_YES, AotcError
-
-if TYPE_CHECKING:
-    from aotc.verification.policy.document import PolicyFile
+from aotc.contract.results.trust_answers import RootAnswer, TrustAnswer
+from aotc.errors import EXIT_NO, EXIT_YES
 
 
 def _init_arguments(parser: Parser) -> None:
@@ -46,10 +41,14 @@ def init(*, output: Path, name: str, signer: list[str], days: int, force: bool, 
 
     Add keys and rules with 'aotc trust add' or an editor, then have root keys sign it.
     """
-    from aotc.verification.policy.editing import new_policy, write_policy
+    from aotc.authoring.policy_answers import policy_answer
+    from aotc.authoring.policy_changes import new_policy
+    from aotc.authoring.policy_files import write_policy
+    from aotc.signing.keys.key_loading import one_key
 
     signers = [(each, one_key(Path(path))) for each, path in pairs(signer, "--signer").items()]
-    return _answer(write_policy(output, new_policy(name, signers, days), new=not force), json)
+    written = write_policy(output, new_policy(name, signers, days), new=not force)
+    return _show(policy_answer(written), json)
 
 
 def _root_arguments(parser: Parser) -> None:
@@ -82,9 +81,10 @@ def root(
     Where a host has one, only the policy of that name is taken there, or one that replaces it, and
     only where enough of the roots signed it.
     """
-    from aotc.signing.keys import key_id
-    from aotc.verification.policy.document import read_roots
-    from aotc.verification.policy.editing import write_roots
+    from aotc.authoring.policy_files import write_roots
+    from aotc.contract.trust.anchors import key_id
+    from aotc.signing.keys.key_loading import one_key
+    from aotc.verification.policy.policy_document import read_roots
 
     keys = [one_key(each) for each in key]
     write_roots(output, keys, threshold, policy=policy, new=not force)
@@ -96,7 +96,7 @@ def root(
         keys=tuple(key_id(pem) for pem in found.keys),
     )
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:
@@ -109,7 +109,7 @@ def root(
 
 def _add_arguments(parser: Parser) -> None:
     _add_policy(parser)
-    add_change(parser)
+    _add_change(parser)
     add_json(parser)
 
 
@@ -119,11 +119,13 @@ def add(*, policy: Path, json: bool, **change: Any) -> int:
     A moment is a date (its beginning, UTC) or such as 2027-01-31T12:00:00Z. Comments in the file
     are not kept, and signatures no longer hold: have it signed again.
     """
-    from aotc.verification.policy.editing import change_policy
+    from aotc.authoring.policy_answers import policy_answer
+    from aotc.authoring.policy_files import change_policy
+    from aotc.authoring.requested_change import change_of
     from aotc.verification.policy.revocations import unmatched_revocations
 
     written = change_policy(policy, change_of(**change))
-    return _answer(written, json, findings=unmatched_revocations(written))
+    return _show(policy_answer(written, findings=unmatched_revocations(written)), json)
 
 
 def _check_arguments(parser: Parser) -> None:
@@ -136,13 +138,15 @@ def check(*, policy: Path, json: bool) -> int:
 
     Nothing is remembered.
     """
-    from aotc.verification.policy.document import read_policy
-    from aotc.verification.policy.trust import resolve
+    from aotc.authoring.policy_answers import policy_answer
+    from aotc.verification.policy.host_trust import resolve
+    from aotc.verification.policy.policy_document import read_policy
 
     trust = resolve(policy, remember=False)
     file = read_policy(policy)
     signed_by = trust.policy.roots if trust.policy else ()
-    return _answer(file, json, signed_by=signed_by, checked=True, findings=trust.findings)
+    answer = policy_answer(file, signed_by=signed_by, checked=True, findings=trust.findings)
+    return _show(answer, json)
 
 
 def _explain_arguments(parser: Parser) -> None:
@@ -160,15 +164,15 @@ def explain(*, policy: Path, artifact: Path, channel: str | None, target: str, j
 
     Exit status 0 where the artifact would be taken, 1 where not.
     """
-    from aotc.contract.documents import load_target
+    from aotc.contract.builtin import load_target
     from aotc.verification.gate import verify
-    from aotc.verification.policy.trust import resolve
+    from aotc.verification.policy.host_trust import resolve
 
     described = None if target == "host" else load_target(target)
     trust = resolve(policy, channel=channel, target=described, remember=False)
     report = verify(artifact, trust=trust, target=target)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(report)
     else:
@@ -193,43 +197,9 @@ def sign(*, policy: Path, key: Path, json: bool) -> int:
 
     Every root signs the same bytes: a policy that is changed afterwards needs all of them anew.
     """
-    from aotc.signing.keys import load_signer
-    from aotc.verification.policy.document import read_policy
-    from aotc.verification.policy.editing import write
-    from aotc.verification.policy.roots import (
-        bundle_path,
-        host_roots,
-        require_name,
-        sign_policy,
-        signers_so_far,
-    )
+    from aotc.authoring.policy_signing import sign_policy_file
 
-    roots = host_roots()
-    file = read_policy(policy)
-    signer = load_signer(key)
-    place = bundle_path(policy, signer.key_id)
-    write(place, sign_policy(file, signer), new=False)
-    if roots is None:
-        return _answer(file, json, signed_by=(signer.key_id,), bundle=str(place))
-    counting = signers_so_far(file, roots.record)
-    findings = []
-    if signer.key_id not in counting:
-        what = f"the key is no root key of this host ({roots.path}), so it does not count here"
-        findings.append(Finding(code="AOTC-G021", what=what, where=str(place)))
-    try:
-        findings += require_name(file, roots)
-    except AotcError as error:
-        what = f"this host does not take it: {error.what}; {roots.path} names {roots.record.policy}"
-        findings.append(Finding(code=error.code, what=what, where=str(policy)))
-    return _answer(
-        file,
-        json,
-        signed_by=(signer.key_id,),
-        bundle=str(place),
-        counting=counting,
-        threshold=roots.record.threshold,
-        findings=tuple(findings),
-    )
+    return _show(sign_policy_file(policy, key), json)
 
 
 def _add_policy(parser: Parser) -> None:
@@ -240,24 +210,52 @@ def _add_force(parser: Parser) -> None:
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
 
 
-def _answer(file: PolicyFile, json: bool, **more: Any) -> int:
-    policy = file.policy
-    revoked = dict.fromkeys(policy.revoked.keys, "")
-    revoked |= {each.id: each.revoked for each in policy.holders() if each.revoked}
-    answer = TrustAnswer(
-        file=str(file.path),
-        name=policy.name,
-        sequence=policy.sequence,
-        sha256=file.sha256,
-        expires=policy.expires,
-        rules=tuple(rule.name for rule in policy.rules),
-        keys=tuple(each.id for each in policy.holders() if each.id not in revoked),
-        revoked_keys=revoked,
-        revoked_artifacts=policy.revoked.artifacts,
-        **more,
+def _add_change(parser: Parser) -> None:
+    """The changes that a policy takes; `authoring.requested_change` reads them."""
+    key = parser.add_argument_group("a key, or a certificate authority")
+    key.add_argument("--id", help="its name in the policy; one of that name is replaced")
+    key.add_argument("--key", metavar="PUB", type=Path, help="public key")
+    key.add_argument("--authority", metavar="CERT", type=Path, help="certificate of an authority")
+    key.add_argument("--usage", metavar="KIND[,KIND]", help="what it may sign, such as approval")
+    key.add_argument("--valid-from", metavar="MOMENT", help="such as 2027-01-31")
+    key.add_argument("--valid-until", metavar="MOMENT")
+    rule = parser.add_argument_group("a rule")
+    rule.add_argument("--rule", metavar="NAME", help="its name; one of that name is replaced")
+    rule.add_argument("--match", metavar="PATTERN", help="of artifacts' names; all by default")
+    rule.add_argument("--match-channel", metavar="PATTERN", help="of channels; all by default")
+    rule.add_argument(
+        "--require",
+        metavar="KIND:ID[,ID][:N]",
+        action="append",
+        default=[],
+        help="an attestation by N of these keys; may be repeated",
     )
+    rule.add_argument("--min-version", metavar="VERSION")
+    other = parser.add_argument_group("other changes")
+    other.add_argument("--revoke-artifact", metavar="SHA256", action="append", default=[])
+    other.add_argument(
+        "--revoke-key",
+        metavar="ID[=REASON]",
+        action="append",
+        default=[],
+        help="a name in the policy, or the sha256 of a public key's PEM",
+    )
+    other.add_argument(
+        "--allow-rollback",
+        metavar="SHA256",
+        action="append",
+        default=[],
+        help="an artifact that is taken though a later release was seen",
+    )
+    other.add_argument("--expires", metavar="MOMENT", help="of the policy")
+    other.add_argument(
+        "--name", help="a new name of the policy, which then states that it replaces the old one"
+    )
+
+
+def _show(answer: TrustAnswer, json: bool) -> int:
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:

@@ -31,7 +31,7 @@ def unpack(*, archive: Path, output: Path | None, force: bool, json: bool) -> in
 
     answer = write(archive, output or _folder(archive), force=force)
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(answer)
     else:

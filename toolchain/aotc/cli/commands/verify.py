@@ -65,7 +65,7 @@ def verify(
         unsafe_no_trust_state=unsafe_no_trust_state,
     )
     if json:
-        from aotc.cli.document import write_document
+        from aotc.cli.json_document import write_document
 
         write_document(report)
     else:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from aotc.passes.base import Pass, walk_nodes
 from aotc.passes.convert_opset.adapter import adapted
+from aotc.passes.convert_opset.known_values import Values, without_weights
 from aotc.passes.convert_opset.meaning import gap, lost
-from aotc.passes.convert_opset.values import Values, without_weights
 
 if TYPE_CHECKING:
     import onnx

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.passes.convert_opset.values import Values
+from aotc.passes.convert_opset.known_values import Values
 
 if TYPE_CHECKING:
     import onnx

@@ -1,22 +1,31 @@
-"""Compatibility checks: one file a check, one row here."""
+"""Compatibility checks, one a file; a file's check is in use by being here.
+
+A check of a new requirement is its file, the requirement's field, and the reason of its code.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 
-from aotc.registry import Registry
+from aotc.verification.checks.base import Check
 
-CHECKS: Final = Registry(
-    "check",
-    (
-        ("AOTC-C001", "aotc.verification.checks.operating_system:OperatingSystem"),
-        ("AOTC-C002", "aotc.verification.checks.architecture:Architecture"),
-        ("AOTC-C003", "aotc.verification.checks.libc:CLibrary"),
-        ("AOTC-C004", "aotc.verification.checks.isa:IsaFeatures"),
-        ("AOTC-C005", "aotc.verification.checks.onnxruntime:OnnxRuntimeVersion"),
-        ("AOTC-C006", "aotc.verification.checks.providers:ExecutionProviders"),
-        ("AOTC-C007", "aotc.verification.checks.driver:NvidiaDriver"),
-        ("AOTC-C008", "aotc.verification.checks.compute_capability:ComputeCapability"),
-        ("AOTC-C012", "aotc.verification.checks.plugin_library:PluginLibrary"),
-    ),
-)
+
+@cache
+def checks() -> Mapping[str, type[Check]]:
+    """Every check by its code, in the order of codes; imports them all.
+
+    Raises ValueError where two have one code: one of the two would be hidden.
+    """
+    found: dict[str, type[Check]] = {}
+    for module in iter_modules(__path__, f"{__name__}."):
+        for each in vars(import_module(module.name)).values():
+            if not isinstance(each, type) or each.__module__ != module.name:
+                continue
+            if issubclass(each, Check) and each is not Check:
+                if each.code in found:
+                    raise ValueError(f"check {each.code!r} is there twice")
+                found[each.code] = each
+    return dict(sorted(found.items()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from aotc.contract.manifest import Finding, Requirements
-from aotc.contract.report import Refusal
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.results.reports import Refusal
 from aotc.contract.target import Target
 from aotc.verification.checks.base import Check
 

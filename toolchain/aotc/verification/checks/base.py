@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from aotc.contract.manifest import Finding, Requirements
-from aotc.contract.report import Refusal
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.results.reports import Refusal
 from aotc.contract.target import Target
 from aotc.contract.versions import release
 from aotc.reasons import REASONS
@@ -18,7 +19,6 @@ class Check(ABC):
     """One requirement, checked.  The class's docstring explains it to a user."""
 
     code: ClassVar[str]
-    severity: ClassVar[Literal["refusal"]] = "refusal"
 
     @property
     def mend(self) -> str:
@@ -28,6 +28,10 @@ class Check(ABC):
     @abstractmethod
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
         """Refusals with `code`, findings with C011 for what the host does not say, or nothing."""
+
+    def asks_for_gpus(self, requirements: Requirements) -> bool:
+        """Whether the host must be asked for its GPUs and their driver, which may take seconds."""
+        return False
 
     def refuse(
         self, what: str, *, expected: str, found: str, mend: str = ""

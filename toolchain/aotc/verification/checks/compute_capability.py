@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from aotc.contract.manifest import Finding, Requirements
-from aotc.contract.report import Refusal
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.results.reports import Refusal
 from aotc.contract.target import Target
 from aotc.verification.checks.base import Check
 
@@ -12,6 +13,10 @@ class ComputeCapability(Check):
     """A GPU of the host has a compute capability that the variant was compiled for."""
 
     code = "AOTC-C008"
+
+    def asks_for_gpus(self, requirements: Requirements) -> bool:
+        """Where a variant is compiled for some."""
+        return bool(requirements.compute_capabilities)
 
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
         """Look for one GPU that fits."""

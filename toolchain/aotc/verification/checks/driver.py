@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from aotc.contract.manifest import Finding, Requirements
-from aotc.contract.report import Refusal
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.results.reports import Refusal
 from aotc.contract.target import Target
 from aotc.verification.checks.base import Check, at_least
 
@@ -12,6 +13,10 @@ class NvidiaDriver(Check):
     """The host's NVIDIA driver is new enough, and supports the CUDA major version needed."""
 
     code = "AOTC-C007"
+
+    def asks_for_gpus(self, requirements: Requirements) -> bool:
+        """Where a variant needs either."""
+        return requirements.nvidia_driver_min is not None or requirements.cuda_major is not None
 
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
         """Compare the driver's version, then the newest CUDA major version it supports."""

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from aotc.contract.manifest import Finding, Requirements
-from aotc.contract.report import Refusal
+from aotc.contract.finding import Finding
+from aotc.contract.known_providers import BY_ORT_NAME
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.results.reports import Refusal
 from aotc.contract.target import Target
-from aotc.errors import install_extra
 from aotc.verification.checks.base import Check
 
-# Wheels of ONNX Runtime that are built with a provider.
-_BUILT_IN = {
-    "CUDAExecutionProvider": f"{install_extra('gpu')}, in place of the extra cpu.",
-    "CPUExecutionProvider": f"{install_extra('cpu')}.",
-}
 _ELSEWHERE = "Load it on a machine that the plugin serves, or build it for this one without it."
-_SERVES = {
-    "OpenVINOExecutionProvider": "Of CPUs, OpenVINO serves Intel's only: load it on such a host, "
-    "or build it for this one with a profile such as edge.",
-}
 
 
 class ExecutionProviders(Check):
@@ -45,19 +37,20 @@ class ExecutionProviders(Check):
             told = told if host.probed or host.plugins else set()
             for name in requirements.providers:
                 idle = [plugin for plugin in host.plugins if plugin.provider == name]
+                known = BY_ORT_NAME.get(name)
                 if name not in host.providers and name not in told and idle:
                     results += self.refuse(
                         "a plugin is installed, and offers no device on this machine",
                         expected=name,
                         found=" ".join(filter(None, (idle[0].name, idle[0].version))),
-                        mend=_SERVES.get(name, _ELSEWHERE),
+                        mend=(known.mend_idle if known else "") or _ELSEWHERE,
                     )
                 elif name not in host.providers and name not in told:
                     results += self.refuse(
                         "an execution provider is missing",
                         expected=name,
                         found=", ".join(host.providers) or "none",
-                        mend=_BUILT_IN.get(name, ""),
+                        mend=known.mend_missing if known else "",
                     )
         versions = {plugin.name: plugin.version for plugin in host.plugins}
         for plugin in requirements.plugins:

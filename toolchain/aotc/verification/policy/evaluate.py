@@ -14,25 +14,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from aotc.contract.attestations import instant
-from aotc.contract.policy_decision import (
+from aotc.contract.attestation_kinds import older_kind
+from aotc.contract.results.policy_decision import (
     Considered,
     PolicyDecision,
     ReleaseOf,
     RequirementOutcome,
 )
-from aotc.contract.trust_policy import Requirement, Rule
+from aotc.contract.trust.anchors import key_id
+from aotc.contract.trust.attestations import instant
+from aotc.contract.trust.trust_policy import Requirement, Rule
 from aotc.errors import AotcError, compared
-from aotc.signing.keys import key_id
 from aotc.verification.policy.channel import Channel, channel_of
 from aotc.verification.policy.fitness import FUTURE_SLACK, Subject, unfit
+from aotc.verification.policy.host_trust import AppliedPolicy, Trust
 from aotc.verification.policy.match import matches, the_rule
 from aotc.verification.policy.qualified import qualified_variants
 from aotc.verification.policy.release import is_below, is_version, rank
 from aotc.verification.policy.signers import distinct_signers
 from aotc.verification.policy.state import check_artifact
-from aotc.verification.policy.statement import Statement, older_kind, usage_of
-from aotc.verification.policy.trust import AppliedPolicy, Trust
+from aotc.verification.policy.statement import Statement
 
 
 @dataclass(slots=True)
@@ -128,7 +129,8 @@ def _required(
     counted: list[tuple[str, str]] = []
     for each in statements:
         if each.usage != need.predicate:
-            if usage_of(older_kind(each.predicate_type)) == need.predicate:
+            known = older_kind(each.predicate_type)
+            if known is not None and known.usage == need.predicate:
                 newer.append(each.path)
             continue
         reason = unfit(applied, each, subject, need)

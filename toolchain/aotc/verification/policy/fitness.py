@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from aotc.contract.attestations import instant, parse_instant, target_digest
-from aotc.contract.policy_decision import Usage
+from aotc.contract.attestation_kinds import Usage
 from aotc.contract.target import Target
-from aotc.contract.trust import TrustedKey
-from aotc.contract.trust_policy import Holder, Requirement, TrustPolicy
+from aotc.contract.trust.anchors import TrustedKey, key_id
+from aotc.contract.trust.attestations import instant, parse_instant, target_digest
+from aotc.contract.trust.trust_policy import Holder, Requirement, TrustPolicy
 from aotc.errors import AotcError
-from aotc.signing.keys import key_id
+from aotc.verification.policy.host_trust import AppliedPolicy
 from aotc.verification.policy.statement import Statement
-from aotc.verification.policy.trust import AppliedPolicy
 
 # Clocks of signers run ahead by so much without harm.
 FUTURE_SLACK = timedelta(hours=1)
@@ -151,7 +150,7 @@ def _host(subject: Subject, like: Target) -> Target:
     """The target that is judged for; of this host, with its GPUs where the other has some."""
     if subject.target is not None:
         return subject.target
-    from aotc.verification.host import probe
+    from aotc.host.probe import probe
 
     return probe(gpus=bool(like.gpus or like.nvidia_driver or like.cuda_major is not None))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aotc.contract.trust_policy import Limits
+from aotc.contract.trust.trust_policy import Limits
 from aotc.errors import AotcError
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from aotc.contract.policy_decision import RuleMatch
-from aotc.contract.trust_policy import Rule, TrustPolicy
+from aotc.contract.results.policy_decision import RuleMatch
+from aotc.contract.trust.trust_policy import Rule, TrustPolicy
 from aotc.errors import AotcError
 
 

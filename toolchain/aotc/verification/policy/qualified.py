@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aotc.contract.trust_policy import Rule
+from aotc.contract.trust.trust_policy import Rule
 from aotc.verification.policy.fitness import Subject, unfit
+from aotc.verification.policy.host_trust import AppliedPolicy
 from aotc.verification.policy.signers import distinct_signers
 from aotc.verification.policy.statement import Statement
-from aotc.verification.policy.trust import AppliedPolicy
 
 
 def qualified_variants(

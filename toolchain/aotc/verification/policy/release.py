@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from aotc.contract.attestations import parse_instant
-from aotc.contract.policy_decision import ReleaseOf
+from aotc.contract.results.policy_decision import ReleaseOf
+from aotc.contract.trust.attestations import parse_instant
 from aotc.contract.versions import RELEASE
 
 _KINDS = ("built", "approved", "version")

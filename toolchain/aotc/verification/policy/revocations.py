@@ -7,12 +7,13 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from aotc.contract.manifest import Finding
-from aotc.signing.keys import key_id
+from aotc.contract.finding import Finding
+from aotc.contract.trust.anchors import key_id
+from aotc.signing.keys.p256 import public_pem
 
 if TYPE_CHECKING:
-    from aotc.contract.trust_policy import TrustPolicy
-    from aotc.verification.policy.document import PolicyFile
+    from aotc.contract.trust.trust_policy import TrustPolicy
+    from aotc.verification.policy.policy_document import PolicyFile
 
 
 def unmatched_revocations(file: PolicyFile) -> tuple[Finding, ...]:
@@ -62,7 +63,5 @@ def _digests(pem: str) -> Iterator[str]:
 
 def _public_of(certificate: str) -> str:
     from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    key = x509.load_pem_x509_certificate(certificate.encode("ascii")).public_key()
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode("ascii")
+    return public_pem(x509.load_pem_x509_certificate(certificate.encode("ascii")).public_key())

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.trust import TrustedKey
+from aotc.contract.trust.anchors import TrustedKey, key_id
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
-from aotc.signing import attest, dsse
-from aotc.signing.keys import key_id
+from aotc.files.user_folders import config_folder
+from aotc.signing import dsse
+from aotc.signing import statements as attest
 
 if TYPE_CHECKING:
-    from aotc.contract.manifest import Finding
-    from aotc.contract.signer import Signer
-    from aotc.contract.trust_policy import RootKeys
-    from aotc.verification.policy.document import PolicyFile
+    from aotc.contract.finding import Finding
+    from aotc.contract.trust.trust_policy import RootKeys
+    from aotc.verification.policy.policy_document import PolicyFile
 
 ROOT_VARIABLE: Final = "AOTC_TRUST_ROOT"
 SYSTEM_ROOT: Final = Path("/etc/aotc/root.yaml")
@@ -68,21 +68,9 @@ def host_roots() -> Roots | None:
         if own is None or not _exists(own):
             return None
         path = own
-    from aotc.verification.policy.document import read_roots
+    from aotc.verification.policy.policy_document import read_roots
 
     return Roots(path, read_roots(path))
-
-
-def sign_policy(file: PolicyFile, key: Signer) -> bytes:
-    """The bundle by which a root key vouches for a policy; equal arguments give equal bytes."""
-    from aotc.contract.trust_policy import POLICY_PREDICATE
-
-    return attest.attest(
-        POLICY_PREDICATE,
-        {"name": file.policy.name, "sequence": file.policy.sequence},
-        {POLICY_NAME: file.sha256},
-        key,
-    )
 
 
 def require_name(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
@@ -91,7 +79,7 @@ def require_name(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
     It has that name, or replaces the policy that had it: then enough of the roots signed that too.
     Raises G042.
     """
-    from aotc.contract.manifest import Finding
+    from aotc.contract.finding import Finding
 
     policy, named = file.policy, roots.record.policy
     if named is None:
@@ -154,7 +142,7 @@ def _signers(
 
 
 def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:
-    from aotc.contract.trust_policy import POLICY_PREDICATE
+    from aotc.contract.trust.trust_policy import POLICY_PREDICATE
 
     try:
         with path.open("rb") as opened:
@@ -186,14 +174,8 @@ def _bundles(policy: Path) -> list[Path]:
 
 
 def _user_root() -> Path | None:
-    configured = os.environ.get("XDG_CONFIG_HOME", "")
-    # The XDG base directory specification has relative paths ignored.
-    if configured and Path(configured).is_absolute():
-        return Path(configured) / "aotc" / "root.yaml"
-    try:
-        return Path.home() / ".config" / "aotc" / "root.yaml"
-    except RuntimeError:
-        return None
+    configured = config_folder()
+    return None if configured is None else configured / "aotc" / "root.yaml"
 
 
 def _exists(path: Path) -> bool:

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import stat
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,14 +19,23 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from aotc.contract.attestations import Instant, instant, parse_instant
-from aotc.contract.canonical import canonical_json
-from aotc.contract.parsing import Bounds, ParseError, Problem, decode, encode, record, strict_json
-from aotc.contract.policy_decision import ReleaseOf
-from aotc.contract.trust_policy import Sha256
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import (
+    Bounds,
+    ParseError,
+    Problem,
+    decode,
+    encode,
+    record,
+    strict_json,
+)
+from aotc.contract.manifest.payload_files import Sha256
+from aotc.contract.results.policy_decision import ReleaseOf
+from aotc.contract.trust.attestations import Instant, instant, parse_instant
 from aotc.errors import AotcError
 from aotc.files.folders import PRIVATE, is_others, make_folder
 from aotc.files.locking import locked
+from aotc.files.user_folders import state_folder
 from aotc.files.writing import write_whole
 from aotc.verification.policy.release import is_older, rank
 
@@ -230,18 +238,14 @@ class StateFile:
 
 def user_state() -> StateFile:
     """The state of this user; raises G035 where there is no home to keep it in."""
-    stated = os.environ.get("XDG_STATE_HOME", "")
-    # The XDG base directory specification has relative paths ignored.
-    if stated and Path(stated).is_absolute():
-        return StateFile(Path(stated) / "aotc" / "trust-state.json")
-    try:
-        return StateFile(Path.home() / ".local" / "state" / "aotc" / "trust-state.json")
-    except RuntimeError:
+    folder = state_folder()
+    if folder is None:
         raise AotcError(
             "AOTC-G035",
             "this user has no home folder for a trust state",
             mend="Set XDG_STATE_HOME.",
-        ) from None
+        )
+    return StateFile(folder / "aotc" / "trust-state.json")
 
 
 def state_to_compare() -> StateFile | None:
@@ -345,13 +349,3 @@ def _refuse_lost(path: Path) -> None:
     for each in (path, *path.parents):
         if each.is_symlink() and not each.exists():
             raise OSError(errno.ENOENT, "a link that leads nowhere", str(each))
-
-
-def _sync_folder(folder: Path) -> None:
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from aotc.contract.parsing import Json, ParseError, decode
-from aotc.contract.trust import TrustedKey
-from aotc.contract.versions import is_newer
+from aotc.contract.attestation_kinds import AttestationKind, Usage, kind_of
+from aotc.contract.codec.parsing import Json, ParseError, decode
+from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 
 if TYPE_CHECKING:
-    from aotc.contract.attestations import Approval, Qualification
-    from aotc.contract.policy_decision import Usage
+    from aotc.contract.trust.attestations import Approval, Qualification
 
 # What only a policy reads is imported where it is read: most artifacts are verified without one.
 T = TypeVar("T")
@@ -32,9 +31,14 @@ class Statement:
     key: TrustedKey
 
     @property
+    def kind(self) -> AttestationKind | None:
+        """Of its signed type; None for what no policy knows."""
+        return kind_of(self.predicate_type)
+
+    @property
     def usage(self) -> Usage | None:
         """What a key must be allowed to make it; None for what no policy knows."""
-        return usage_of(self.predicate_type)
+        return self.kind.usage if self.kind is not None else None
 
     @property
     def is_signature(self) -> bool:
@@ -43,21 +47,19 @@ class Statement:
 
     def approval(self) -> Approval:
         """The predicate of an approval; raises G004."""
-        from aotc.contract.attestations import Approval
+        from aotc.contract.trust.attestations import Approval
 
         return self._decoded(Approval)
 
     def qualification(self) -> Qualification:
         """The predicate of a qualification; raises G004."""
-        from aotc.contract.attestations import Qualification
+        from aotc.contract.trust.attestations import Qualification
 
         return self._decoded(Qualification)
 
     def artifact_id(self) -> str:
-        """The artifact that an approval or a qualification names, or an empty string."""
-        if self.usage not in ("approval", "qualification"):
-            return ""
-        return _text(self.predicate, "artifact", "id")
+        """The artifact that it names, as approvals and qualifications do, or an empty string."""
+        return _text(self.predicate, *self.kind.artifact_id) if self.kind is not None else ""
 
     def builder(self) -> str:
         """The builder's id in provenance, or an empty string."""
@@ -69,15 +71,9 @@ class Statement:
 
     def made_at(self) -> datetime | None:
         """When it was made, as it says itself; None where it does not."""
-        from aotc.contract.attestations import parse_instant
+        from aotc.contract.trust.attestations import parse_instant
 
-        texts = {
-            "provenance": ("runDetails", "metadata", "finishedOn"),
-            "approval": ("issued_at",),
-            "qualification": ("issued_at",),
-            "evidence": ("built_at",),
-        }
-        text = _text(self.predicate, *texts.get(self.usage or "", ("",)))
+        text = _text(self.predicate, *self.kind.made_at) if self.kind is not None else ""
         try:
             return parse_instant(text)
         except ValueError:
@@ -94,31 +90,10 @@ class Statement:
             raise refused from None
 
 
-def usage_of(predicate_type: str) -> Usage | None:
-    """What a key must be allowed to make such a statement; None for what no policy knows."""
-    return _usages().get(predicate_type)
-
-
-def older_kind(predicate_type: str) -> str:
-    """The predicate type of ours that a later version of it replaces; empty: it is none of ours."""
-    return next((each for each in _usages() if is_newer(predicate_type, each)), "")
-
-
-def _usages() -> Mapping[str, Usage]:
-    from aotc.contract import attestations
-    from aotc.contract.versions import EVIDENCE_PREDICATE
-
-    return {
-        oms.PREDICATE_TYPE: "oms",
-        attestations.PROVENANCE_PREDICATE: "provenance",
-        attestations.SBOM_PREDICATE: "sbom",
-        EVIDENCE_PREDICATE: "evidence",
-        attestations.APPROVAL_PREDICATE: "approval",
-        attestations.QUALIFICATION_PREDICATE: "qualification",
-    }
-
-
 def _text(data: Json, *path: str) -> str:
+    """The text at a path; empty where there is none, or no path."""
+    if not path:
+        return ""
     for name in path:
         data = data.get(name) if isinstance(data, dict) else None
     return data if isinstance(data, str) else ""

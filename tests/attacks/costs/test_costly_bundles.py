@@ -1,0 +1,337 @@
+"""Bundles and documents by nobody that are made to take long, or much memory, before a no.
+
+None of it is vouched for, so none of it may cost more than a bounded number of steps.  What is
+counted is work, never time.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from artifact_builder import payload_digests, sign_artifact
+from cryptography.hazmat.primitives.serialization import Encoding
+from made_certificates import Issued, authority, leaf, p256, public_pem
+from policy_host import SIGNATURE, loaded, policy_host, resign
+from policy_setting import Setting
+
+from aotc.contract.codec.canonical import canonical_json
+from aotc.contract.codec.parsing import MAX_VALUES, ParseError, strict_json
+from aotc.contract.results.reports import VerifyReport
+from aotc.contract.trust.anchors import key_id
+from aotc.errors import AotcError
+from aotc.signing import dsse, oms
+from aotc.signing.keys import certificates
+from aotc.signing.keys.key_loading import PrivateKey
+from aotc.verification.authenticity import MAX_BUNDLES_BYTES
+from aotc.verification.container.folder_container import FolderContainer
+from aotc.verification.examination import MAX_REFUSALS
+from aotc.verification.gate import verify
+from aotc.verification.policy.host_trust import resolve
+
+MOST_CHECKS = 32
+MOST_TOLD = 20
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
+    with policy_host(tmp_path, monkeypatch) as made:
+        yield made
+
+
+def put(host: Setting, name: str, bundle: bytes) -> None:
+    (host.artifact / "attestations" / f"{name}.sigstore.json").write_bytes(bundle)
+
+
+def by_key(host: Setting, signer: str = "release") -> VerifyReport:
+    return verify(host.artifact, key=host.folder / f"{signer}.pub")
+
+
+@pytest.fixture(autouse=True)
+def keys_beside(host: Setting) -> None:
+    for name in ("release", "stranger"):
+        (host.folder / f"{name}.pub").write_text(host.keys[name].public_pem)
+
+
+# Certificates that seem to have issued each other.
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One item for each signature of a certificate that was checked."""
+    made: list[int] = []
+    issued = certificates._issued
+
+    def counting(child: Any, parent: Any) -> bool:
+        made.append(1)
+        return issued(child, parent)
+
+    monkeypatch.setattr(certificates, "_issued", counting)
+    return made
+
+
+def one_key() -> list[Issued]:
+    """Each is signed by the key of all, so that every order of them is a path."""
+    secret = p256()
+    own = authority("company", secret=secret)
+    return [leaf(own), *(authority("company", own, secret) for _ in range(7))]
+
+
+def keys_of_their_own() -> list[Issued]:
+    """Each is issued by itself; the names fit, and no signature does."""
+    return [leaf(authority("company")), *(authority("company") for _ in range(7))]
+
+
+def two_names() -> list[Issued]:
+    """Each is issued by every one of the other name."""
+    secret = p256()
+    first, second = authority("company", secret=secret), authority("subsidiary", secret=secret)
+    below = [authority("subsidiary", first, secret) for _ in range(4)]
+    return [leaf(second), *below, *(authority("company", second, secret) for _ in range(3))]
+
+
+MAZES: dict[str, Callable[[], list[Issued]]] = {
+    "one key": one_key,
+    "keys of their own": keys_of_their_own,
+    "two names": two_names,
+}
+
+
+@pytest.mark.parametrize("trusted", [1, 40])
+@pytest.mark.parametrize("maze", MAZES)
+def test_a_maze_of_certificates(maze: str, trusted: int, checks: list[int]) -> None:
+    chain = [each.certificate.public_bytes(Encoding.DER) for each in MAZES[maze]()]
+    assert len(chain) == 8
+    anchors = [authority("company").authority for _ in range(trusted)]
+    with pytest.raises(AotcError) as caught:
+        certificates.verify_chain(chain, anchors)
+    assert caught.value.code in ("AOTC-G037", "AOTC-G038")
+    assert 0 < len(checks) <= MOST_CHECKS
+
+
+@pytest.mark.parametrize("maze", MAZES)
+def test_a_maze_of_certificates_beside_an_artifact(
+    maze: str, host: Setting, checks: list[int]
+) -> None:
+    made = MAZES[maze]()
+    resign(host, made[0].signer(*made[1:]))
+    company = authority("company")
+    host.policy["authorities"] = [{"id": "ca", "pem": company.pem, "usage": ["oms"]}]
+    host.rule["require"] = [{"predicate": "oms", "signers": ["ca"]}]
+    host.write()
+    assert set(host.codes()) <= {"AOTC-G037", "AOTC-G038"}
+    assert 0 < len(checks) <= MOST_CHECKS
+    assert loaded(host) in ("AOTC-G037", "AOTC-G038")
+
+
+def test_the_way_out_of_a_small_maze_is_found(checks: list[int]) -> None:
+    """A renewed CA is there twice, which is no attack."""
+    root, secret = authority("root"), p256()
+    lower = [authority("lower", root, secret) for _ in range(3)]
+    chain = [each.certificate.public_bytes(Encoding.DER) for each in (leaf(lower[0]), *lower, root)]
+    assert certificates.verify_chain(chain, [root.authority]).subject == "CN=release"
+    assert len(checks) <= MOST_CHECKS
+
+
+# Names that nobody knows.
+
+
+def crowded(*path: Any) -> bytes:
+    """A bundle with 9 000 further fields in one of its objects."""
+    secret = p256()
+    pem = public_pem(secret)
+    key = PrivateKey(pem, key_id(pem), False, secret)
+    document = json.loads(oms.sign({"aotc.json": "2" * 64}, key))
+    place = document
+    for name in path:
+        place = place[name]
+    place.update({f"unknown-{number:x}": 0 for number in range(9_000)})
+    return json.dumps(document).encode()
+
+
+PLACES: dict[str, tuple[Any, ...]] = {
+    "bundle": (),
+    "material": ("verificationMaterial",),
+    "key": ("verificationMaterial", "publicKey"),
+    "envelope": ("dsseEnvelope",),
+    "signature": ("dsseEnvelope", "signatures", 0),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_crowd_of_unknown_fields(place: str) -> None:
+    with pytest.raises(AotcError) as caught:
+        dsse.parse(crowded(*PLACES[place]))
+    assert caught.value.code == "AOTC-G004"
+    assert len(caught.value.also) <= MOST_TOLD
+
+
+def test_a_crowd_of_unknown_fields_beside_an_artifact(host: Setting) -> None:
+    put(host, "x", crowded())
+    report = by_key(host)
+    assert {each.code for each in report.refusals} == {"AOTC-G004"}
+    assert len(report.refusals) <= MOST_TOLD + 1
+    assert loaded(host, resolve(key=host.folder / "release.pub")) == "AOTC-G004"
+
+
+def test_a_long_name_is_not_told_whole() -> None:
+    with pytest.raises(AotcError) as caught:
+        dsse.parse(json.dumps({"n" * (1 << 20): 0}).encode())
+    assert caught.value.code == "AOTC-G004"
+    assert all(len(each.line()) < 1000 for each in (caught.value, *caught.value.also))
+
+
+# Bundles that are large together, each of them within its limit.
+
+
+def test_bundles_that_are_too_large_together(
+    host: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [dsse.MAX_BUNDLE_BYTES] * 3
+    assert sum(sizes) > MAX_BUNDLES_BYTES
+    for number, size in enumerate(sizes):
+        put(host, f"z{number}", b"")
+        # Zeros that no disk holds.
+        with (host.artifact / "attestations" / f"z{number}.sigstore.json").open("r+b") as file:
+            file.truncate(size)
+    read: list[str] = []
+    plain = FolderContainer.read
+
+    def noting(container: FolderContainer, path: str, limit: int) -> bytes:
+        read.append(path)
+        return plain(container, path, limit)
+
+    monkeypatch.setattr(FolderContainer, "read", noting)
+    assert [each.code for each in by_key(host).refusals] == ["AOTC-G012"]
+    assert not any(path.startswith("attestations/") for path in read)
+    assert loaded(host, resolve(key=host.folder / "release.pub")) == "AOTC-G012"
+    assert not any(path.startswith("attestations/") for path in read)
+
+
+def test_one_bundle_that_is_too_large(host: Setting) -> None:
+    put(host, "z", b"")
+    with (host.artifact / "attestations" / "z.sigstore.json").open("r+b") as file:
+        file.truncate(dsse.MAX_BUNDLE_BYTES + 1)
+    assert [each.code for each in by_key(host).refusals] == ["AOTC-G012"]
+
+
+# JSON whose few bytes become much memory.
+
+
+@pytest.mark.parametrize("item", [b"{},", b"[],", b"0,", b'"",'])
+def test_too_many_values_are_refused_before_they_are_parsed(item: bytes) -> None:
+    # It does not end: whoever parsed it would call it no JSON.
+    with pytest.raises(ParseError) as caught:
+        strict_json(b"[" + item * (MAX_VALUES + 1))
+    assert [each.what for each in caught.value.problems] == [f"more than {MAX_VALUES} values"]
+
+
+def test_a_million_values_are_read() -> None:
+    found = strict_json(b"[" + b"0," * (MAX_VALUES - 1) + b"0]")
+    assert len(found) == MAX_VALUES
+    with pytest.raises(ParseError):
+        strict_json(b"[" + b"0," * MAX_VALUES + b"0]")
+
+
+@pytest.mark.parametrize("name", ["aotc.json", "manifest.json"])
+def test_a_document_of_too_many_values(name: str, host: Setting) -> None:
+    (host.artifact / "payload" / name).write_bytes(b"[" + b"{}," * MAX_VALUES + b"{}]")
+    sign_artifact(host.artifact, host.keys["release"])
+    report = by_key(host)
+    told = [each for each in report.refusals if each.code == "AOTC-G009"]
+    assert [f"more than {MAX_VALUES} values" in each.found for each in told] == [True]
+    assert loaded(host, resolve(key=host.folder / "release.pub")) == "AOTC-G009"
+
+
+def test_a_bundle_of_too_many_values(host: Setting) -> None:
+    put(host, "x", b"[" + b"{}," * MAX_VALUES + b"{}]")
+    (refusal,) = by_key(host).refusals
+    assert refusal.code == "AOTC-G004"
+    assert f"more than {dsse.MAX_BUNDLE_VALUES} values" in refusal.found
+
+
+# Statements by nobody.
+
+
+def by_nobody(resources: list[Any]) -> bytes:
+    """A list of files that an unknown key is said to have signed."""
+    statement = {
+        "_type": oms.STATEMENT_TYPE,
+        "subject": [{"name": "payload", "digest": {"sha256": "0" * 64}}],
+        "predicateType": oms.PREDICATE_TYPE,
+        "predicate": {
+            "serialization": {"method": "files", "hash_type": "sha256"},
+            "resources": resources,
+        },
+    }
+    text = base64.b64encode(canonical_json(statement)).decode()
+    return canonical_json(
+        {
+            "mediaType": dsse.BUNDLE_MEDIA_TYPE,
+            "verificationMaterial": {"publicKey": {"hint": "0" * 64}, "tlogEntries": []},
+            "dsseEnvelope": {
+                "payload": text,
+                "payloadType": dsse.IN_TOTO,
+                "signatures": [{"keyid": "", "sig": "MEUC" + "A" * 92}],
+            },
+        }
+    )
+
+
+WRONG = {"nama": "a", "digist": "b", "algorthm": "c"}
+
+
+def hints(report: VerifyReport) -> list[str]:
+    """Refusals that name the field that may have been meant; to find one takes long."""
+    told = [each.found for each in report.refusals]
+    return [each for each in told if "did you mean" in each or "known:" in each]
+
+
+def test_wrong_fields_by_nobody(host: Setting) -> None:
+    """Alone, it is looked into; the first problems may tell what was meant, and no more."""
+    for path in (host.artifact / "attestations").iterdir():
+        path.unlink()
+    put(host, "oms", by_nobody([WRONG] * 5000))
+    report = by_key(host)
+    assert not report.authentic
+    assert {each.code for each in report.refusals} <= {"AOTC-G002", "AOTC-G004"}
+    assert len(report.refusals) <= MAX_REFUSALS
+    assert len(hints(report)) <= MOST_TOLD
+    assert loaded(host, resolve(key=host.folder / "release.pub")) in ("AOTC-G002", "AOTC-G004")
+
+
+def test_wrong_fields_by_nobody_beside_a_good_signature(host: Setting) -> None:
+    """Somebody trusted vouches, so nobody's list is not looked into at all."""
+    put(host, "oms-x", by_nobody([WRONG] * 5000))
+    report = by_key(host)
+    assert report.authentic
+    assert [each.code for each in report.findings] == ["AOTC-G018"]
+    assert loaded(host, resolve(key=host.folder / "release.pub")) == "native"
+
+
+def test_long_words_by_nobody(host: Setting) -> None:
+    (host.artifact / "attestations" / SIGNATURE).unlink()
+    put(host, "oms", by_nobody([{f"nam{'e' * 2000}{number}": ""} for number in range(500)]))
+    report = by_key(host)
+    assert not report.authentic
+    assert hints(report) == []
+
+
+def test_a_long_list_by_nobody_is_not_looked_into(host: Setting) -> None:
+    (host.artifact / "attestations" / "evidence.sigstore.json").unlink()
+    put(host, "oms", by_nobody([WRONG] * 120_000))
+    assert [each.code for each in by_key(host).refusals] == ["AOTC-G002"]
+
+
+def test_as_many_files_as_a_bundle_can_list(host: Setting) -> None:
+    """Rightly formed and by nobody: what is missing of it is told up to a limit."""
+    digests = {f"f{number}": "1" * 64 for number in range(20_000)}
+    put(host, "oms", oms.sign(payload_digests(host.artifact) | digests, host.keys["stranger"]))
+    report = by_key(host)
+    assert not report.authentic
+    assert report.refusals[0].code == "AOTC-G002"
+    assert len(report.refusals) <= MAX_REFUSALS

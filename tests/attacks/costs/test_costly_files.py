@@ -1,0 +1,162 @@
+"""Payload files that are made to take long: none is read unless a trusted key vouches for its size.
+
+What is counted is what is opened and hashed, never time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from artifact_builder import payload_digests
+from policy_host import policy_host, resign
+from policy_setting import Setting
+
+from aotc.attesting.adding import vouched_for
+from aotc.contract.results.reports import VerifyReport
+from aotc.errors import AotcError
+from aotc.packing.pack import pack
+from aotc.signing import oms
+from aotc.store.user_store import Store
+from aotc.verification.container.folder_container import FolderContainer
+from aotc.verification.gate import verify
+from aotc.verification.policy.host_trust import resolve
+
+# Zeros that no disk holds, and that a digest must read all the same.
+HUGE = 8 << 30
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
+    with policy_host(tmp_path, monkeypatch) as made:
+        for name in ("release", "stranger"):
+            (made.folder / f"{name}.pub").write_text(made.keys[name].public_pem)
+        yield made
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of files that were opened, without the documents that are read into memory."""
+    found: list[str] = []
+    plain = FolderContainer.open
+
+    def noting(container: FolderContainer, path: str) -> object:
+        if path.startswith("payload/") and not path.endswith(".json"):
+            found.append(path)
+        return plain(container, path)
+
+    monkeypatch.setattr(FolderContainer, "open", noting)
+    return found
+
+
+def weights(host: Setting) -> Path:
+    return next(host.artifact.rglob("weights.bin"))
+
+
+def grow(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(HUGE)
+
+
+def by_release(host: Setting, *, full: bool = False) -> VerifyReport:
+    return verify(host.artifact, key=host.folder / "release.pub", full=full)
+
+
+def by_a_stranger(host: Setting) -> None:
+    resign(host, host.keys["stranger"])
+
+
+def by_nobody(host: Setting) -> None:
+    for path in (host.artifact / "attestations").iterdir():
+        path.unlink()
+
+
+def by_a_broken_signature(host: Setting) -> None:
+    path = host.artifact / "attestations" / "oms.sigstore.json"
+    bundle = json.loads(path.read_bytes())
+    bundle["dsseEnvelope"]["payload"] = bundle["dsseEnvelope"]["payload"][:-8] + "AAAAAAA="
+    path.write_text(json.dumps(bundle))
+
+
+def by_a_manifest_that_was_not_signed(host: Setting) -> None:
+    """The signature is right; without the signed manifest nothing says how long the file is."""
+    path = host.artifact / "payload" / "aotc.json"
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+def by_no_manifest(host: Setting) -> None:
+    (host.artifact / "payload" / "aotc.json").unlink()
+
+
+SWAPS = [
+    by_a_stranger,
+    by_nobody,
+    by_a_broken_signature,
+    by_a_manifest_that_was_not_signed,
+    by_no_manifest,
+]
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["", "full"])
+@pytest.mark.parametrize("swap", SWAPS)
+def test_no_large_file_is_read_for_nobody(
+    swap: Callable[[Setting], None], full: bool, host: Setting, opened: list[str]
+) -> None:
+    grow(weights(host))
+    swap(host)
+    report = by_release(host, full=full)
+    assert not report.authentic
+    assert report.bytes_hashed < 1 << 20
+    assert opened == []
+    # What was not looked at is not said to be right.
+    assert report.steps[3].status in ("failed", "not-run")
+    assert "hashed" in report.steps[3].detail
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+def test_loads_installs_and_attestations_read_none_either(
+    swap: Callable[[Setting], None], host: Setting, opened: list[str]
+) -> None:
+    grow(weights(host))
+    swap(host)
+    store = host.folder / "store"
+    with pytest.raises(AotcError) as caught:
+        Store(store).install(host.artifact, resolve(key=host.folder / "release.pub"))
+    assert caught.value.code.startswith("AOTC-G")
+    with pytest.raises(AotcError) as caught:
+        vouched_for(host.artifact, host.keys["release"], host.folder / "release.pub")
+    assert caught.value.code.startswith("AOTC-G")
+    assert [each for each in opened if each.endswith("weights.bin")] == []
+    assert not list(store.glob("sha256-*"))
+
+
+def test_a_file_that_grew_is_told_by_its_size(host: Setting) -> None:
+    """A trusted key vouches for the manifest, and that for the size."""
+    grow(weights(host))
+    report = by_release(host)
+    (refusal,) = report.refusals
+    assert (refusal.code, refusal.found) == ("AOTC-G005", f"{HUGE} bytes")
+    assert report.bytes_hashed < 1 << 20
+
+
+def test_a_signed_file_that_no_manifest_lists_is_not_read(host: Setting, opened: list[str]) -> None:
+    extra = host.artifact / "payload" / "extra.bin"
+    extra.write_bytes(b"x")
+    digests = payload_digests(host.artifact)
+    grow(extra)
+    bundle = oms.sign(digests, host.keys["release"])
+    (host.artifact / "attestations" / "oms.sigstore.json").write_bytes(bundle)
+    report = by_release(host)
+    assert [(each.code, each.where) for each in report.refusals] == [("AOTC-G014", "extra.bin")]
+    assert "payload/extra.bin" not in opened
+    assert report.steps[3].status == "not-run"
+
+
+def test_a_packed_artifact_by_a_stranger_is_not_read(host: Setting, tmp_path: Path) -> None:
+    by_a_stranger(host)
+    pack(host.artifact, packed := tmp_path / "a.zip")
+    report = verify(packed, key=host.folder / "release.pub", full=True)
+    assert [each.code for each in report.refusals] == ["AOTC-G002"]
+    assert report.bytes_hashed == 0

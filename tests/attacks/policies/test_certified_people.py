@@ -1,0 +1,283 @@
+"""People whom an authority certifies: revoked with their keys or its CAs, and counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_certificates import Issued, authority, leaf, p256, public_pem
+from policy_host import loaded, policy_host, resign
+from policy_setting import Setting, ahead
+
+from aotc.attesting.adding import approve, sign
+from aotc.attesting.qualification import qualify
+from aotc.contract.trust.anchors import key_id
+from aotc.errors import AotcError
+from aotc.signing.keys.key_loading import PrivateKey
+from aotc.verification.gate import verify
+from aotc.verification.policy.host_trust import resolve
+
+REVOKED = "AOTC-G028"
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
+    with policy_host(tmp_path, monkeypatch) as made:
+        yield made
+
+
+def key_of(issued: Issued) -> str:
+    """The sha256 by which a policy names its public key."""
+    return key_id(public_pem(issued.secret))
+
+
+def trusts(host: Setting, company: Issued, *usage: str) -> None:
+    host.policy["authorities"] = [{"id": "ca", "pem": company.pem, "usage": list(usage)}]
+
+
+def vouched_for_by(host: Setting, signer: PrivateKey, company: Issued) -> None:
+    """Only this certified key vouches for the payload, under a policy that wants no more."""
+    resign(host, signer)
+    trusts(host, company, "oms")
+    host.rule["require"] = [{"predicate": "oms", "signers": ["ca"]}]
+    host.write()
+
+
+# Attesting under a policy whose certified signer is revoked.
+
+
+def _sign(host: Setting) -> object:
+    return sign(host.artifact, host.keys["stranger"], trust=host.path)
+
+
+def _approve(host: Setting) -> object:
+    return approve(
+        host.artifact, host.keys["ops"], channel="prod", expires=ahead(days=3), trust=host.path
+    )
+
+
+def _qualify(host: Setting) -> object:
+    return qualify(host.artifact, host.keys["ci"], trust=host.path, runs=1)
+
+
+ATTESTING = {"sign": _sign, "approve": _approve, "qualify": _qualify}
+Attest = Callable[[Setting], object]
+
+
+@pytest.mark.parametrize("revoked", ["leaf", "intermediate", "root", "authority's name"])
+@pytest.mark.parametrize("attest", ATTESTING.values(), ids=ATTESTING.keys())
+def test_nothing_is_said_of_what_a_revoked_key_vouches_for(
+    attest: Attest, revoked: str, host: Setting
+) -> None:
+    company = authority("company")
+    team = authority("team", company)
+    person = leaf(team)
+    vouched_for_by(host, person.signer(team), company)
+    assert host.codes() == []
+    names = {
+        "leaf": key_of(person),
+        "intermediate": key_of(team),
+        "root": key_of(company),
+        "authority's name": "ca",
+    }
+    host.policy["revoked"] = {"keys": [names[revoked]]}
+    host.write()
+    before = sorted((host.artifact / "attestations").iterdir())
+    # As verify refuses it.
+    assert host.codes() == [REVOKED]
+    with pytest.raises(AotcError) as caught:
+        attest(host)
+    assert caught.value.code == REVOKED
+    assert sorted((host.artifact / "attestations").iterdir()) == before
+
+
+@pytest.mark.parametrize("attest", ATTESTING.values(), ids=ATTESTING.keys())
+def test_what_a_certified_key_vouches_for_is_attested(attest: Attest, host: Setting) -> None:
+    """So that the refusals above are those of the revocation."""
+    company = authority("company")
+    vouched_for_by(host, leaf(company).signer(), company)
+    before = len(list((host.artifact / "attestations").iterdir()))
+    attest(host)
+    assert len(list((host.artifact / "attestations").iterdir())) == before + 1
+    assert host.codes("prod") == []
+
+
+# Authorities whose keys are revoked.
+
+
+def _root(company: Issued, team: Issued) -> Issued:
+    return company
+
+
+def _intermediate(company: Issued, team: Issued) -> Issued:
+    return team
+
+
+CAS = {"root": _root, "intermediate": _intermediate}
+Choose = Callable[[Issued, Issued], Issued]
+
+
+@pytest.mark.parametrize("choose", CAS.values(), ids=CAS.keys())
+def test_a_ca_is_revoked_by_the_digest_of_its_key(choose: Choose, host: Setting) -> None:
+    company = authority("company")
+    team = authority("team", company)
+    vouched_for_by(host, leaf(team).signer(team), company)
+    assert host.codes() == []
+    host.policy["revoked"] = {"keys": [key_of(choose(company, team))]}
+    host.write()
+    assert host.codes() == [REVOKED]
+    assert loaded(host) == REVOKED
+
+
+@pytest.mark.parametrize("choose", CAS.values(), ids=CAS.keys())
+def test_an_approval_below_a_revoked_ca(choose: Choose, host: Setting) -> None:
+    company = authority("company")
+    team = authority("team", company)
+    trusts(host, company, "approval")
+    host.require("approval", "ca")
+    host.keys = {**host.keys, "alice": leaf(team, subject="alice").signer(team)}
+    host.approve("alice")
+    host.write()
+    # Not remembered: else the release would be refused as well, once nobody has approved it.
+    held = resolve(host.path, channel="prod", remember=False)
+    assert verify(host.artifact, trust=held).authentic
+    host.policy["revoked"] = {"keys": [key_of(choose(company, team))]}
+    host.write()
+    assert host.codes("prod") == [REVOKED]
+    assert loaded(host, channel="prod") == REVOKED
+
+
+def test_a_certified_signer_has_the_name_of_its_certificate(host: Setting) -> None:
+    company = authority("company")
+    vouched_for_by(host, leaf(company, subject="alice").signer(), company)
+    report = host.verify()
+    assert report.authentic
+    assert report.signer_names == ("ca, CN=alice",)
+
+
+def test_a_revoked_key_in_a_new_certificate(host: Setting) -> None:
+    """The intermediate's key is certified anew: under another name, and for other years."""
+    company, secret = authority("company"), p256()
+    team = authority("team", company, secret)
+    renewed = authority("renewed team", company, secret)
+    host.policy["revoked"] = {"keys": [key_of(team)]}
+    vouched_for_by(host, leaf(renewed).signer(renewed), company)
+    assert host.codes() == [REVOKED]
+    # A leaf too: what is revoked is the key, whichever certificate there is of it.
+    person = p256()
+    host.policy["revoked"] = {"keys": [key_id(public_pem(person))]}
+    vouched_for_by(host, leaf(company, person, subject="somebody else").signer(), company)
+    assert host.codes() == [REVOKED]
+    assert loaded(host) == REVOKED
+
+
+def test_a_revoked_intermediate_that_is_trusted_by_itself(host: Setting) -> None:
+    company = authority("company")
+    team = authority("team", company)
+    host.policy["revoked"] = {"keys": [key_of(team)]}
+    vouched_for_by(host, leaf(team).signer(), team)
+    assert host.codes() == [REVOKED]
+
+
+def test_another_ca_is_not_revoked_with_it(host: Setting) -> None:
+    company = authority("company")
+    team, other = authority("team", company), authority("team", company)
+    host.policy["revoked"] = {"keys": [key_of(other)]}
+    vouched_for_by(host, leaf(team).signer(team), company)
+    assert host.codes() == []
+    assert loaded(host) == "native"
+
+
+# One person with several certificates.
+
+
+@pytest.fixture
+def two_wanted(host: Setting) -> dict[str, Issued]:
+    """The rule wants approvals of two people of the company; its CAs."""
+    company = authority("company")
+    trusts(host, company, "approval")
+    host.require("approval", "ca", threshold=2)
+    host.write()
+    return {
+        "company": company,
+        "first": authority("first team", company),
+        "second": authority("second team", company),
+    }
+
+
+def approved(host: Setting, **signers: PrivateKey) -> list[str]:
+    """Codes once each of these has approved."""
+    host.keys = {**host.keys, **signers}
+    for name in signers:
+        host.approve(name)
+    return host.codes("prod")
+
+
+def test_one_person_of_two_teams_is_one_signer(
+    host: Setting, two_wanted: dict[str, Issued]
+) -> None:
+    first, second = two_wanted["first"], two_wanted["second"]
+    codes = approved(
+        host,
+        one=leaf(first, subject="alice").signer(first),
+        two=leaf(second, subject="alice").signer(second),
+    )
+    assert codes == ["AOTC-G026"]
+    assert loaded(host, channel="prod") == "AOTC-G026"
+    # Nor is a third certificate, right below the company, another person.
+    third = leaf(two_wanted["company"], subject="alice").signer()
+    assert approved(host, three=third) == ["AOTC-G026"]
+    assert approved(host, bob=leaf(second, subject="bob").signer(second)) == []
+    assert loaded(host, channel="prod") == "native"
+
+
+def test_one_key_of_two_teams_is_one_signer(host: Setting, two_wanted: dict[str, Issued]) -> None:
+    """Whatever it is certified to be called."""
+    first, second, secret = two_wanted["first"], two_wanted["second"], p256()
+    codes = approved(
+        host,
+        one=leaf(first, secret, subject="alice").signer(first),
+        two=leaf(second, secret, subject="bob").signer(second),
+    )
+    assert codes == ["AOTC-G026"]
+
+
+def test_people_of_one_name_at_two_authorities(
+    host: Setting, two_wanted: dict[str, Issued]
+) -> None:
+    """Two companies may employ people of one name; each authority answers for its own."""
+    other = authority("other company")
+    listed: list[Any] = host.policy["authorities"]
+    listed.append({"id": "other", "pem": other.pem, "usage": ["approval"]})
+    host.rule["require"][-1]["signers"].append("other")
+    host.write()
+    first = two_wanted["first"]
+    codes = approved(
+        host,
+        one=leaf(first, subject="alice").signer(first),
+        two=leaf(other, subject="alice").signer(),
+    )
+    assert codes == []
+
+
+def test_one_key_of_two_names_qualifies_a_variant_once(host: Setting) -> None:
+    """Somebody else saw another variant: there are two signers, and none of both variants."""
+    company, secret = authority("company"), p256()
+    trusts(host, company, "qualification")
+    host.require("qualification", "ca", threshold=2)
+    host.write()
+    for name, variant, person in (
+        ("alice", "native", leaf(company, secret, subject="alice")),
+        ("bob", "native", leaf(company, secret, subject="bob")),
+        ("carol", "portable", leaf(company, subject="carol")),
+    ):
+        host.keys = {**host.keys, "ci": person.signer()}
+        path = host.qualify(variant=variant, variants=[variant])
+        path.rename(path.with_name(f"{name}.sigstore.json"))
+    report = host.verify()
+    assert report.policy is not None
+    assert report.policy.qualified == ()
+    assert report.verdict == "incompatible"
+    assert loaded(host) == "AOTC-C009"

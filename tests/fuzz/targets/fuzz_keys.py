@@ -1,0 +1,93 @@
+"""Files of keys: one byte that says which reader, and the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from edited_artifact import make_place
+from fuzz_target import Target
+from made_keys import AUTHORITY, LEAF, TRUSTED, pem_of, signer
+
+from aotc.errors import AotcError
+from aotc.signing.keys import certificates
+from aotc.signing.keys.key_loading import load_private, load_public
+
+PLACE = make_place()
+FILE = PLACE / "key.pem"
+
+
+def _private(path: Path) -> None:
+    key = load_private(path, password=b"password")
+    assert key.sign(b"x")
+    assert load_public_text(key.public_pem)
+
+
+def _public(path: Path) -> None:
+    found = load_public(path)
+    assert found
+    for each in found:
+        # Written again it is the same key, in the one spelling that ids are made of.
+        assert load_public_text(each.pem) == each.pem
+
+
+def _certificates(path: Path) -> None:
+    for each in certificates.load_authorities(path):
+        assert "BEGIN CERTIFICATE" in each.pem
+
+
+def load_public_text(pem: str) -> str:
+    """The PEM of the one key in a text."""
+    other = PLACE / "again.pub"
+    other.write_text(pem)
+    (found,) = load_public(other)
+    return found.pem
+
+
+READERS: tuple[tuple[Callable[[Path], None], frozenset[str]], ...] = (
+    (_private, frozenset({"AOTC-I023", "AOTC-I034", "AOTC-G037"})),
+    (_public, frozenset({"AOTC-G013"})),
+    (_certificates, frozenset({"AOTC-G013", "AOTC-G037"})),
+)
+
+
+def check(data: bytes) -> bool:
+    """Each reader refuses with its codes, and what it takes can be written and read again."""
+    if not data:
+        return False
+    reader, codes = READERS[data[0] % len(READERS)]
+    FILE.write_bytes(data[1:])
+    FILE.chmod(0o600)
+    try:
+        reader(FILE)
+    except AotcError as error:
+        assert {each.code for each in (error, *error.also)} <= codes, error.line()
+        return False
+    return True
+
+
+def seeds() -> Iterator[bytes]:
+    """Each kind of file, whole and by half."""
+    secret = signer("aotc fuzzing: a key in a file, public to all")._secret
+    pkcs8 = serialization.PrivateFormat.PKCS8
+    plain = secret.private_bytes(serialization.Encoding.PEM, pkcs8, serialization.NoEncryption())
+    old = secret.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+    public = TRUSTED.public_pem.encode()
+    for each in (plain, old, plain[:80], public, plain + pem_of(LEAF).encode()):
+        yield b"\0" + each
+    for each in (public, public * 2, b"# a comment\n\n" + public, public + b"more\n", b""):
+        yield b"\1" + each
+    for each in (AUTHORITY.pem.encode(), AUTHORITY.pem.encode() * 2, pem_of(LEAF).encode(), public):
+        yield b"\2" + each
+
+
+WORDS = frozenset(
+    {f"-----{edge} {what}-----" for edge in ("BEGIN", "END") for what in
+     ("PUBLIC KEY", "PRIVATE KEY", "EC PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "CERTIFICATE")}
+)  # fmt: skip
+TARGET = Target("keys", check, seeds, WORDS, 2048)

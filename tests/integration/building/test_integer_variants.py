@@ -1,0 +1,447 @@
+"""Quantized models: a variant that answers alike on every CPU, and a quicker one for VNNI."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from repository import ROOT
+from workbench import Built, Workbench, plain_answer, plain_session
+
+from aotc import load
+from aotc.contract.builtin import load_profile, load_target
+from aotc.contract.profile import FixtureSpec, VariantSpec
+from aotc.errors import AotcError
+from aotc.host.probe import probe
+from aotc.passes.same_sign_weights.products import exact_feature, saturating
+from aotc.verification.compatibility import judge
+
+WIDTH, COLUMNS = 256, 16
+# What an AMD EPYC with AVX2 alone has, and how its instructions are run here.
+PLAIN_ISA = "sse4_1 sse4_2 avx avx2 fma f16c"
+PLAIN_CPU = ("qemu-x86_64", "-cpu", "EPYC-Milan")
+needs_exact_cpu = pytest.mark.skipif(
+    not exact_feature(probe(gpus=False).isa), reason="this CPU has no VNNI"
+)
+needs_emulator = pytest.mark.skipif(
+    shutil.which(PLAIN_CPU[0]) is None,
+    reason="needs qemu-x86_64 (qemu-user) to run as a CPU without VNNI",
+)
+
+
+def weights(largest: int = 127) -> Any:
+    """Such that sums of two products with large activations leave 16 bits."""
+    found = np.random.default_rng(0).integers(-largest - 1, largest + 1, (WIDTH, COLUMNS))
+    found[:, 0] = largest
+    return found.astype(np.int8)
+
+
+def model(nodes: list[onnx.NodeProto], constants: Mapping[str, Any]) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "quantized",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", WIDTH])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", COLUMNS])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def dynamic(largest: int = 127) -> onnx.ModelProto:
+    """As dynamic quantization writes it: the product is the model's own."""
+    return model(
+        [
+            helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+            helper.make_node("MatMulInteger", ["q", "w", "z"], ["i"]),
+            helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["s", "ws"], ["both"]),
+            helper.make_node("Mul", ["f", "both"], ["y"]),
+        ],
+        {"w": weights(largest), "ws": np.float32(0.01)},
+    )
+
+
+def static() -> onnx.ModelProto:
+    """As static quantization writes it: ONNX Runtime's optimizer makes the product."""
+    return model(
+        [
+            helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+            helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),
+            helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["v"]),
+            helper.make_node("MatMul", ["d", "v"], ["m"]),
+            helper.make_node("QuantizeLinear", ["m", "ys", "yz"], ["o"]),
+            helper.make_node("DequantizeLinear", ["o", "ys", "yz"], ["y"]),
+        ],
+        {
+            "w": weights(),
+            "xs": np.float32(0.02),
+            "xz": np.uint8(128),
+            "ws": np.float32(0.01),
+            "wz": np.int8(0),
+            "ys": np.float32(0.5),
+            "yz": np.uint8(128),
+        },
+    )
+
+
+MODELS = {"dynamic": dynamic, "static": static}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    return Workbench.at(tmp_path_factory.mktemp("integers"))
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def built(request: pytest.FixtureRequest, bench: Workbench) -> Built:
+    return bench.build(MODELS[request.param](), request.param)
+
+
+def graph_of(built: Built, variant: str) -> onnx.ModelProto:
+    (chosen,) = (each for each in built.manifest.variants if each.name == variant)
+    model = onnx.load(built.payload / chosen.model, load_external_data=False)
+    if chosen.weights is not None:
+        folder = built.payload / chosen.weights
+        onnx.load_external_data_for_model(model, str(folder))
+    return model
+
+
+def test_nothing_of_the_portable_variant_hangs_on_the_cpu(built: Built) -> None:
+    assert not list(saturating(graph_of(built, "portable")))
+    portable = built.manifest.variants[0]
+    assert (portable.name, portable.component) == ("portable", "model")
+    assert portable.requirements.isa == ()
+    assert "same-sign-weights" in [each.name for each in portable.passes]
+    # On a CPU without the feature, the reference has a finding of its own.
+    (told,) = (
+        each.what
+        for each in built.manifest.findings
+        if each.code == "AOTC-O008" and each.where == "variant portable"
+    )
+    assert told.startswith("the weights of 1 integer product are written in the sign")
+
+
+@needs_exact_cpu
+def test_the_quicker_variant_requires_the_feature(built: Built) -> None:
+    _, quick = built.manifest.variants
+    assert list(saturating(graph_of(built, "portable-vnni")))
+    assert (quick.name, quick.spec, quick.component) == (
+        "portable-vnni",
+        "portable-vnni",
+        "model.vnni",
+    )
+    assert quick.requirements.isa == (exact_feature(probe(gpus=False).isa),)
+    assert not quick.requirements.isa_exact
+    assert quick.parity.status == "passed"
+
+
+@needs_exact_cpu
+def test_both_answer_alike_to_the_last_bit(built: Built, bench: Workbench) -> None:
+    inputs = built.inputs({"n": 5})
+    with bench.load(built, "portable") as one, bench.load(built, "portable-vnni") as other:
+        assert np.array_equal(one.run(inputs)["y"], other.run(inputs)["y"])
+
+
+@needs_exact_cpu
+def test_a_host_with_the_feature_takes_the_quicker_one(built: Built, bench: Workbench) -> None:
+    with bench.load(built) as loaded:
+        assert loaded.report.variant == "portable-vnni"
+        assert loaded.report.verdict == "optimal"
+
+
+@needs_exact_cpu
+def test_a_host_without_it_is_told_so_at_verify(built: Built) -> None:
+    host = replace(probe(gpus=False), isa=tuple(PLAIN_ISA.split()))
+    judgement = judge(built.manifest, host)
+    # A build on such a host would give no other.
+    assert (judgement.best, judgement.verdict) == ("portable", "optimal")
+    portable, quick = judgement.variants
+    assert portable.runs
+    assert [reason.code for reason in quick.reasons] == ["AOTC-C004"]
+    assert "vnni" in quick.reasons[0].found
+    assert [finding.code for finding in judgement.findings] == ["AOTC-C014"]
+    assert "portable-vnni (" in judgement.findings[0].what
+
+
+PROGRAM = """
+import sys
+import aotc
+from aotc.errors import AotcError
+artifact, key, store = sys.argv[1:]
+with aotc.load(artifact, key=key, store=store) as model:
+    print(model.report.variant, model.report.fixtures)
+try:
+    aotc.load(artifact, key=key, store=store, variant="portable-vnni")
+except AotcError as error:
+    print(error.code, *(each.code for each in error.also))
+"""
+
+
+def on_a_plain_cpu(arguments: list[str], timeout: int = 600) -> str:
+    """What a program of ours prints where ONNX Runtime and our probe find AVX2 and no VNNI."""
+    done = subprocess.run(
+        [*PLAIN_CPU, sys.executable, *arguments],
+        env={**os.environ, "AOTC_HOST_ISA": PLAIN_ISA, "PYTHONPATH": str(ROOT / "toolchain")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs_emulator
+@needs_exact_cpu
+def test_a_cpu_without_it_gives_the_golden_answers(built: Built, bench: Workbench) -> None:
+    arguments = ["-c", PROGRAM, str(built.path), str(bench.public), str(bench.folder / "plain")]
+    told = on_a_plain_cpu(arguments).splitlines()
+    assert told == ["portable 2", "AOTC-C009 AOTC-C004"]
+
+
+def test_a_build_host_without_it_makes_the_portable_variant_alone(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTC_HOST_ISA", PLAIN_ISA)
+    probe.cache_clear()
+    try:
+        built = bench.build(dynamic(), "elsewhere", profile="server-cpu")
+    finally:
+        monkeypatch.undo()
+        probe.cache_clear()
+    assert [each.name for each in built.manifest.variants] == ["portable", "native"]
+    # What runs on such CPUs is exact there, too, the reference first of all.
+    assert all(not list(saturating(graph_of(built, name))) for name in ("native", "portable"))
+    told = [f"{f.where}: {f.what}" for f in built.manifest.findings if f.code == "AOTC-O008"]
+    assert [each.partition(":")[0] for each in told] == [
+        "reference",
+        "variant portable",
+        "variant native",
+    ]
+
+
+def test_weights_of_seven_bits_need_no_second_variant(bench: Workbench) -> None:
+    built = bench.build(dynamic(largest=63), "seven")
+    (portable,) = built.manifest.variants
+    assert portable.name == "portable"
+    assert "AOTC-O008" not in built.codes()
+    # The weights are where they were, and once.
+    assert (built.payload / portable.model).stat().st_size < WIDTH * COLUMNS
+
+
+@needs_exact_cpu
+def test_buckets_have_their_quicker_forms(bench: Workbench) -> None:
+    profile = replace(
+        load_profile("edge"),
+        dims={"n": json_range({"buckets": [1, 4], "max": 8, "outside": ["pad", "route"]})},
+    )
+    built = bench.build(dynamic(), "bucketed", profile=profile)
+    assert [(each.name, each.component) for each in built.manifest.variants] == [
+        ("portable", "model"),
+        ("portable.n1", "model.n1"),
+        ("portable.n4", "model.n4"),
+        ("portable-vnni", "model.vnni"),
+        ("portable-vnni.n1", "model.n1.vnni"),
+        ("portable-vnni.n4", "model.n4.vnni"),
+    ]
+    with bench.load(built) as loaded:
+        assert loaded.report.variant == "portable-vnni"
+        inputs = built.inputs({"n": 3})
+        assert loaded.route(inputs).padded_to == {"n": 4}
+
+
+def json_range(stated: Any) -> Any:
+    from aotc.contract.shapes.dim_range import DimRange
+
+    return DimRange.from_json(json.loads(json.dumps(stated)))
+
+
+@needs_exact_cpu
+def test_every_variant_is_a_component_of_its_own(bench: Workbench) -> None:
+    variants = (VariantSpec(name="portable"), VariantSpec(name="vnni", threads=1))
+    built = bench.build(
+        dynamic(), "named", profile=replace(load_profile("edge"), variants=variants)
+    )
+    components = [each.component for each in built.manifest.variants]
+    assert len(set(components)) == len(components) == 4
+
+
+def test_a_target_that_this_host_cannot_prove_is_told(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTC_HOST_ISA", PLAIN_ISA)
+    probe.cache_clear()
+    try:
+        built = bench.build(dynamic(), "for-another", target="linux-x86-64-avx512")
+    finally:
+        monkeypatch.undo()
+        probe.cache_clear()
+    assert [each.name for each in built.manifest.variants] == ["portable"]
+    wanted = [f.what for f in built.manifest.findings if f.code == "AOTC-O009"]
+    vnni = "avx512_vnni" in (load_target("linux-x86-64-avx512").isa or ())
+    assert [each.endswith("cannot prove it") for each in wanted] == [True] * vnni
+
+
+@needs_exact_cpu
+def test_too_many_variants_leave_the_quicker_ones_out(bench: Workbench) -> None:
+    built = bench.build(dynamic(), "narrow", profile=replace(load_profile("edge"), max_variants=1))
+    assert [each.name for each in built.manifest.variants] == ["portable"]
+    assert "portable-vnni: with them there were more than max_variants (1)" in built.finding(
+        "AOTC-O009"
+    )
+
+
+def between_activations() -> onnx.ModelProto:
+    """A product of two inputs of opposite sign: no weights to write otherwise."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMulInteger", ["a", "b"], ["i"], name="product"),
+            helper.make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+        ],
+        "activations",
+        [
+            helper.make_tensor_value_info("a", TensorProto.UINT8, [4, WIDTH]),
+            helper.make_tensor_value_info("b", TensorProto.INT8, [WIDTH, 4]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@needs_exact_cpu
+def test_a_product_of_two_inputs_requires_the_feature(bench: Workbench) -> None:
+    built = bench.build(between_activations(), "inputs")
+    (portable,) = built.manifest.variants
+    assert portable.requirements.isa == (exact_feature(probe(gpus=False).isa),)
+    assert "1 integer product may saturate" in built.finding("AOTC-N010")
+    # Whoever opens the package without looking at the CPU finds no such component.
+    assert portable.component != "model"
+    assert portable.component.startswith("model.")
+    assert "AOTC-O003" not in built.codes()
+    with pytest.raises(AotcError) as caught:
+        bench.build(between_activations(), "foreign", target="linux-x86-64")
+    assert caught.value.code == "AOTC-N002"
+    assert "the target lacks" in caught.value.what
+
+
+def test_a_product_of_two_inputs_holds_for_cpus_like_this_one(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTC_HOST_ISA", PLAIN_ISA)
+    probe.cache_clear()
+    try:
+        built = bench.build(between_activations(), "inputs-elsewhere")
+    finally:
+        monkeypatch.undo()
+        probe.cache_clear()
+    (portable,) = built.manifest.variants
+    assert portable.requirements.isa_exact
+    assert set(PLAIN_ISA.split()) <= set(portable.requirements.isa)
+
+
+def test_levels_that_are_stated_stay(bench: Workbench) -> None:
+    spec = VariantSpec(name="portable", optimization="extended")
+    profile = replace(load_profile("edge"), variants=(spec,), fixtures=FixtureSpec(max_count=1))
+    built = bench.build(static(), "stated", profile=profile)
+    assert not list(saturating(graph_of(built, "portable")))
+    assert built.manifest.variants[0].session.optimization == "extended"
+
+
+# Whole builds on a CPU that saturates, the reference's own among them.
+
+
+def in_a_function() -> onnx.ModelProto:
+    """The product inside of a function of the model."""
+    source = dynamic()
+    inner = [node for node in source.graph.node if node.op_type != "Mul"]
+    function = helper.make_function(
+        "mine", "Product", ["x", "w"], ["f", "s"], inner, [helper.make_opsetid("", 17)]
+    )
+    del source.graph.node[:3]
+    source.graph.node.insert(0, helper.make_node("Product", ["x", "w"], ["f", "s"], domain="mine"))
+    source.functions.append(function)
+    source.opset_import.append(helper.make_opsetid("mine", 1))
+    return source
+
+
+def of_old() -> onnx.ModelProto:
+    """Weights are inputs of the graph too, as IR version 3 asks."""
+    source = dynamic()
+    source.ir_version = 3
+    source.opset_import[0].version = 11
+    for tensor in source.graph.initializer:
+        source.graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        )
+    return source
+
+
+def in_other_text() -> bytes:
+    """The weights' name is not UTF-8."""
+    source = dynamic()
+    source.graph.initializer[0].name = "wght"
+    source.graph.node[1].input[1] = "wght"
+    return source.SerializeToString().replace(b"wght", b"w\xbd\xdat")
+
+
+BUILDING = """
+import sys
+from pathlib import Path
+import aotc
+folder, key = Path(sys.argv[1]), sys.argv[2]
+for path in sorted(folder.glob("*.onnx")):
+    output = folder / f"{path.stem}.aotc"
+    aotc.build(path, output=output, key=key, cache=False, profile="server-cpu")
+    print(path.stem)
+"""
+
+
+@pytest.mark.slow
+@needs_emulator
+@needs_exact_cpu
+def test_what_a_cpu_without_it_builds_holds_here(bench: Workbench, tmp_path: Path) -> None:
+    models = {
+        "function": in_a_function().SerializeToString(),
+        "old": of_old().SerializeToString(),
+        "plain": dynamic().SerializeToString(),
+        "static": static().SerializeToString(),
+        "text": in_other_text(),
+    }
+    for name, data in models.items():
+        (tmp_path / f"{name}.onnx").write_bytes(data)
+    venv = tmp_path / "emulated"
+    home = Path(sys.executable).parents[1]
+    subprocess.run(["sh", "ci/emulate.sh", home, "Haswell", venv], check=True, cwd=ROOT)
+    told = subprocess.run(
+        [venv / "bin" / "python", "-c", BUILDING, str(tmp_path), str(bench.private)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.split() == list(models)
+    for name in models:
+        store = tmp_path / "store"
+        with load(tmp_path / f"{name}.aotc", key=bench.public, store=store) as loaded:
+            assert loaded.report.variant == "portable"
+            codes = [each.code for each in loaded.manifest.findings]
+            assert "AOTC-O003" not in codes
+            assert "AOTC-N010" not in codes
+            inputs = {"x": np.random.default_rng(7).standard_normal((5, WIDTH)).astype(np.float32)}
+            expected = plain_answer(plain_session(tmp_path / f"{name}.onnx"), inputs)
+            found = loaded.run(inputs)
+            scale = np.abs(expected["y"]).max()
+            assert np.abs(found["y"] - expected["y"]).max() <= 0.01 * scale, name

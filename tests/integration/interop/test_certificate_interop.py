@@ -1,0 +1,139 @@
+"""Certificates made with openssl, as the guide says: model_signing and we accept each other's."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aotc.contract.trust.anchors import TrustedAuthority
+from aotc.errors import AotcError
+from aotc.signing import oms
+from aotc.signing.keys import key_files
+from aotc.signing.keys.certificates import load_authorities
+from aotc.signing.keys.signer_loading import load_signer
+
+pytest.importorskip("model_signing")
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+
+AUTHORITY = """\
+[req]
+distinguished_name = name
+prompt = no
+x509_extensions = ca
+[name]
+CN = Example CA
+[ca]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[release]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = codeSigning
+"""
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ca.crt, release.pem, release.crt, both in signing.pem, and a payload."""
+    folder = tmp_path_factory.mktemp("certified")
+    (folder / "ca.cnf").write_text(AUTHORITY)
+    key_files.generate(folder / "release.pem")
+    openssl = "openssl"
+    run(folder, openssl, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "ca.pem")
+    run(folder, openssl, "req", "-x509", "-new", "-key", "ca.pem", "-config", "ca.cnf",
+        "-days", "3650", "-out", "ca.crt")  # fmt: skip
+    run(folder, openssl, "req", "-new", "-key", "release.pem", "-subj", "/CN=release/O=Example",
+        "-config", "ca.cnf", "-out", "release.csr")  # fmt: skip
+    run(folder, openssl, "x509", "-req", "-in", "release.csr", "-CA", "ca.crt", "-CAkey", "ca.pem",
+        "-CAcreateserial", "-days", "365", "-extfile", "ca.cnf", "-extensions", "release",
+        "-out", "release.crt")  # fmt: skip
+    (folder / "signing.pem").write_text(
+        (folder / "release.pem").read_text() + (folder / "release.crt").read_text()
+    )
+    for name in ("aotc.json", "model/model.onnx"):
+        path = folder / "payload" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode() * 100)
+    return folder
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    payload = folder / "payload"
+    return {
+        path.relative_to(payload).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in payload.rglob("*")
+        if path.is_file()
+    }
+
+
+def authorities(folder: Path) -> tuple[TrustedAuthority, ...]:
+    return load_authorities(folder / "ca.crt")
+
+
+def test_model_signing_accepts_our_certified_signature(made: Path) -> None:
+    signer = load_signer(made / "signing.pem")
+    assert len(signer.chain) == 1
+    (made / "ours.json").write_bytes(oms.sign(digests_of(made), signer))
+    command = (
+        sys.executable, "-m", "model_signing", "verify", "certificate", "payload",
+        "--signature", "ours.json", "--certificate_chain", "ca.crt",
+    )  # fmt: skip
+    run(made, *command)
+    signed = oms.verify((made / "ours.json").read_bytes(), authorities(made))
+    assert signed.key.pem == (made / "release.pub").read_text()
+    assert signed.key.certificate in (
+        "O=Example,CN=release, issued by CN=Example CA",
+        "CN=release,O=Example, issued by CN=Example CA",
+    )
+
+
+def test_we_accept_the_certified_signature_of_model_signing(made: Path) -> None:
+    run(
+        made, sys.executable, "-m", "model_signing", "sign", "certificate", "payload",
+        "--signature", "theirs.json", "--private_key", "release.pem",
+        "--signing_certificate", "release.crt", "--certificate_chain", "ca.crt",
+    )  # fmt: skip
+    signed = oms.verify((made / "theirs.json").read_bytes(), authorities(made))
+    assert dict(signed.digests) == digests_of(made)
+    with pytest.raises(AotcError) as caught:
+        oms.verify((made / "theirs.json").read_bytes(), ())
+    assert caught.value.code == "AOTC-G002"
+
+
+def test_a_certificate_of_another_key_is_refused(made: Path) -> None:
+    key_files.generate(made / "other.pem")
+    mixed = made / "mixed.pem"
+    mixed.write_text((made / "other.pem").read_text() + (made / "release.crt").read_text())
+    with pytest.raises(AotcError) as caught:
+        load_signer(mixed)
+    assert (caught.value.code, caught.value.what) == (
+        "AOTC-I023",
+        "the first certificate is not of this key",
+    )
+
+
+def test_a_signer_file_names_certificates(made: Path) -> None:
+    program = "import sys\nfrom pathlib import Path\n"
+    program += "from aotc.signing.keys.key_loading import load_private\n"
+    program += "key = load_private(Path('release.pem'))\n"
+    program += "sys.stdout.buffer.write(key.sign(sys.stdin.buffer.read()))\n"
+    (made / "program.py").write_text(program)
+    (made / "signer.yaml").write_text(
+        f"schema: aotc.signer/1\ncommand: [{sys.executable}, program.py]\n"
+        "public_key: release.pub\ncertificates: release.crt\n"
+    )
+    bundle = oms.sign(digests_of(made), load_signer(made / "signer.yaml"))
+    assert bundle == oms.sign(digests_of(made), load_signer(made / "signing.pem"))
+    assert oms.verify(bundle, authorities(made))

@@ -1,0 +1,127 @@
+"""Plugins that are not there, are none, or crash and hang: a code, and no artifact."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import openvino_models as models
+import pytest
+from workbench import Workbench
+
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.profile import Profile
+from aotc.errors import AotcError
+
+OPENVINO = "OpenVINOExecutionProvider"
+AOTC = Path(sys.executable).with_name("aotc")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    return Workbench.at(tmp_path_factory.mktemp("plugins"))
+
+
+def profile(**fields: Any) -> Profile:
+    """`edge` with other fields, for few sizes."""
+    stated = {**encode(load_profile("edge")), "dims": {"batch": 2}, **fields}
+    made: Profile = decode(Profile, stated)
+    return made
+
+
+def own_plugin(library: Path, name: str = OPENVINO) -> dict[str, Any]:
+    spec = {"provider": name, "library": str(library)}
+    return {"providers": ["mine", "cpu"], "plugins": {"mine": spec}}
+
+
+def test_an_unknown_provider_is_refused(bench: Workbench) -> None:
+    with pytest.raises(AotcError) as caught:
+        bench.build(models.plain(), "unknown", profile=profile(providers=["openvinno", "cpu"]))
+    error = caught.value
+    assert error.code == "AOTC-P007"
+    assert "openvino" in error.found + error.expected
+
+
+def test_a_plugin_that_is_not_there(bench: Workbench, tmp_path: Path) -> None:
+    spec = profile(**own_plugin(tmp_path / "nothing.so"))
+    with pytest.raises(AotcError) as caught:
+        bench.build(models.plain(), "nothing", profile=spec)
+    assert caught.value.code == "AOTC-P004"
+    assert "nothing.so" in caught.value.found
+
+
+def test_a_library_that_is_none(bench: Workbench, tmp_path: Path) -> None:
+    library = tmp_path / "text.so"
+    library.write_text("no library")
+    refuses(bench, library, OPENVINO)
+
+
+def test_a_library_without_that_provider(bench: Workbench) -> None:
+    from aotc.backends.openvino import OpenVinoBackend
+
+    library = OpenVinoBackend().library()
+    if library is None:
+        pytest.skip("onnxruntime-ep-openvino is not installed: pip install '.[openvino]'")
+    refuses(bench, library, "NoSuchExecutionProvider")
+
+
+def refuses(bench: Workbench, library: Path, name: str) -> None:
+    with pytest.raises(AotcError) as caught:
+        bench.build(models.plain(), "none", profile=profile(**own_plugin(library, name)))
+    assert (caught.value.code, caught.value.also) == ("AOTC-P004", ())
+
+
+def shared_library(folder: Path, body: str) -> Path:
+    """A library whose constructor does `body` as soon as it is loaded."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler (cc) to make a bad plugin with")
+    source = folder / "bad.c"
+    source.write_text(
+        "#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+        f"__attribute__((constructor)) static void begin(void) {{ {body} }}\n"
+    )
+    made = folder / "libbad.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", made, source], check=True)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "seconds"),
+    [
+        ('fprintf(stderr, "gone for good\\n"); abort();', "AOTC-I013", 600.0),
+        # Long enough for every other step of so small a build, whatever else the machine does.
+        ("for (;;) sleep(1);", "AOTC-I014", 20.0),
+    ],
+)
+def test_a_plugin_that_crashes_or_hangs(
+    bench: Workbench, tmp_path: Path, body: str, code: str, seconds: float
+) -> None:
+    library = shared_library(tmp_path, body)
+    path = tmp_path / "bad.yaml"
+    limits = {"seconds": seconds}
+    spec = profile(**own_plugin(library, "BadExecutionProvider"), limits=limits)
+    path.write_text(json.dumps(encode(spec)))
+    output = tmp_path / "bad.aotc"
+    done = subprocess.run(
+        [
+            str(AOTC), "build", str(bench.save(models.plain(), "bad")), "--profile", str(path),
+            "-o", str(output), "--key", str(bench.private), "--json",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )  # fmt: skip
+    assert "Traceback" not in done.stdout + done.stderr
+    error = json.loads(done.stdout)["errors"][0]
+    assert error["code"] == code
+    assert "mine" in error["where"]
+    assert not output.exists()
+    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
+    if code == "AOTC-I013":
+        assert "gone for good" in error["found"]

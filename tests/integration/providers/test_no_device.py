@@ -1,0 +1,153 @@
+"""OpenVINO where it is installed and offers no device, as on any CPU that is not Intel's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openvino_models as models
+import pytest
+from workbench import Workbench
+
+from aotc.backends.openvino import OpenVinoBackend
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.profile import Profile
+from aotc.errors import AotcError
+from aotc.host.probe import probe
+
+pytestmark = pytest.mark.skipif(
+    OpenVinoBackend().library() is None,
+    reason="onnxruntime-ep-openvino is not installed: pip install '.[openvino]'",
+)
+OPENVINO = "OpenVINOExecutionProvider"
+SAYS = "is installed, and offers no device on this CPU"
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
+    """On an Intel CPU its devices are hidden; elsewhere there are none anyway."""
+    monkeypatch.setenv("AOTC_HOST_WITHOUT", OPENVINO)
+    probe.cache_clear()
+    yield Workbench.at(tmp_path)
+    monkeypatch.undo()
+    probe.cache_clear()
+
+
+def refused(error: AotcError) -> None:
+    assert (error.code, error.exit_status) == ("AOTC-P004", 3)
+    assert SAYS in error.found and "Intel" in error.found
+    assert "pip install" not in error.found + error.mend
+    assert "such as edge" in error.mend
+
+
+@pytest.mark.parametrize("tune", [False, True])
+def test_a_build_is_refused_before_the_model_is_read(bench: Workbench, tune: bool) -> None:
+    """There is no such model, which nobody finds out."""
+    told: list[str] = []
+    with pytest.raises(AotcError) as caught:
+        bench.build(
+            bench.folder / "nothing.onnx",
+            "none",
+            profile="edge-openvino",
+            tune=tune,
+            progress=told.append,
+        )
+    refused(caught.value)
+    assert told == []
+    assert not (bench.folder / "none.aotc").exists()
+
+
+def test_candidates_are_asked_for_too(bench: Workbench) -> None:
+    """The profile's own order does without it; one that is to be tried does not."""
+    stated = {**encode(load_profile("edge")), "tune": {"providers": [["openvino"], ["cpu"]]}}
+    profile = decode(Profile, stated)
+    with pytest.raises(AotcError) as caught:
+        bench.build(bench.folder / "nothing.onnx", "none", profile=profile, tune=True)
+    refused(caught.value)
+    # Who does not tune does not need it.
+    assert bench.build(models.plain(), "untuned", profile=profile).report.artifact_id
+
+
+def test_a_variant_that_is_not_built_here_needs_nothing_here(bench: Workbench) -> None:
+    """For another CPU what OpenVINO compiles is left out, and the CPU's variant is built."""
+    stated = {
+        **encode(load_profile("edge")),
+        "dims": {"batch": 2},
+        "unproven": "allow",
+        "variants": [{"name": "portable"}, {"name": "fast", "providers": ["openvino"]}],
+    }
+    profile = decode(Profile, stated)
+    target = "linux-x86-64" if os.uname().machine == "aarch64" else "linux-arm64"
+    built = bench.build(models.plain(), "other", profile=profile, target=target)
+    assert [each.name for each in built.manifest.variants] == ["portable"]
+    assert "fast" in built.finding("AOTC-O002")
+
+
+ASKING = """
+import json, sys
+from pathlib import Path
+from aotc.backends.openvino import OpenVinoBackend
+from aotc.errors import AotcError
+backend = OpenVinoBackend()
+found = backend.probe()
+mapped = str(backend.library()) in open("/proc/self/maps").read()
+try:
+    backend.devices(backend.library())
+    error = {}
+except AotcError as caught:
+    error = caught.to_dict()
+print(json.dumps([found.available, found.reason, mapped, error]))
+"""
+
+
+def asked(**environment: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-c", ASKING],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def test_who_asks_does_not_load_the_library() -> None:
+    _, _, mapped, _ = asked()
+    assert not mapped
+
+
+def test_a_session_says_the_same(tmp_path: Path) -> None:
+    available, reason, _, error = asked(AOTC_HOST_WITHOUT=OPENVINO)
+    assert not available
+    assert SAYS in reason
+    assert error["code"] == "AOTC-P004"
+    assert SAYS in error["what"]
+    assert "Intel" in error["mend"] and "edge" in error["mend"]
+
+
+def test_doctor_says_so(tmp_path: Path) -> None:
+    """And that it is a variable that hides it."""
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("aotc")), "doctor", "--json"],
+        env={
+            **os.environ,
+            "HOME": str(tmp_path),
+            "AOTC_HOST_WITHOUT": OPENVINO,
+            "AOTC_HOST_ISA": "",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    checks = {each["name"]: each for each in json.loads(done.stdout)["checks"]}
+    assert checks["openvino"]["status"] == "note"
+    assert SAYS in checks["openvino"]["found"]
+    assert "$AOTC_HOST_WITHOUT" in checks["openvino"]["found"]
+    assert OPENVINO in checks["AOTC_HOST_WITHOUT"]["found"]
+    assert checks["AOTC_HOST_ISA"]["mend"] == "unset AOTC_HOST_ISA"

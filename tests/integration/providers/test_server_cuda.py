@@ -1,0 +1,402 @@
+"""`server-cuda` on a machine without a GPU: what the kernel table predicts, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gpu_models as models
+import numpy as np
+import onnx
+import openvino_models as small
+import pytest
+import yaml
+from onnx import TensorProto, helper, numpy_helper
+from workbench import Built, Workbench
+
+from aotc import verify
+from aotc.backends.cuda import CudaBackend
+from aotc.cli import main as cli
+from aotc.contract.builtin import load_profile
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.manifest.variant import Variant
+from aotc.contract.profile import Profile
+from aotc.errors import AotcError
+
+pytestmark = pytest.mark.skipif(
+    CudaBackend().probe().runs, reason="this machine runs CUDA: tests/gpu are for it"
+)
+RTX = "NvTensorRTRTXExecutionProvider"
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+KEEP_PARTS = {"partitioning": {"weigh_borders": False}}
+NO_BUDGETS: dict[str, Any] = {"budgets": {}}
+NO_KERNEL = "CUDA has no kernel of MatMul-13 for int32 as T"
+
+
+def profile(base: str = "server-cuda", **fields: Any) -> Profile:
+    """The profile with other fields, for few rows."""
+    stated = {**encode(load_profile(base)), "dims": {"batch": "1..4"}, **fields}
+    made: Profile = decode(Profile, stated)
+    return made
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    return Workbench.at(tmp_path_factory.mktemp("cuda"))
+
+
+@pytest.fixture(scope="module")
+def plain(bench: Workbench) -> Built:
+    return bench.build(small.plain(), "plain", profile=profile())
+
+
+@pytest.fixture(scope="module")
+def divided(bench: Workbench) -> Built:
+    """A product of int32, for which there is no kernel, with kernels on both sides."""
+    return bench.build(models.whole_numbers(), "whole", profile=profile(**KEEP_PARTS, **NO_BUDGETS))
+
+
+@pytest.fixture(scope="module")
+def newer(bench: Workbench) -> Built:
+    """A float16 residual network at opset 23, whose MaxPool has no kernel."""
+    return bench.build(models.residual(23), "newer", profile=profile())
+
+
+def only(built: Built) -> Variant:
+    (variant,) = built.manifest.variants
+    return variant
+
+
+def opset(built: Built) -> int:
+    model = onnx.load(built.payload / only(built).model, load_external_data=False)
+    return {each.domain: each.version for each in model.opset_import}[""]
+
+
+# Placement is predicted.
+
+
+def test_all_that_has_kernels_is_predicted_on_cuda(plain: Built) -> None:
+    variant = only(plain)
+    assert (variant.providers, variant.device) == ((CUDA,), "gpu")
+    assert (variant.placement.how, variant.placement.share) == ("predicted", {CUDA: 1.0})
+    assert variant.partitioning is not None
+    assert variant.partitioning.how == "predicted"
+    # Nothing is compiled: the graph stays ONNX, of ONNX's own operators.
+    assert [node.op_type for node in plain.nodes()] == ["MatMul", "Tanh", "MatMul", "Tanh"]
+    assert not any(entry.role == "ep-context" for entry in plain.manifest.files)
+    assert (variant.parity.status, variant.parity.shapes) == ("not-run", ())
+    assert "onnxruntime-gpu is not installed" in variant.parity.reason or (
+        "no NVIDIA GPU" in variant.parity.reason
+    )
+
+
+def test_the_graph_was_compared_on_the_cpu_all_the_same(plain: Built) -> None:
+    (evidence,) = plain.report.variants
+    assert evidence.comparisons == ()
+    assert {tuple(each.sizes.items()) for each in evidence.undivided} >= {
+        (("batch", 1),),
+        (("batch", 4),),
+    }
+    assert all(error.passed for each in evidence.undivided for error in each.outputs)
+
+
+def test_what_a_host_must_have_is_stated(plain: Built) -> None:
+    needs = only(plain).requirements
+    assert (needs.cuda_major, needs.nvidia_driver_min) == (13, "580.65.06")
+    assert needs.providers == (CUDA,)
+    assert needs.compute_capabilities == ()
+    assert needs.plugins == ()
+
+
+def test_float32_is_float32(plain: Built, bench: Workbench) -> None:
+    """ONNX Runtime's default is TF32, with errors of a thousandth."""
+    assert only(plain).session.provider_options[CUDA]["use_tf32"] == "0"
+    built = bench.build(small.plain(), "tf32", profile=profile(precision="tf32"))
+    variant = only(built)
+    assert variant.session.provider_options[CUDA]["use_tf32"] == "1"
+    assert (variant.precision, variant.parity.arithmetic) == ("tf32", "tf32")
+    assert variant.parity.tolerance == profile().parity.tf32
+
+
+def test_a_refused_node_goes_to_the_cpu_with_the_reason(divided: Built) -> None:
+    variant = only(divided)
+    report = variant.partitioning
+    assert report is not None
+    assert [(part.provider, part.nodes) for part in report.partitions] == [
+        (CUDA, 2), (CPU, 1), (CUDA, 2),
+    ]  # fmt: skip
+    (refusal,) = report.refusals
+    assert (refusal.node, refusal.op, refusal.provider) == ("whole_product", "MatMul", CUDA)
+    assert refusal.reason.startswith(NO_KERNEL)
+    assert "float16" in refusal.reason
+    placed = {node.name: node.provider for node in variant.placement.nodes}
+    assert [name for name, provider in placed.items() if provider == CPU] == ["whole_product"]
+    rows = divided.manifest.domain.corner("opt")["batch"]
+    crossing = {each.value: each for each in report.crossings if each.source and each.target}
+    assert {name: (one.dtype, one.bytes) for name, one in crossing.items()} == {
+        "whole": ("int32", 4 * 64 * rows),
+        "product": ("int32", 4 * 64 * rows),
+    }
+
+
+def test_two_builds_give_the_same_artifact(bench: Workbench, divided: Built) -> None:
+    again = bench.build(
+        divided.source,
+        "whole-again",
+        profile=profile(**KEEP_PARTS, **NO_BUDGETS),
+    )
+    assert again.report.artifact_id == divided.report.artifact_id
+
+
+def test_a_model_that_is_not_worth_the_way_is_proven_here(bench: Workbench) -> None:
+    """All of it given to the CPU, it needs no GPU, and is observed and compared as any other."""
+    built = bench.build(models.whole_numbers(), "cheap", profile=profile(**NO_BUDGETS))
+    variant = only(built)
+    assert (variant.providers, variant.device) == ((CPU,), "cpu")
+    assert variant.parity.status == "passed"
+    assert variant.requirements.cuda_major is None
+    report = variant.partitioning
+    assert report is not None
+    why = {each.node: each.reason for each in report.refusals}
+    assert why["whole_product"].startswith(NO_KERNEL)
+    assert why["squash"] == "its borders cost more than it gains"
+    assert verify(built.path, key=bench.public).verdict == "optimal"
+
+
+# What the profile demands.
+
+
+def test_unproven_must_be_allowed(bench: Workbench) -> None:
+    with pytest.raises(AotcError) as caught:
+        bench.build(small.plain(), "refused", profile=profile(unproven="refuse"))
+    assert (caught.value.code, caught.value.exit_status) == ("AOTC-N002", 1)
+    assert "cuda: " in caught.value.what
+
+
+def test_a_node_that_runs_nowhere(bench: Workbench) -> None:
+    with pytest.raises(AotcError) as caught:
+        bench.build(
+            models.whole_numbers(), "nowhere", profile=profile(providers=["cuda"], **NO_BUDGETS)
+        )
+    error = caught.value
+    assert (error.code, error.exit_status) == ("AOTC-P001", 1)
+    assert "whole_product" in error.what
+    assert NO_KERNEL in error.found
+    assert error.mend
+
+
+def test_a_share_of_compute_on_the_cpu_ends_the_build(
+    bench: Workbench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The product is nearly all of the compute; the built-in profile allows a tenth."""
+    source = bench.save(models.whole_numbers(), "breach")
+    path = tmp_path / "budget.yaml"
+    path.write_text(json.dumps(encode(profile(name="tight", **KEEP_PARTS))))
+    output = tmp_path / "breach.aotc"
+    words = ["build", source, "--profile", path, "-o", output, "--key", bench.private]
+    assert cli.main([str(word) for word in words]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    for word in ("AOTC-P002", "budgets.cpu_share", "<= 0.1", "whole_product", "MatMul", "ai.onnx"):
+        assert word in shown.err, shown.err
+    assert "refused by" in shown.err
+    assert cli.main([str(word) for word in (*words, "--json")]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["exit_status"] == 1
+    (error,) = document["errors"]
+    assert (error["code"], error["expected"]) == ("AOTC-P002", "<= 0.1")
+    assert float(error["found"]) > 0.9
+    (row,) = error["rows"]
+    assert {key: row[key] for key in ("node", "op", "domain", "refused by")} == {
+        "node": "whole_product", "op": "MatMul", "domain": "ai.onnx", "refused by": CUDA,
+    }  # fmt: skip
+    assert row["why"].startswith(NO_KERNEL)
+    assert "opset or element type" in row["mend"]
+    assert not output.exists()
+
+
+def test_an_alternate_variant_serves_where_cuda_breaches(bench: Workbench) -> None:
+    built = bench.build(
+        models.whole_numbers(),
+        "alternate",
+        profile=profile(
+            **KEEP_PARTS,
+            variants=[{"name": "gpu"}, {"name": "portable", "providers": ["cpu"]}],
+            fallback={"policy": "alternate-variant"},
+        ),
+    )
+    assert [each.name for each in built.manifest.variants] == ["portable"]
+    (dropped,) = built.manifest.dropped
+    assert (dropped.name, dropped.rejects) == ("gpu", False)
+    assert "AOTC-P002" in dropped.reason
+    assert "another variant serves" in built.finding("AOTC-P009")
+
+
+# The opset is chosen for the provider.
+
+
+def test_an_opset_that_costs_a_kernel_is_converted(newer: Built) -> None:
+    assert newer.finding("AOTC-O005") == (
+        "variant portable: opset 23 was converted to 21: "
+        "cuda refuses 1 nodes at the one and 0 at the other"
+    )
+    assert opset(newer) == 21
+    assert newer.manifest.source.opsets["ai.onnx"] == 23
+    variant = only(newer)
+    (record,) = (each for each in variant.passes if each.name == "convert-opset")
+    assert record.options == {"to": 21}
+    names = [each.name for each in variant.passes]
+    assert names.index("convert-opset") < names.index("onnxruntime-optimizer")
+    assert variant.placement.share == {CUDA: 1.0}
+    assert variant.partitioning is not None
+    assert variant.partitioning.refusals == ()
+
+
+def test_the_converted_graph_was_compared_with_the_original(newer: Built) -> None:
+    (evidence,) = newer.report.variants
+    assert len(evidence.undivided) >= 3
+    assert all(error.passed for each in evidence.undivided for error in each.outputs)
+    assert only(newer).parity.arithmetic == "float16"
+
+
+def test_the_opset_is_kept_where_the_profile_says_so(bench: Workbench) -> None:
+    built = bench.build(models.residual(23), "kept", profile=profile(opset="keep"))
+    assert opset(built) == 23
+    assert "AOTC-O005" not in built.codes()
+    variant = only(built)
+    assert not any(each.name == "convert-opset" for each in variant.passes)
+    report = variant.partitioning
+    assert report is not None
+    (refusal,) = report.refusals
+    assert (refusal.op, refusal.provider) == ("MaxPool", CUDA)
+    assert refusal.reason.startswith("CUDA has no kernel of MaxPool-22")
+    assert variant.placement.share[CPU] > 0
+
+
+def test_an_opset_that_costs_nothing_stays(bench: Workbench, plain: Built) -> None:
+    built = bench.build(models.residual(20), "older", profile=profile())
+    for each, version in ((built, 20), (plain, 18)):
+        assert opset(each) == version
+        assert "AOTC-O005" not in each.codes()
+
+
+def test_the_cpu_keeps_its_opset(bench: Workbench) -> None:
+    built = bench.build(models.residual(23), "cpu", profile=profile("edge"))
+    assert opset(built) == 23
+    assert "AOTC-O005" not in built.codes()
+
+
+def test_a_float16_model_computes_in_float16(newer: Built) -> None:
+    """The CPU has no such kernels and casts; a graph for CUDA must not have its casts."""
+    ops = [node.op_type for node in newer.nodes()]
+    assert "Cast" not in ops
+    model = onnx.load(newer.payload / only(newer).model, load_external_data=False)
+    typed = onnx.shape_inference.infer_shapes(model)
+    kinds = {value.name: value.type.tensor_type.elem_type for value in typed.graph.value_info}
+    made = [name for node in model.graph.node[:-1] for name in node.output]
+    assert {kinds[name] for name in made} == {TensorProto.FLOAT16}
+    assert {each.data_type for each in model.graph.initializer} == {TensorProto.FLOAT16}
+
+
+# What a host must have.
+
+
+def host(folder: Path, **fields: Any) -> Path:
+    described = {
+        "schema": "aotc.target/1",
+        "name": "server",
+        "libc": {"name": "glibc", "version": "2.39"},
+        "onnxruntime": "1.31.1",
+        "providers": [CUDA, CPU],
+        "nvidia_driver": "580.65.06",
+        "cuda_major": 13,
+        "gpus": [{"name": "NVIDIA H200", "compute_capability": "9.0"}],
+        **fields,
+    }
+    path = folder / "server.yaml"
+    path.write_text(yaml.safe_dump(described))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict", "code", "found"),
+    [
+        ({}, "degraded", "", ""),
+        ({"cuda_major": 14, "nvidia_driver": "600.10"}, "degraded", "", ""),
+        ({"gpus": [{"name": "T4", "compute_capability": "7.5"}]}, "degraded", "", ""),
+        ({"nvidia_driver": "575.57.08"}, "incompatible", "AOTC-C007", "575.57.08"),
+        ({"cuda_major": 12}, "incompatible", "AOTC-C007", "CUDA 12"),
+        ({"providers": [CPU]}, "incompatible", "AOTC-C006", CPU),
+    ],
+)
+def test_a_host_is_judged_by_the_manifest_alone(
+    bench: Workbench,
+    plain: Built,
+    tmp_path: Path,
+    fields: dict[str, Any],
+    verdict: str,
+    code: str,
+    found: str,
+) -> None:
+    report = verify(plain.path, key=bench.public, target=host(tmp_path, **fields))
+    assert (report.authentic, report.verdict) == (True, verdict)
+    refusals = {each.code: each for each in report.refusals}
+    assert set(refusals) == ({"AOTC-C009", code} if code else set())
+    if code:
+        assert found in refusals[code].found
+
+
+def test_this_machine_refuses_to_load_it(bench: Workbench, plain: Built) -> None:
+    with pytest.raises(AotcError) as caught:
+        bench.load(plain)
+    codes = {caught.value.code, *(each.code for each in caught.value.also)}
+    assert codes & {"AOTC-C006", "AOTC-C007"}
+
+
+# All of a model that TensorRT for RTX does not take.
+
+
+@pytest.mark.skipif(
+    find_spec("tensorrt_rtx_bindings") is None,
+    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
+)
+def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
+    """The plugin takes no float64 at all, and CUDA does."""
+    shape = ["batch", 32]
+    weights = onnx.numpy_helper.from_array(np.random.default_rng(1).standard_normal((32, 32)), "w")
+    model = small.made(
+        [
+            onnx.helper.make_node("MatMul", ["x", "w"], ["h"], name="product"),
+            onnx.helper.make_node("Tanh", ["h"], ["y"], name="squash"),
+        ],
+        [small.info("x", shape, TensorProto.DOUBLE)],
+        [small.info("y", shape, TensorProto.DOUBLE)],
+        [weights],
+    )
+    built = bench.build(model, "double", profile=profile("edge-rtx"))
+    variant = only(built)
+    assert variant.providers == (CUDA,)
+    assert variant.placement.share == {CUDA: 1.0}
+    report = variant.partitioning
+    assert report is not None
+    assert {each.node for each in report.refusals} == {"product", "squash"}
+    for refusal in report.refusals:
+        assert (refusal.provider, "double" in refusal.reason) == (RTX, True)
+    assert variant.requirements.compute_capabilities == ()
+    assert variant.requirements.cuda_major == 13
+
+
+def test_casts_that_the_model_states_are_kept(bench: Workbench) -> None:
+    """Products in half precision between casts, as autocast exports them, stay what they are."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["half"], name="down", to=TensorProto.FLOAT16),
+        helper.make_node("MatMul", ["half", "w"], ["product"], name="product"),
+        helper.make_node("Relu", ["product"], ["positive"], name="positive"),
+        helper.make_node("Cast", ["positive"], ["y"], name="up", to=TensorProto.FLOAT),
+    ]
+    weight = numpy_helper.from_array(np.eye(32, dtype=np.float16), "w")
+    mixed = small.made(nodes, [small.info("x", ["n", 32])], [small.info("y", ["n", 32])], [weight])
+    built = bench.build(mixed, "mixed", profile=profile(dims={"n": "1..4"}))
+    assert [node.op_type for node in built.nodes()] == ["Cast", "MatMul", "Relu", "Cast"]

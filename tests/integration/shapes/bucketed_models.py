@@ -1,0 +1,163 @@
+"""Small models with free dims, profiles that give them buckets, and what is built of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+from workbench import Built, Workbench
+
+from aotc.contract.manifest.variant import Variant
+from aotc.errors import AotcError
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+WORDS, WIDTH = 4096, 256
+Shape = list[int | str]
+
+
+def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
+    return helper.make_node(op_type, inputs.split(), outputs.split(), **attributes)
+
+
+def model_of(
+    nodes: list[NodeProto],
+    inputs: Mapping[str, tuple[int, Shape]],
+    outputs: Mapping[str, tuple[int, Shape | None]],
+    constants: Mapping[str, Any] | None = None,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(name, *each) for name, each in inputs.items()],
+        [helper.make_tensor_value_info(name, *each) for name, each in outputs.items()],
+        [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def drawn(*shape: int) -> Any:
+    rng = np.random.default_rng(sum(shape))
+    return (rng.normal(size=shape) / np.sqrt(shape[0])).astype(np.float32)
+
+
+def encoder(layers: int = 2) -> onnx.ModelProto:
+    """Words to vectors, some layers, and their mean over the words that the mask shows.
+
+    Exporters write the reshapes as it does: sizes are read off a tensor and put together again.
+    """
+    nodes = [
+        node("Gather", "table ids", "hidden0"),
+        node("Unsqueeze", "mask last", "column"),
+    ]
+    constants: dict[str, Any] = {
+        "table": drawn(WORDS, WIDTH),
+        "last": np.array([-1]),
+        "middle": np.array([1]),
+        "zero": np.array([0]),
+        "one": np.array([1]),
+        "width": np.array([WIDTH]),
+        "flat": np.array([-1, WIDTH]),
+    }
+    for index in range(layers):
+        given, made = f"hidden{index}", f"hidden{index + 1}"
+        constants[f"w{index}"] = drawn(WIDTH, WIDTH + index)[:, :WIDTH].copy()
+        nodes += [
+            node("Shape", given, f"shape{index}"),
+            node("Gather", f"shape{index} zero", f"batch{index}"),
+            node("Gather", f"shape{index} one", f"seq{index}"),
+            node("Concat", f"batch{index} seq{index} width", f"wanted{index}", axis=0),
+            node("Reshape", f"{given} flat", f"rows{index}"),
+            node("MatMul", f"rows{index} w{index}", f"product{index}"),
+            node("Tanh", f"product{index}", f"activated{index}"),
+            node("Reshape", f"activated{index} wanted{index}", made),
+        ]
+    nodes += [
+        node("Mul", f"hidden{layers} column", "vectors"),
+        node("ReduceSum", "vectors middle", "sum", keepdims=0),
+        node("ReduceSum", "column middle", "count", keepdims=0),
+        node("Div", "sum count", "mean"),
+    ]
+    return model_of(
+        nodes,
+        {"ids": (INT64, ["batch", "seq"]), "mask": (FLOAT, ["batch", "seq"])},
+        {"vectors": (FLOAT, ["batch", "seq", WIDTH]), "mean": (FLOAT, ["batch", WIDTH])},
+        constants,
+    )
+
+
+def rows(*outputs: str) -> onnx.ModelProto:
+    """Of x [batch, seq, 8] and w: `each` by word, `mean` over the words, `pairs` [seq * seq]."""
+    made: dict[str, tuple[list[NodeProto], Shape | None]] = {
+        "each": ([node("MatMul", "x w", "each")], ["batch", "seq", 8]),
+        "mean": ([node("ReduceMean", "x", "mean", axes=[1], keepdims=0)], ["batch", 8]),
+        "pairs": (
+            [
+                node("Transpose", "x", "turned", perm=[0, 2, 1]),
+                node("MatMul", "x turned", "square"),
+                node("Reshape", "square flat", "pairs"),
+            ],
+            None,
+        ),
+    }
+    return model_of(
+        [each for name in outputs for each in made[name][0]],
+        {"x": (FLOAT, ["batch", "seq", 8])},
+        {name: (FLOAT, made[name][1]) for name in outputs},
+        {"w": drawn(8, 8), "flat": np.array([-1])},
+    )
+
+
+def profile(bench: Workbench, text: str) -> Path:
+    """A profile file: the fields of `text` beside those that every profile has."""
+    path = bench.folder / "mine.yaml"
+    path.write_text(f"schema: aotc.profile/1\nname: mine\n{text}\n")
+    return path
+
+
+def seq(spec: str, batch: str = "2") -> str:
+    return f"dims: {{batch: {batch}, seq: {{{spec}}}}}"
+
+
+def made(bench: Workbench, model: onnx.ModelProto, text: str) -> Built:
+    return bench.build(model, "made", profile=profile(bench, text))
+
+
+def refused(bench: Workbench, model: onnx.ModelProto, text: str) -> AotcError:
+    """The refusal; nothing is left where the artifact would be."""
+    with pytest.raises(AotcError) as caught:
+        bench.build(model, "refused", profile=profile(bench, text))
+    assert not (bench.folder / "refused.aotc").exists()
+    return caught.value
+
+
+def by_name(built: Built) -> dict[str, Variant]:
+    return {variant.name: variant for variant in built.manifest.variants}
+
+
+def session_of(built: Built, variant: Variant) -> ort.InferenceSession:
+    """A plain session on the variant's graph and the shared weights."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    assert variant.weights is not None
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path",
+        str(built.payload / variant.weights),
+    )
+    # With bytes only: beside a path, the weights are looked for in the path's folder.
+    data = (built.payload / variant.model).read_bytes()
+    return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+def words(batch: int, length: int, shown: int) -> dict[str, Any]:
+    """Inputs of the encoder, of which the mask shows the first words."""
+    ids = np.random.default_rng(length).integers(1, WORDS, (batch, length))
+    mask = np.zeros((batch, length), np.float32)
+    mask[:, :shown] = 1
+    ids[:, shown:] = 0
+    return {"ids": ids, "mask": mask}

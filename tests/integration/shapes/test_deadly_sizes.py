@@ -1,0 +1,110 @@
+"""Sizes at which a run does not end, which ends its process: the search goes on without them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from workbench import Workbench
+
+from aotc.contract.finding import Finding
+from aotc.contract.profile import ProbeLimits, Profile
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    return Workbench.at(tmp_path_factory.mktemp("deadly"))
+
+
+def constant(name: str, value: object) -> onnx.NodeProto:
+    tensor = numpy_helper.from_array(np.array(value))
+    return helper.make_node("Constant", [], [name], value=tensor)
+
+
+def model(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
+    """Of one input `x[1, n]`; `n` is a scalar."""
+    size = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        constant("axis", np.int64(1)),
+        helper.make_node("Gather", ["shape", "axis"], ["n"]),
+    ]
+    graph = helper.make_graph(
+        [*size, *nodes],
+        "deadly",
+        [helper.make_tensor_value_info("x", FLOAT, [1, "n"])],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def endless(every: int, *, once: bool = False) -> onnx.ModelProto:
+    """A loop that never ends where n is a multiple of `every`; with `once`, where it is `every`."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["again"]),
+            helper.make_node("Identity", ["value"], ["next"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("round", INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("value", FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("again", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", FLOAT, None),
+        ],
+    )
+    return model(
+        [
+            constant("every", np.int64(every)),
+            constant("zero", np.int64(0)),
+            helper.make_node("Sub" if once else "Mod", ["n", "every"], ["rest"]),
+            helper.make_node("Equal", ["rest", "zero"], ["endless"]),
+            helper.make_node("Loop", ["", "endless", "x"], ["y"], body=body),
+        ]
+    )
+
+
+def told(findings: tuple[Finding, ...], code: str) -> list[str]:
+    return [f"{finding.what} {finding.where}" for finding in findings if finding.code == code]
+
+
+def test_a_size_at_which_a_run_does_not_end_is_left_out_and_told(bench: Workbench) -> None:
+    probe = ProbeLimits(run_seconds=1.0)
+    profile = Profile(schema="aotc.profile/1", name="patient", probe=probe)
+    built = bench.build(endless(481), "rarely", profile=profile)
+    dim = built.manifest.domain.dims["n"]
+    hung = told(built.manifest.findings, "AOTC-S012")
+    assert hung
+    assert all(int(text.rpartition("n=")[2]) % 481 == 0 for text in hung)
+    assert dim.max == 1024
+    assert not dim.allows(481)
+    assert not any(size % 481 == 0 for size in dim.tested)
+    assert not any("probe.seconds" in text for text in told(built.manifest.findings, "AOTC-S008"))
+
+
+def test_restarts_share_the_time_of_one_search(bench: Workbench) -> None:
+    """Each run that does not end takes a second of CPU time, of three for the whole search."""
+    probe = ProbeLimits(seconds=3.0, run_seconds=1.0)
+    profile = Profile(schema="aotc.profile/1", name="short", probe=probe)
+    built = bench.build(endless(7), "endless", profile=profile)
+    assert 1 <= len(told(built.manifest.findings, "AOTC-S012")) <= 3
+    ended = told(built.manifest.findings, "AOTC-S008")
+    assert any("probe.seconds" in text for text in ended)
+    assert not any(dim.stopped_by == "error" for dim in built.manifest.domain.dims.values())
+
+
+def test_a_size_that_is_drawn_and_does_not_end_is_told(bench: Workbench) -> None:
+    """Nothing ran there before: what is drawn within the range comes after the search."""
+    profile = Profile(schema="aotc.profile/1", name="drawn", probe=ProbeLimits(run_seconds=1.0))
+    manifest = bench.build(endless(100_003), "without", profile=profile).manifest
+    compared = {sizes["n"] for each in manifest.variants for sizes in each.parity.shapes}
+    drawn = min(compared - {1024, *manifest.domain.dims["n"].tested})
+    built = bench.build(endless(drawn, once=True), "drawn", profile=profile)
+    assert built.manifest.domain.dims["n"].max == 1024
+    for code in ("AOTC-S012", "AOTC-S013"):
+        assert [text for text in told(built.manifest.findings, code) if text.endswith(f"n={drawn}")]

@@ -1,0 +1,139 @@
+"""The real command in a process of its own, in a home of its own, and what holds of each call."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from repository import ROOT
+
+TOOLCHAIN = ROOT / "toolchain"
+# This machine as less than it is holds for what the tests start as well.
+_OF_THE_HOST = ("AOTC_HOST_ISA", "AOTC_HOST_WITHOUT")
+SCRIPT = Path(sys.executable).with_name("aotc")
+# Generous: a machine may be busy, and only what is broken takes so long.
+SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a call ended, and what it said."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The one JSON document on standard output."""
+        document = json.loads(self.stdout)
+        assert isinstance(document, dict)
+        assert document["schema"].startswith("aotc."), document
+        return document
+
+    @property
+    def codes(self) -> list[str]:
+        """Codes of all refusals: of an error, or of the gate's report."""
+        document = self.document
+        return [each["code"] for each in document.get("errors") or document.get("refusals") or ()]
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The first refusal, as data."""
+        document = self.document
+        refusals = document.get("errors") or document["refusals"]
+        assert isinstance(refusals[0], dict)
+        return refusals[0]
+
+    def refused(self, code: str, status: int) -> dict[str, Any]:
+        """The first refusal, which must be `code` with exit status `status`."""
+        assert (self.codes[0], self.status) == (code, status), self
+        return self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`aotc` with HOME, configuration, cache, store, temporary and working folder in `folder`."""
+
+    folder: Path
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        """What the command sees; of the user who runs the tests no more than PATH."""
+        home, temporary = self.folder / "home", self.folder / "tmp"
+        for each in (home, temporary):
+            each.mkdir(parents=True, exist_ok=True)
+        return {
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": str(home),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "AOTC_STORE": str(self.store),
+            "TMPDIR": str(temporary),
+            "PYTHONPATH": str(TOOLCHAIN),
+            **{name: os.environ[name] for name in _OF_THE_HOST if name in os.environ},
+            **self.extra,
+        }
+
+    @property
+    def store(self) -> Path:
+        """The command's store."""
+        return self.folder / "store"
+
+    def start(self, *words: str | Path, prefix: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """Start the command, as the leader of a group of processes."""
+        return subprocess.Popen(
+            [*prefix, str(SCRIPT), *(str(word) for word in words)],
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def plain(self, *words: str | Path, prefix: Sequence[str] = ()) -> Outcome:
+        """Run the command as typed."""
+        return finish(self.start(*words, prefix=prefix))
+
+    def __call__(self, *words: str | Path, prefix: Sequence[str] = ()) -> Outcome:
+        """Run the command with `--json`: standard output must be one document, nothing else."""
+        outcome = self.plain(*words, "--json", prefix=prefix)
+        assert outcome.document
+        return outcome
+
+    def leftovers(self) -> list[str]:
+        """Half-written things: hidden names anywhere, and what is in the temporary folder."""
+        found = {*self.folder.rglob(".*"), *(self.folder / "tmp").iterdir()}
+        names = {str(each.relative_to(self.folder)) for each in found}
+        return sorted(names)
+
+
+def finish(process: subprocess.Popen[str]) -> Outcome:
+    """Wait for a command; no traceback may be in what it says."""
+    try:
+        stdout, stderr = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        stdout, stderr = process.communicate()
+        raise AssertionError(f"no end after {SECONDS:g} s: {stdout}\n{stderr}") from None
+    assert "Traceback" not in stdout + stderr, stdout + stderr
+    return Outcome(status=process.returncode, stdout=stdout, stderr=stderr)
+
+
+def wait_until(true: Callable[[], Any], seconds: float = SECONDS) -> Any:
+    """What `true` gives once it is; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.01)
+    return found

@@ -1,0 +1,8 @@
+"""Where things of the repository lie, whatever folder a test stands in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SUPPORT = Path(__file__).resolve().parent
+ROOT = SUPPORT.parents[1]

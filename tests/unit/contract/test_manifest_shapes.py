@@ -1,0 +1,146 @@
+"""A manifest whose shapes contradict each other is refused before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from plain_manifest import manifest, variant
+
+from aotc.contract.codec.parsing import Problem
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.payload_files import Fixture
+from aotc.contract.manifest.shape_consistency import (
+    bucket_problems,
+    domain_problems,
+    padding_problems,
+)
+from aotc.contract.shapes.domain import Dim, Domain, Relation
+from aotc.contract.shapes.padding_rules import Crop, Padding, PadSpec
+
+IDS = Value(name="ids", dtype="uint8", shape=("batch", "seq"))
+OUT = Value(name="y", dtype="float32", shape=("batch", "seq", 8))
+SEQ = Dim(min=4, max=16, opt=8, buckets=(4, 8, 16), outside=("pad",), pad_from=1, origin="stated")
+BATCH = Dim(min=1, max=4, opt=1)
+RELATION = Relation(dim="total", terms=("seq",))
+
+
+def good() -> Manifest:
+    domain = Domain(dims={"batch": BATCH, "seq": SEQ}, relations=(RELATION,))
+    variants = tuple(
+        replace(variant(f"v{size}"), spec="v", buckets={"seq": size}) for size in SEQ.buckets
+    )
+    padding = Padding(
+        inputs={"ids": PadSpec(value=255)}, crops=(Crop(output="y", axis=1, dims=("seq",)),)
+    )
+    fixture = Fixture(
+        name="opt", origin="generated", sizes={"batch": 1, "seq": 8}, inputs=(), outputs=()
+    )
+    made = manifest(IDS, domain=domain, variants=variants)
+    return replace(made, outputs=(OUT,), padding=padding, fixtures=(fixture,))
+
+
+def dims(**changed: Dim) -> Manifest:
+    made = good()
+    return replace(made, domain=replace(made.domain, dims={**made.domain.dims, **changed}))
+
+
+def padded(padding: Padding) -> Manifest:
+    return replace(good(), padding=padding)
+
+
+def related(*relations: Relation) -> Manifest:
+    made = good()
+    return replace(made, domain=replace(made.domain, relations=relations))
+
+
+def shape_problems(made: Manifest) -> list[Problem]:
+    return [
+        *domain_problems(made.domain, made.variants),
+        *bucket_problems(made.domain, made.variants, made.dropped),
+        *padding_problems(made.padding, made.domain, made.inputs, made.outputs, made.fixtures),
+    ]
+
+
+def test_nothing_is_wrong_with_a_good_one() -> None:
+    assert shape_problems(good()) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "path", "what"),
+    [
+        (dims(batch=replace(BATCH, opt=9)), "domain.dims.batch", "1, 9, 4 are not rising"),
+        (dims(batch=replace(BATCH, max=2**50)), "domain.dims.batch", "are not rising"),
+        (dims(seq=replace(SEQ, buckets=(8, 4))), "domain.dims.seq.buckets", "not rising"),
+        (dims(seq=replace(SEQ, buckets=(8, 99))), "domain.dims.seq.buckets", "not rising"),
+        (dims(seq=replace(SEQ, pad_from=17)), "domain.dims.seq.pad_from", "more than max"),
+        (related(Relation(dim="seq", terms=("batch",))), "domain.relations[0]", "is free"),
+        (related(RELATION, RELATION), "domain.relations[1]", "follows already"),
+        (related(Relation(dim="a", terms=("b",))), "domain.relations[0]", "not known"),
+        (
+            related(Relation(dim="a", terms=("seq",), constant=2**52)),
+            "domain.relations[0]",
+            "adds",
+        ),
+        (padded(Padding(inputs={"idz": PadSpec()})), "padding.inputs.idz", "is no input"),
+        (
+            padded(Padding(inputs={"ids": PadSpec(value=-1)})),
+            "padding.inputs.ids.value",
+            "is no uint8",
+        ),
+        (
+            padded(Padding(inputs={"ids": PadSpec(value="abc")})),
+            "padding.inputs.ids.value",
+            "is no uint8",
+        ),
+        (
+            replace(
+                padded(Padding(inputs={"ids": PadSpec(value=1e300)})),
+                inputs=(replace(IDS, dtype="float32"),),
+            ),
+            "padding.inputs.ids.value",
+            "is no float32",
+        ),
+        (
+            padded(Padding(crops=(Crop(output="y", axis=7, dims=("seq",)),))),
+            "padding.crops[0]",
+            "axis 7",
+        ),
+        (
+            padded(Padding(crops=(Crop(output="z", axis=0, dims=("seq",)),))),
+            "padding.crops[0]",
+            "of no output",
+        ),
+        (
+            padded(Padding(crops=(Crop(output="y", axis=1, dims=("total",)),))),
+            "padding.crops[0]",
+            "no input has",
+        ),
+        (replace(good(), padding=None), "padding", "missing"),
+        (
+            replace(good(), fixtures=(replace(good().fixtures[0], sizes={"seq": 8}),)),
+            "fixtures[0].sizes",
+            "every dim",
+        ),
+        (
+            replace(good(), variants=(*good().variants, replace(good().variants[0], name="w"))),
+            "variants[3].buckets",
+            "another variant",
+        ),
+        (
+            replace(good(), variants=(replace(good().variants[0], buckets={"seq": 5}),)),
+            "variants[0].buckets",
+            "not the domain's",
+        ),
+        (
+            replace(good(), variants=(replace(good().variants[0], buckets={"batch": 1}),)),
+            "variants[0].buckets",
+            "domain's dims",
+        ),
+    ],
+)
+def test_what_contradicts_itself(made: Manifest, path: str, what: str) -> None:
+    problems = shape_problems(made)
+    assert path in [problem.path for problem in problems]
+    assert any(what in problem.what for problem in problems)

@@ -1,0 +1,99 @@
+"""Provider options of an artifact: all that backends write, and nothing that leads elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from aotc.backends.base import BACKENDS, Backend
+from aotc.backends.openvino import OpenVinoBackend
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.known_providers import BY_ORT_NAME
+from aotc.contract.profile import PluginSpec
+from aotc.contract.provider_keys import option_problem
+
+OPENVINO = "OpenVINOExecutionProvider"
+
+
+def written(backend: Backend) -> list[dict[str, str]]:
+    """Provider options of a backend in every precision, plain and with all that is added."""
+    found = []
+    for precision in backend.precisions:
+        options = dict(backend.session("all", precision).provider_options.get(backend.ort_name, {}))
+        found += [
+            options,
+            backend.threaded(options, 3),
+            backend.beside(options, ["Add", "Softmax"]),
+            backend.threaded(backend.beside(options, ["Add"]), 1),
+        ]
+    return found
+
+
+def test_what_backends_write_may_stand_in_an_artifact_and_nothing_else() -> None:
+    assert {BACKENDS.load(name)().ort_name for name in BACKENDS.names()} == set(BY_ORT_NAME)
+    for name in BACKENDS.names():
+        backend: Backend = BACKENDS.load(name)()
+        names: set[str] = set()
+        for options in written(backend):
+            names |= options.keys()
+            for key, value in options.items():
+                assert option_problem(backend.ort_name, key, value, plugin=False) == ""
+        assert names == set(BY_ORT_NAME[backend.ort_name].options)
+
+
+def test_what_compiled_parts_of_openvino_need_may_stand_in_an_artifact() -> None:
+    """As `OpenVinoBackend.compile` states it; the integration tests build such artifacts."""
+    from aotc.backends.openvino import _config
+
+    form = BY_ORT_NAME[OPENVINO].options["load_config"]
+    assert form is not None
+    entries = {"CACHE_MODE": "OPTIMIZE_SIZE", "WEIGHTS_PATH": "${weights}/weights.bin"}
+    for precision in OpenVinoBackend.precisions:
+        options = {"load_config": _config(precision, entries)}
+        more = OpenVinoBackend().threaded(options, 2)["load_config"]
+        assert all(name in more for name in form.properties)
+        assert option_problem(OPENVINO, "load_config", more, plugin=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("provider", "key", "value"),
+    [
+        ("TensorrtExecutionProvider", "trt_extra_plugin_lib_paths", "evil.so"),
+        ("TensorrtExecutionProvider", "device_id", "0"),
+        ("CPUExecutionProvider", "use_arena", "1"),
+        ("CUDAExecutionProvider", "user_compute_stream", "140737488355328"),
+        ("CUDAExecutionProvider", "use_tf32", "/1"),
+        ("NvTensorRTRTXExecutionProvider", "nv_runtime_cache_path", "cache"),
+        (OPENVINO, "cache_dir", "cache"),
+        (OPENVINO, "load_config", '{"CPU":{"CACHE_DIR":"cache"}}'),
+        (OPENVINO, "load_config", '{"GPU":{"INFERENCE_PRECISION_HINT":"f32"}}'),
+        (OPENVINO, "load_config", '{"CPU":{},"GPU":{"CONFIG_FILE":"x.xml"}}'),
+        (OPENVINO, "load_config", '{"CPU":{"CACHE_MODE":"a"},"CPU":{"CACHE_DIR":"b"}}'),
+        (OPENVINO, "load_config", '{"CPU":{"WEIGHTS_PATH":"/etc/passwd"}}'),
+        (OPENVINO, "load_config", '{"CPU":{"WEIGHTS_PATH":"${weights}/../../x"}}'),
+        (OPENVINO, "load_config", '{"CPU":{"WEIGHTS_PATH":{"a":"/etc/passwd"}}}'),
+        (OPENVINO, "load_config", '{"CPU":{"CACHE_MODE":"\\u002fetc"}}'),
+        (OPENVINO, "load_config", "/etc/openvino.json"),
+        (OPENVINO, "load_config", '{"CPU":' * 2000),
+    ],
+)
+def test_what_no_backend_writes_is_refused(provider: str, key: str, value: str) -> None:
+    assert option_problem(provider, key, value, plugin=False) != ""
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["/tmp/evil.so", "..", ".", "../x", "a/b", "C:\\evil.dll", "a\0", "${home}", "${weights}/../x",
+     "${weights}/..", "${weights}/a/b", "x:${weights}/a"],
+)  # fmt: skip
+def test_an_option_of_a_plugin_of_ones_own_leads_nowhere(value: str) -> None:
+    assert option_problem("AcmeExecutionProvider", "any", value, plugin=True) != ""
+    stated = {"provider": "AcmeExecutionProvider", "library": "a.so", "options": {"any": value}}
+    with pytest.raises(ParseError, match=r"options\.any"):
+        decode(PluginSpec, stated)
+
+
+@pytest.mark.parametrize("value", ["", "high", "1", "0.5", "a,b;c=d", "..5", "${weights}/k.bin"])
+def test_other_options_of_a_plugin_of_ones_own_are_taken(value: str) -> None:
+    assert option_problem("AcmeExecutionProvider", "any", value, plugin=True) == ""
+    # Without a plugin that the variant needs, it is something that ONNX Runtime was built with.
+    assert option_problem("AcmeExecutionProvider", "any", value, plugin=False) != ""

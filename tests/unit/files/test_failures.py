@@ -1,0 +1,92 @@
+"""One place says what a failed call of the operating system is told as."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from aotc.errors import AotcError
+from aotc.files import failures
+
+PACKAGE = ROOT / "toolchain" / "aotc"
+# What disks and networks say that no test can have them say.
+NUMBERS = (
+    *(errno.EACCES, errno.EBUSY, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR),
+    *(errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG, errno.ENFILE, errno.ENODEV, errno.ENOSPC),
+    *(errno.ENOTDIR, errno.ENXIO, errno.EPERM, errno.EROFS, errno.ESTALE, errno.EXDEV),
+)
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=errno.errorcode.__getitem__)
+def test_each_is_told_with_what_helps(number: int) -> None:
+    error = OSError(number, os.strerror(number), "/some/file")
+    full = number in (errno.ENOSPC, errno.EDQUOT)
+    written = failures.cannot_write(error, "cannot write it", "/some/file")
+    assert written.code == ("AOTC-I018" if full else "AOTC-I026")
+    assert written.found == os.strerror(number)
+    read = failures.cannot_read(error, "cannot read it", "/some/file")
+    assert (read.code, read.what) == ("AOTC-I001", f"cannot read it: {os.strerror(number)}")
+    last = failures.unforeseen(error)
+    assert last is not None
+    assert (last.code, last.where) == ("AOTC-I018" if full else "AOTC-I043", "/some/file")
+    assert os.strerror(number) in last.line()
+    if not full:
+        # Not the code's own words, which know nothing of the reason.
+        assert failures.mend(error)
+        assert written.mend == read.mend == last.mend == failures.mend(error)
+
+
+def test_a_variable_that_leads_to_somebody_elses_folder_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", "/home/other")
+    denied = PermissionError(errno.EACCES, "Permission denied", "/home/other/.config/x")
+    assert "HOME leads there" in failures.mend(denied)
+    elsewhere = PermissionError(errno.EACCES, "Permission denied", "/srv/x")
+    assert "HOME" not in failures.mend(elsewhere)
+
+
+def test_what_is_no_error_of_the_system_stays_a_bug() -> None:
+    for bug in (ValueError("of ours"), KeyError("x"), io.UnsupportedOperation("read")):
+        assert failures.unforeseen(bug) is None
+    for path in ("a\0b", "a\ud800b"):
+        with pytest.raises(ValueError, match=r"null|surrogates") as refused:
+            Path(path).stat()
+        told = failures.unforeseen(refused.value)
+        assert told is not None
+        assert told.code == "AOTC-I027"
+
+
+def test_two_names_and_none() -> None:
+    both = failures.refusal_of(OSError(errno.EXDEV, "Invalid cross-device link", "/a", None, "/b"))
+    assert (both.where, both.what.endswith("Invalid cross-device link (to /b)")) == ("/a", True)
+    assert failures.refusal_of(OSError(errno.EFBIG, "File too large"), "/out").where == "/out"
+    assert failures.refusal_of(OSError("a library's words")).what.endswith("a library's words")
+
+
+def test_within_a_block_all_is_told() -> None:
+    with pytest.raises(AotcError) as caught, failures.told("/out"):
+        raise OSError(errno.EFBIG, "File too large")
+    assert (caught.value.code, caught.value.where) == ("AOTC-I043", "/out")
+    with pytest.raises(ZeroDivisionError), failures.told("/out"):
+        raise ZeroDivisionError
+    with pytest.raises(ValueError, match="of ours"), failures.told("/out"):
+        raise ValueError("of ours")
+
+
+def test_nobody_else_tells_a_full_disk_from_others() -> None:
+    """Who handles ENOSPC by itself maps errors to codes a second time."""
+    # The second has ENOSPC for an exit status.
+    known = {"files/failures.py", "engine/worker.py"}
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"errno\.(ENOSPC|EDQUOT)", path.read_text(encoding="utf-8"))
+    }
+    assert found == known

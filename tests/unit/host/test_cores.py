@@ -1,0 +1,50 @@
+"""As many threads as ONNX Runtime takes by itself, none of them tied to a core."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from aotc.contract.manifest.variant import SessionSpec
+from aotc.engine.session import create_session
+from aotc.host.cores import cores_in, usable_cores
+
+MODEL = ROOT / "examples" / "digits" / "digits.onnx"
+
+
+def cpuinfo(*cores: tuple[int, int]) -> str:
+    """Processors 0.. with (package, core)."""
+    return "\n\n".join(
+        f"processor\t: {number}\nphysical id\t: {package}\ncore id\t\t: {core}\nflags\t\t: avx"
+        for number, (package, core) in enumerate(cores)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed", "number"),
+    [
+        (cpuinfo((0, 0), (0, 1)), {0, 1}, 2),
+        (cpuinfo((0, 0), (0, 1), (0, 0), (0, 1)), {0, 1, 2, 3}, 2),
+        (cpuinfo((0, 0), (1, 0)), {0, 1}, 2),
+        (cpuinfo((0, 0), (0, 1), (0, 2), (0, 3)), {1, 3}, 2),
+        ("processor\t: 0\nFeatures\t: asimd\n\nprocessor\t: 1\nFeatures\t: asimd", {0, 1}, 2),
+        ("", {0, 1, 2}, 3),
+    ],
+)
+def test_cores_of_a_machine(text: str, allowed: set[int], number: int) -> None:
+    assert cores_in(text, allowed) == number
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux alone ties threads")
+def test_no_thread_of_a_session_is_tied_to_a_core() -> None:
+    before = {each.name for each in Path("/proc/self/task").iterdir()}
+    session = create_session(
+        MODEL.read_bytes(), SessionSpec(optimization="all"), providers=["CPUExecutionProvider"]
+    )
+    made = [int(each.name) for each in Path("/proc/self/task").iterdir() if each.name not in before]
+    assert len(made) == (usable_cores() or 1) - 1
+    assert all(os.sched_getaffinity(each) == os.sched_getaffinity(0) for each in made)
+    assert session.get_providers() == ["CPUExecutionProvider"]

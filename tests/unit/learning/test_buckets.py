@@ -1,0 +1,268 @@
+"""The chosen buckets are the best there are: against trying all of them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from repository import ROOT
+
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.errors import AotcError
+from aotc.learning.buckets import best_buckets, best_grid
+from aotc.learning.candidate_sizes import between, candidates, powers_of_two
+from aotc.learning.cost_arrays import Costs
+from aotc.learning.cost_table import CostTable
+from aotc.learning.measure import drift
+from aotc.learning.plans import Traffic, choose, plans
+
+COSTS = st.floats(0.1, 10, allow_nan=False)
+WEIGHTS = st.integers(0, 9)
+
+
+def brute_force(cost: Sequence[float], weight: Sequence[float], count: int) -> float:
+    last = len(cost) - 1
+    best = math.inf
+    for inner in itertools.combinations(range(last), count - 1):
+        chosen = (*inner, last)
+        total = sum(
+            each * cost[next(place for place in chosen if place >= index)]
+            for index, each in enumerate(weight)
+        )
+        best = min(best, total)
+    return best
+
+
+@given(st.lists(st.tuples(COSTS, WEIGHTS), min_size=1, max_size=8), st.integers(1, 8))
+def test_one_dim(rows: list[tuple[float, int]], most: int) -> None:
+    cost, weight = [row[0] for row in rows], [float(row[1]) for row in rows]
+    found = best_buckets(np.array(cost), np.array(weight), most)
+    assert len(found) == min(most, len(cost))
+    for count, chosen in enumerate(found, 1):
+        assert len(chosen.places) == count
+        assert chosen.places[-1] == len(cost) - 1
+        assert chosen.cost == pytest.approx(brute_force(cost, weight, count))
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 6), st.randoms(use_true_random=False))
+def test_two_dims(rows: int, columns: int, most: int, random) -> None:  # type: ignore[no-untyped-def]
+    cost = np.array([[random.uniform(0.1, 9) for _ in range(columns)] for _ in range(rows)])
+    weight = np.array([[float(random.randrange(5)) for _ in range(columns)] for _ in range(rows)])
+    best: dict[int, float] = {}
+    for first in _subsets(rows):
+        for second in _subsets(columns):
+            if len(first) * len(second) <= most:
+                total = sum(
+                    weight[r, c]
+                    * cost[next(p for p in first if p >= r), next(p for p in second if p >= c)]
+                    for r, c in itertools.product(range(rows), range(columns))
+                )
+                number = len(first) * len(second)
+                best[number] = min(best.get(number, math.inf), total)
+    found = best_grid(cost, weight, most)
+    assert found[-1].cost == pytest.approx(min(best.values()))
+    for grid in found:
+        chosen = weight * cost[np.ix_(_up(grid.rows, rows), _up(grid.columns, columns))]
+        assert grid.cost == pytest.approx(chosen.sum())
+        assert len(grid.rows) * len(grid.columns) <= most
+
+
+def _subsets(count: int) -> list[tuple[int, ...]]:
+    inner = range(count - 1)
+    return [
+        (*chosen, count - 1)
+        for size in range(count)
+        for chosen in itertools.combinations(inner, size)
+    ]
+
+
+def _up(chosen: Sequence[int], count: int) -> list[int]:
+    return [next(place for place in chosen if place >= index) for index in range(count)]
+
+
+def test_candidates() -> None:
+    assert candidates([3, 5, 9], 32) == (3, 4, 5, 8, 9)
+    many = candidates(range(1, 513), 32)
+    assert many == tuple(sorted({1, 2, 4, 8, *range(16, 513, 16)}))
+    assert candidates([7], 32) == (7,)
+    assert powers_of_two(3, 48) == (4, 8, 16, 32, 48)
+    assert between({17: 5, 20: 9, 32: 50, 40: 1}, (16, 32, 48)) == (20, 40)
+
+
+# -- on what was recorded from a stepped backend
+TABLE = decode(
+    CostTable, json.loads((ROOT / "benchmarks/data/openvino-bert-base.costs.json").read_bytes())
+)
+
+
+def log_normal(requests: int = 4000) -> dict[tuple[int, ...], int]:
+    """Lengths from 1 to 512, the median about 40."""
+    lengths = np.exp(np.random.default_rng(0).normal(np.log(40), 0.9, requests))
+    counts: dict[tuple[int, ...], int] = {}
+    for length in np.clip(np.round(lengths), 1, 512).astype(int):
+        counts[(int(length),)] = counts.get((int(length),), 0) + 1
+    return counts
+
+
+def test_a_stepped_backend_gets_buckets_and_the_right_ones() -> None:
+    counts = log_normal()
+    traffic = Traffic(counts, Costs(TABLE))
+    found = plans(traffic, 8)
+    chosen, margin = choose(found, traffic)
+    by_name = {(plan.name, plan.variants): plan for plan in found}
+    dynamic = by_name["one dynamic variant", 1]
+    assert chosen.buckets
+    assert chosen.seconds < dynamic.seconds * (1 - margin)
+    assert chosen.seconds < min(p.seconds for p in found if p.name == "powers of two")
+    # No set of buckets of any size up to three does better; all are tried, request by request.
+    static = dict(zip(TABLE.sizes["sequence"], TABLE.static, strict=True))
+    for count in (1, 2, 3):
+        best = math.inf
+        for inner in itertools.combinations(TABLE.sizes["sequence"][:-1], count - 1):
+            buckets = (*inner, 512)
+            total = sum(
+                number * static[next(b for b in buckets if b >= length)]
+                for (length,), number in counts.items()
+            )
+            best = min(best, total / traffic.requests)
+        assert by_name["buckets", count].seconds == pytest.approx(best)
+    # Nor of any size up to eight, by another recursion, over requests and not over candidates.
+    for count in range(4, 9):
+        assert by_name["buckets", count].seconds == pytest.approx(
+            least(static, counts, count) / traffic.requests
+        )
+    # None of the neighbours does better: moving one bucket by a candidate.
+    eight = by_name["buckets", 8]
+    sizes = list(TABLE.sizes["sequence"])
+    for place, step in itertools.product(range(7), (-1, 1)):
+        moved = list(eight.buckets["sequence"])
+        index = sizes.index(moved[place]) + step
+        if 0 <= index < len(sizes) and sizes[index] not in moved:
+            moved[place] = sizes[index]
+            total = sum(
+                number * static[next(b for b in moved if b >= length)]
+                for (length,), number in counts.items()
+            )
+            assert eight.seconds <= total / traffic.requests + 1e-12
+
+
+def least(static: dict[int, float], counts: dict[tuple[int, ...], int], most: int) -> float:
+    """The least cost with exactly `most` buckets: the next bucket after `low`, by taking each."""
+    sizes = sorted(static)
+
+    @functools.cache
+    def above(low: int, left: int) -> float:
+        if left == 1:
+            return within(low, sizes[-1])
+        return min(
+            (
+                within(low, bucket) + above(bucket, left - 1)
+                for bucket in sizes[:-1]
+                if bucket > low
+            ),
+            default=math.inf,
+        )
+
+    def within(low: int, bucket: int) -> float:
+        held = sum(number for (length,), number in counts.items() if low < length <= bucket)
+        return held * static[bucket]
+
+    return above(0, most)
+
+
+def test_where_cost_is_linear_buckets_only_lose() -> None:
+    sizes = candidates([size for (size,) in log_normal()], 32)
+    seconds = tuple(0.001 * size for size in sizes)
+    table = CostTable(
+        dims=("sequence",), sizes={"sequence": sizes}, static=seconds, dynamic=seconds
+    )
+    traffic = Traffic(log_normal(), Costs(table))
+    chosen, margin = choose(plans(traffic, 8), traffic)
+    assert (chosen.name, chosen.variants, chosen.padding) == ("one dynamic variant", 1, 0.0)
+    assert margin == 0.02
+    busy = Traffic(log_normal(), Costs(replace(table, drift=0.3)))
+    assert choose(plans(busy, 8), busy)[1] == 0.3
+
+
+def test_a_backend_without_dynamic_graphs_gets_buckets() -> None:
+    table = CostTable(dims=("s",), sizes={"s": (8, 16, 64)}, static=(1.0, 2.0, 9.0))
+    traffic = Traffic({(3,): 5, (16,): 1, (60,): 1}, Costs(table))
+    chosen, _ = choose(plans(traffic, 2), traffic)
+    assert chosen.dims == {"s": {"buckets": [16, 64], "min": 3, "outside": "pad"}}
+    chosen, _ = choose(plans(traffic, 3), traffic)
+    assert chosen.buckets == {"s": (8, 16, 64)}
+    assert chosen.seconds == pytest.approx((5 * 1 + 2 + 9) / 7)
+    assert chosen.padding == pytest.approx((5 * 5 + 4) / (15 + 16 + 60))
+
+
+STEPPED = CostTable(
+    dims=("s",), sizes={"s": (8, 16)}, static=(1.0, 2.0), dynamic_sizes={"s": (8, 16)}
+)
+
+
+def test_a_plan_that_refuses_requests_is_not_chosen() -> None:
+    """Zeros are never padded: however little buckets cost, only the dynamic graph takes them."""
+    traffic = Traffic({(0,): 1, (8,): 9, (16,): 10}, Costs(replace(STEPPED, dynamic=(5.0, 9.0))))
+    found = plans(traffic, 3)
+    by_name = {(plan.name, plan.variants): plan for plan in found}
+    assert by_name["buckets", 2].coverage == 0.95
+    assert by_name["buckets, and a dynamic variant above", 2].coverage == 0.95
+    chosen, _ = choose(found, traffic)
+    assert (chosen.name, chosen.coverage) == ("popular sizes, and a dynamic variant", 1.0)
+    assert chosen.seconds == pytest.approx((5 + 9 * 1 + 10 * 2) / 20)
+    # Where no graph takes them, the best of those that refuse least is left.
+    traffic = Traffic({(0,): 1, (8,): 9, (16,): 10}, Costs(STEPPED))
+    chosen, _ = choose(plans(traffic, 3), traffic)
+    assert (chosen.buckets, chosen.coverage) == ({"s": (8, 16)}, 0.95)
+
+
+def test_without_padding() -> None:
+    costs = Costs(replace(STEPPED, dynamic=(5.0, 9.0)))
+    traffic = Traffic({(8,): 9, (16,): 10, (12,): 1}, costs, padding=False)
+    found = plans(traffic, 3)
+    chosen, _ = choose(found, traffic)
+    stated = {"buckets": [8, 16], "min": 8, "max": 16, "outside": "route"}
+    assert (chosen.dims, chosen.padding) == ({"s": stated}, 0.0)
+    assert chosen.seconds == pytest.approx((9 * 1 + 10 * 2 + 7) / 20)
+    assert {plan.coverage for plan in found if plan.name == "buckets"} == {0.5, 0.95}
+    exact = Traffic({(8,): 9, (16,): 10}, costs, padding=False)
+    chosen, _ = choose(plans(exact, 3), exact)
+    assert chosen.dims == {"s": {"buckets": [8, 16]}}
+    with pytest.raises(AotcError, match="AOTC-S026"):
+        nothing = Traffic({(12,): 1}, Costs(STEPPED), padding=False)
+        choose(plans(nothing, 3), nothing)
+
+
+def test_drift_between_sessions() -> None:
+    assert drift([[1.0, 1.0, 9.0], [1.0, 1.0]]) == 0
+    assert drift([[1.0], [3.0]]) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"sizes": {"s": [8, 8]}}, "sizes.s"),
+        ({"sizes": {"t": [8, 16]}}, "sizes"),
+        ({"sizes": {"s": [0, 16]}}, "sizes.s[0]"),
+        ({"static": [1.0]}, "static"),
+        ({"dynamic": [1.0]}, "dynamic"),
+        ({"dynamic": [1.0, 2.0], "dynamic_sizes": {"s": []}}, "dynamic_sizes.s"),
+        ({"noise": 2}, "noise"),
+        ({"dims": ["s", "t", "u"]}, "dims"),
+    ],
+)
+def test_a_table_that_contradicts_itself(change: dict[str, object], path: str) -> None:
+    document = {"dims": ["s"], "sizes": {"s": [8, 16]}, "static": [1.0, 2.0]}
+    decode(CostTable, document)
+    with pytest.raises(ParseError) as caught:
+        decode(CostTable, {**document, **change})
+    assert path in [problem.path for problem in caught.value.problems]

@@ -1,0 +1,104 @@
+"""Counters of a loaded model."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from aotc.contract.codec.parsing import decode
+from aotc.contract.codec.schema import schema_of
+from aotc.contract.counters import TelemetryAnswer
+from aotc.runtime.telemetry import Telemetry, percentile
+
+
+def test_what_is_counted() -> None:
+    telemetry = Telemetry(["small", "large"])
+    assert telemetry.first_request_seconds is None
+    assert telemetry.to_dict()["latency_seconds"] == {}
+    telemetry.reject("AOTC-R004", "dim seq")
+    telemetry.call(0.5, ("seq",), variant="small", cause="outside", given=10)
+    telemetry.call(0.1, variant="small", cause="padded", given=6, added=2)
+    telemetry.call(0.2, ("batch", "seq"), variant="large", cause="outside", given=30)
+    telemetry.reject("AOTC-R001")
+    telemetry.reject("AOTC-R004", "dim batch")
+    found = telemetry.to_dict()
+    variants = found.pop("variants")
+    assert found == {
+        "schema": "aotc.telemetry/1",
+        "calls": 3,
+        "out_of_domain": 2,
+        "out_of_domain_by_dim": {"batch": 1, "seq": 2},
+        "rejects": {"AOTC-R001": 1, "AOTC-R004": 2},
+        "guards": [
+            {"code": "AOTC-R001", "where": "", "calls": 1},
+            {"code": "AOTC-R004", "where": "dim batch", "calls": 1},
+            {"code": "AOTC-R004", "where": "dim seq", "calls": 1},
+        ],
+        "routes": {"outside": 2, "padded": 1},
+        "elements_given": 46,
+        "elements_added": 2,
+        "padding_share": 2 / 48,
+        "first_request_seconds": 0.5,
+        "latency_seconds": {"p50": 0.2, "p90": 0.5, "p99": 0.5, "max": 0.5},
+    }
+    assert variants["small"] == {
+        "calls": 2,
+        "routes": {"outside": 1, "padded": 1},
+        "elements_given": 16,
+        "elements_added": 2,
+        "padding_share": 2 / 18,
+        "first_request_seconds": 0.5,
+        "first_request_delta_seconds": 0.4,
+        "seconds": 0.6,
+        "latency_seconds": {"p50": 0.1, "p90": 0.5, "p99": 0.5, "max": 0.5},
+    }
+    assert variants["large"]["calls"] == 1
+    json.dumps(variants, allow_nan=False)
+
+
+def test_percentiles_speak_of_the_latest_calls() -> None:
+    telemetry = Telemetry()
+    for seconds in [9.0] * 4096 + [1.0] * 4096:
+        telemetry.call(seconds)
+    assert telemetry.to_dict()["latency_seconds"]["max"] == 1.0
+    assert telemetry.to_dict()["calls"] == 8192
+
+
+def test_threads_lose_no_count() -> None:
+    telemetry = Telemetry()
+
+    def work(_: int) -> None:
+        for _ in range(500):
+            telemetry.call(0.001, ("seq",))
+            telemetry.reject("AOTC-R002")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    document = telemetry.to_dict()
+    assert (document["calls"], document["out_of_domain"]) == (4000, 4000)
+    assert document["rejects"] == {"AOTC-R002": 4000}
+
+
+@given(st.lists(st.integers(0, 9), min_size=1), st.integers(1, 100))
+def test_a_percentile_is_the_nearest_rank(numbers: list[int], hundredths: int) -> None:
+    ordered = sorted(float(number) for number in numbers)
+    found = percentile(ordered, hundredths / 100)
+    at_or_below = sum(value <= found for value in ordered)
+    below = sum(value < found for value in ordered)
+    assert 100 * at_or_below >= hundredths * len(ordered) - 1e-6
+    assert 100 * below < hundredths * len(ordered) + 1e-6
+    assert percentile([3.0], 1.0) == pytest.approx(3.0)
+
+
+def test_the_counters_have_a_schema() -> None:
+    telemetry = Telemetry(["small", "large"])
+    telemetry.call(0.5, ("seq",), variant="small", cause="outside", given=10)
+    telemetry.reject("AOTC-R004", "dim batch")
+    found = json.loads(json.dumps(telemetry.to_dict()))
+    Draft202012Validator(schema_of(TelemetryAnswer)).validate(found)
+    assert decode(TelemetryAnswer, found) == telemetry.snapshot()

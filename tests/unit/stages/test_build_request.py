@@ -1,0 +1,46 @@
+"""What a build can be asked for stands in one record: the library, the command line, the line."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+
+import pytest
+
+import aotc
+from aotc.cli.commands.base import Parser
+from aotc.cli.commands.build import arguments
+from aotc.errors import AotcError
+from aotc.stages.planning.request import BuildRequest
+
+FIELDS = {field.name: field for field in dataclasses.fields(BuildRequest)}
+
+
+def test_the_library_takes_the_fields_and_their_defaults() -> None:
+    found = inspect.signature(aotc.build)
+    assert list(found.parameters) == list(FIELDS)
+    kinds = {name: each.kind for name, each in found.parameters.items()}
+    assert kinds.pop("model") is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    assert set(kinds.values()) == {inspect.Parameter.KEYWORD_ONLY}
+    assert found.parameters["profile"].default == "edge"
+    assert found.parameters["cache"].default is True
+    assert found.return_annotation == "BuildReport"
+    assert "tuned_from" in (inspect.getdoc(aotc.build) or "")
+
+
+def test_the_command_line_asks_for_fields_alone() -> None:
+    parser = Parser("build", "")
+    arguments(parser)
+    asked = set(parser.read(["model.onnx"])) - {"json"}
+    assert asked == FIELDS.keys() - {"progress", "workers"}
+
+
+def test_an_argument_that_there_is_not_is_the_callers_fault() -> None:
+    untyped: typing.Any = aotc.build
+    with pytest.raises(TypeError, match="sign_with"):
+        untyped("model.onnx", sign_with="key.pem")
+    with pytest.raises(TypeError, match="model"):
+        untyped()
+    with pytest.raises(AotcError):
+        aotc.build("there-is-no-such-model.onnx", cache=False)

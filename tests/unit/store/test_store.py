@@ -1,0 +1,290 @@
+"""The store: what was verified is what is loaded, whatever happens to the source or beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from artifact_builder import build_artifact, sign_artifact
+
+from aotc.contract.trust.anchors import TrustedKey
+from aotc.errors import AotcError
+from aotc.signing.keys.key_files import generate
+from aotc.signing.keys.key_loading import PrivateKey, load_private
+from aotc.store import draft
+from aotc.store import user_store as store
+from aotc.store.hold import LOCK, alone
+from aotc.store.user_store import Store
+from aotc.verification.gate import verify
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
+    return load_private(generate(tmp_path_factory.mktemp("keys") / "a.pem")[0])
+
+
+@pytest.fixture(scope="module")
+def trust(key: PrivateKey) -> tuple[TrustedKey, ...]:
+    return (key.trusted(),)
+
+
+@pytest.fixture
+def artifact(tmp_path: Path, key: PrivateKey) -> Path:
+    return build_artifact(tmp_path / "linear.aotc", key)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def flip(path: Path) -> None:
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+
+
+def weights(folder: Path) -> Path:
+    return next(folder.rglob("weights.bin"))
+
+
+def test_install_copies_everything_read_only(
+    artifact: Path, kept: Store, trust: tuple[TrustedKey, ...]
+) -> None:
+    stored = kept.install(artifact, trust)
+    assert not stored.from_store
+    entry = stored.folder.parent
+    assert entry.name == f"sha256-{stored.authentic.id}"
+    assert contents(entry) == contents(artifact)
+    for path in entry.rglob("*"):
+        assert path.stat().st_mode & 0o777 == (0o555 if path.is_dir() else 0o444)
+        assert path.is_dir() or path.stat().st_nlink == 1
+    assert [path.name for path in kept.root.iterdir()] == [entry.name]
+    assert kept.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_second_load_reads_the_store_only(
+    artifact: Path, kept: Store, trust: tuple[TrustedKey, ...]
+) -> None:
+    first = kept.install(artifact, trust)
+    before = contents(first.folder)
+    flip(weights(artifact))
+    (artifact / "payload/extra").write_bytes(b"x")
+    second = kept.install(artifact, trust)
+    assert second.from_store
+    assert second.authentic.bytes_hashed == first.authentic.bytes_hashed
+    assert second.folder == first.folder
+    assert contents(second.folder) == before
+
+
+def test_a_swap_of_the_source_after_loading_has_no_effect(
+    artifact: Path, kept: Store, trust: tuple[TrustedKey, ...]
+) -> None:
+    stored = kept.install(artifact, trust)
+    before = contents(stored.folder)
+    for path in sorted(artifact.rglob("*")):
+        if path.is_file():
+            path.write_bytes(b"swapped")
+    assert contents(stored.folder) == before
+    shutil.rmtree(artifact)
+    assert contents(stored.folder) == before
+
+
+def test_a_bad_source_leaves_nothing(
+    artifact: Path, kept: Store, trust: tuple[TrustedKey, ...]
+) -> None:
+    flip(weights(artifact))
+    with pytest.raises(AotcError) as caught:
+        kept.install(artifact, trust)
+    assert caught.value.code == "AOTC-G005"
+    assert list(kept.root.iterdir()) == []
+    with pytest.raises(AotcError) as caught:
+        kept.install(artifact, ())
+    assert caught.value.code == "AOTC-G002"
+    (artifact / "payload/aotc.json").unlink()
+    with pytest.raises(AotcError) as caught:
+        kept.install(artifact, trust)
+    assert caught.value.code == "AOTC-G006"
+    assert list(kept.root.iterdir()) == []
+
+
+def test_a_stored_artifact_is_still_refused_to_those_who_do_not_trust_it(
+    artifact: Path, kept: Store, trust: tuple[TrustedKey, ...]
+) -> None:
+    stored = kept.install(artifact, trust)
+    with pytest.raises(AotcError) as caught:
+        kept.install(artifact, ())
+    assert caught.value.code == "AOTC-G002"
+    flip(artifact / "attestations/oms.sigstore.json")
+    with pytest.raises(AotcError) as caught:
+        kept.install(artifact, trust)
+    assert caught.value.code == "AOTC-G004"
+    assert stored.folder.is_dir()
+
+
+def test_a_signature_added_to_the_source_counts_for_the_stored_copy(
+    artifact: Path, kept: Store, trust: tuple[TrustedKey, ...], tmp_path: Path
+) -> None:
+    kept.install(artifact, trust)
+    other = load_private(generate(tmp_path / "b.pem")[0])
+    sign_artifact(artifact, other, f"oms-{other.key_id}.sigstore.json")
+    stored = kept.install(artifact, (other.trusted(),))
+    assert stored.from_store
+    assert stored.authentic.keys == (other.trusted(),)
+
+
+@pytest.mark.parametrize("damage", ["flip", "missing", "extra", "link"])
+def test_a_damaged_copy_is_installed_again(
+    damage: str, artifact: Path, kept: Store, trust: tuple[TrustedKey, ...]
+) -> None:
+    stored = kept.install(artifact, trust)
+    good = contents(stored.folder.parent)
+    path = weights(stored.folder)
+    path.parent.chmod(0o700)
+    if damage == "flip":
+        flip(path)
+    elif damage == "missing":
+        path.unlink()
+    elif damage == "extra":
+        (path.parent / "more").write_bytes(b"x")
+    else:
+        path.rename(kept.root / "elsewhere")
+        path.symlink_to(kept.root / "elsewhere")
+    again = kept.install(artifact, trust)
+    assert not again.from_store
+    assert contents(again.folder.parent) == good
+    assert kept.install(artifact, trust).from_store
+
+
+def test_a_damaged_copy_of_a_damaged_source_is_refused(
+    artifact: Path, kept: Store, trust: tuple[TrustedKey, ...]
+) -> None:
+    stored = kept.install(artifact, trust)
+    flip(weights(stored.folder))
+    flip(weights(artifact))
+    with pytest.raises(AotcError) as caught:
+        kept.install(artifact, trust)
+    assert caught.value.code == "AOTC-R006"
+    assert caught.value.where == str(stored.folder.parent)
+    assert [each.code for each in caught.value.also] == ["AOTC-G005", "AOTC-G005"]
+
+
+def test_concurrent_installs_all_succeed(artifact: Path, kept: Store, key: PrivateKey) -> None:
+    public = artifact.parent / "key.pub"
+    public.write_text(key.public_pem)
+    program = (
+        "import sys; from aotc.store.user_store import Store; "
+        "from aotc.signing.keys.key_loading import load_public; from pathlib import Path; "
+        "print(Store(sys.argv[1]).install(sys.argv[2], load_public(Path(sys.argv[3]))).folder)"
+    )
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(kept.root), str(artifact), str(public)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(store.__file__).parents[2])},
+        )
+        for _ in range(5)
+    ]
+    answers = {process.communicate()[0] for process in running}
+    assert [process.returncode for process in running] == [0] * 5
+    assert len(answers) == 1
+    (entry,) = kept.root.iterdir()
+    assert verify(entry, key=public).authentic
+
+
+def test_an_installer_that_lost_the_race_uses_the_copy_that_won(
+    artifact: Path, kept: Store, trust: tuple[TrustedKey, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = draft.Draft.seal
+    raced: list[bool] = []
+
+    def seal(self: draft.Draft) -> None:
+        original(self)
+        if not raced:
+            raced.append(True)
+            Store(kept.root).install(artifact, trust)
+
+    monkeypatch.setattr(draft.Draft, "seal", seal)
+    stored = kept.install(artifact, trust)
+    assert raced
+    assert [path.name for path in kept.root.iterdir()] == [stored.folder.parent.name]
+    assert contents(stored.folder.parent) == contents(artifact)
+
+
+def test_leftovers_of_a_crash_go_with_the_next_install(
+    artifact: Path, kept: Store, trust: tuple[TrustedKey, ...]
+) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from aotc.store.draft import Draft; "
+        "Path(sys.argv[1]).mkdir(); draft = Draft(Path(sys.argv[1])); "
+        "draft.open('payload/x').write(0, memoryview(b'half')); os._exit(9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(kept.root)],
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(store.__file__).parents[2])},
+    )
+    assert done.returncode == 9
+    (left,) = kept.root.iterdir()
+    living = draft.Draft(kept.root)
+    entry = kept.install(artifact, trust).folder.parent
+    assert not left.exists()
+    # What lives stays, however old it is.
+    os.utime(living.folder, (0, 0))
+    shutil.rmtree(weights(entry).parent)
+    kept.install(artifact, trust)
+    assert sorted(kept.root.iterdir()) == sorted([entry, living.folder])
+    living.discard()
+
+
+def test_a_store_that_cannot_be_written(
+    artifact: Path, trust: tuple[TrustedKey, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(AotcError) as caught:
+        Store(tmp_path / "file" / "store").install(artifact, trust)
+    assert caught.value.code == "AOTC-R007"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    writer = draft.DraftFile(os.open("/dev/full", os.O_WRONLY), tmp_path)
+    with pytest.raises(AotcError) as caught:
+        writer.write(0, memoryview(b"x"))
+    writer.close()
+    assert caught.value.line() == f"AOTC-R007 the disk of the store is full [{tmp_path}]"
+
+
+def test_the_root_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AOTC_STORE", str(tmp_path))
+    assert Store().root == tmp_path
+    monkeypatch.delenv("AOTC_STORE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert Store().root == tmp_path / "aotc" / "store"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Store().root == tmp_path / ".cache" / "aotc" / "store"
+
+
+def test_a_lock_that_cannot_be_had_says_what_helps(tmp_path: Path) -> None:
+    """No free space does, where the disk is not full."""
+    (tmp_path / LOCK).mkdir()
+    with pytest.raises(AotcError) as caught, alone(tmp_path):
+        pass
+    assert caught.value.code == "AOTC-R007"
+    assert "There is a folder" in caught.value.mend
+    assert "space" not in caught.value.mend

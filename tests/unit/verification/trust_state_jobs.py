@@ -1,0 +1,63 @@
+"""What several processes do to one trust state at once; run as a program of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aotc.contract.results.policy_decision import ReleaseOf
+from aotc.errors import AotcError
+from aotc.verification.policy.state import SeenPolicy, StateFile
+
+
+def climb(state: StateFile, who: int, steps: int) -> None:
+    """Note policies and artifacts of one's own, and ever higher ones of a shared name."""
+    now = datetime.now(UTC)
+    for step in range(1, steps + 1):
+        seen = SeenPolicy(sequence=step, sha256=f"{step:064x}")
+        try:
+            state.note_policy("shared", seen, now, exact=True)
+        except AotcError as error:
+            if error.code != "AOTC-G022":
+                raise
+        state.note_policy(f"own-{who}", seen, now, exact=True)
+        release = ReleaseOf(kind="version", value=f"1.{step}")
+        state.note_artifact(f"artifact-{who}", release, now, allowed=False)
+
+
+def die(state: StateFile, steps: int) -> None:
+    """Kill this process between the written draft and its place, after `steps` good writes."""
+    replace, link = Path.replace, os.link
+    written = 0
+
+    def count() -> None:
+        nonlocal written
+        written += 1
+        if written > steps:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def replacing(self: Path, target: Path) -> Path:
+        count()
+        return replace(self, target)
+
+    def linking(source: str, target: str, **how: Any) -> None:
+        # Of a file that was there, the draft alone gets a name so.
+        if target == state.path.name and not state.path.exists():
+            count()
+        link(source, target, **how)
+
+    Path.replace = replacing  # type: ignore[assignment,method-assign]
+    os.link = linking  # type: ignore[assignment]
+    climb(state, 0, steps)
+
+
+if __name__ == "__main__":
+    job, place, number, steps = sys.argv[1:]
+    if job == "climb":
+        climb(StateFile(Path(place)), int(number), int(steps))
+    else:
+        die(StateFile(Path(place)), int(steps))

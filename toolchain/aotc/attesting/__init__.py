@@ -1,0 +1,1 @@
+"""Statements that are added to an artifact that is there."""

@@ -1,0 +1,178 @@
+"""Acceptance of an artifact in a process of its own: loaded, placed, compared, timed, weighed.
+
+`python -m aotc.attesting.acceptance REQUEST RESULT` reads and writes JSON files.  What crashes ONNX
+Runtime ends that process alone, and its peak memory is the model's and no other's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aotc.contract.codec.parsing import Json, decode, encode, record
+from aotc.contract.results.reports import LoadReport
+from aotc.contract.target import Target
+from aotc.contract.trust.anchors import TrustedKey
+from aotc.contract.trust.attestations import Latency
+from aotc.errors import AotcError, missing_package
+from aotc.files.work_folders import temporary
+
+
+@record
+class Accepted:
+    """What was seen; seconds and bytes."""
+
+    name: str
+    report: LoadReport
+    host: Target
+    latency: tuple[Latency, ...]
+    peak_memory_bytes: int
+
+
+@record
+class Request:
+    """What to load, and how often to run each fixture."""
+
+    artifact: str
+    keys: tuple[TrustedKey, ...]
+    variant: tuple[str, ...]
+    threads: int | None
+    runs: int
+
+
+def accept(request: Request) -> Accepted:
+    """Run the acceptance in a fresh process.
+
+    Raises what `load` raises, N009 where the process died, and R999 for a bug of ours.
+    """
+    with temporary("accept") as folder:
+        asked, result = folder / "request.json", folder / "result.json"
+        asked.write_text(json.dumps(encode(request, full=True)))
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "aotc.attesting.acceptance", str(asked), str(result)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+        if not result.is_file():
+            last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+            number = done.returncode
+            how = signal.Signals(-number).name if number < 0 else f"exit status {number}"
+            raise AotcError(
+                "AOTC-N009",
+                "the process that loaded the artifact died",
+                where=request.artifact,
+                found=": ".join([how, *last])[:500],
+            )
+        document = json.loads(result.read_text())
+    if "errors" in document:
+        raise _error(document["errors"])
+    return decode(Accepted, document)
+
+
+def run(request: Request) -> Accepted:
+    """In that process: load the artifact from the store, and time every fixture.
+
+    Raises what `load` raises, and N009 where no fixture was compared.
+    """
+    from aotc.engine.worker import peak_memory_bytes
+    from aotc.host.probe import probe
+    from aotc.runtime import arrays
+    from aotc.runtime.loading import load
+    from aotc.verification.policy.host_trust import Trust
+
+    loaded = load(
+        request.artifact,
+        trust=Trust(keys=request.keys),
+        variant=list(request.variant) or None,
+        threads=request.threads,
+    )
+    with loaded as model:
+        if not model.report.fixtures:
+            raise AotcError(
+                "AOTC-N009",
+                "no fixture was compared: the artifact holds none that the variant takes",
+                where=request.artifact,
+                mend="Build it with a larger fixtures.max_bytes.",
+            )
+        latency = []
+        for fixture in model.manifest.fixtures:
+            inputs = arrays.read_fixture(model.payload, fixture)
+            route = model.route(inputs)
+            seconds = []
+            model.run(inputs)
+            for _ in range(request.runs):
+                started = time.perf_counter()
+                model.run(inputs)
+                seconds.append(time.perf_counter() - started)
+            latency.append(_latency(fixture.name, route.variant, fixture.sizes, seconds))
+        return Accepted(
+            name=model.manifest.name,
+            report=model.report,
+            host=probe(digests=True),
+            latency=tuple(latency),
+            peak_memory_bytes=peak_memory_bytes(),
+        )
+
+
+def _latency(
+    fixture: str, variant: str, sizes: Mapping[str, int], seconds: Sequence[float]
+) -> Latency:
+    from aotc.runtime.telemetry import percentile
+
+    ordered = sorted(seconds)
+    return Latency(
+        fixture=fixture,
+        variant=variant,
+        sizes=sizes,
+        runs=len(ordered),
+        median_seconds=percentile(ordered, 0.5),
+        lower_seconds=percentile(ordered, 0.25),
+        upper_seconds=percentile(ordered, 0.75),
+    )
+
+
+def _error(told: Json) -> AotcError:
+    errors = [
+        AotcError(
+            each["code"],
+            each["what"],
+            **{key: each.get(key, "") for key in ("where", "expected", "found", "mend")},
+        )
+        for each in told
+    ]
+    errors[0].also = tuple(errors[1:])
+    return errors[0]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer the request in one file with a result in another."""
+    asked, result = arguments
+    request = decode(Request, json.loads(Path(asked).read_text()))
+    document: Json
+    try:
+        document = encode(run(request), full=True)
+    except AotcError as error:
+        document = {"errors": [each.to_dict() for each in (error, *error.also)]}
+    except ModuleNotFoundError as error:
+        missing = missing_package(error, "'aotc attest --qualify'", loads=True)
+        if not isinstance(missing, AotcError):
+            raise
+        document = {"errors": [missing.to_dict()]}
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        document = {"errors": [{"code": "AOTC-R999", "what": what, "where": "acceptance"}]}
+    Path(result).write_text(json.dumps(document))
+    # Tearing down sessions takes time and serves nobody.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Trust policies and root keys as they are written and changed."""

@@ -1,0 +1,205 @@
+"""Claims over a whole graph by the kernel table: predictions, as no provider is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aotc.backends.kernels.signature import bind, pair, signature_of, signature_of_kernel
+from aotc.backends.kernels.table import KernelTable
+from aotc.backends.kernels.type_names import (
+    bodies,
+    constant_type,
+    lacks_types,
+    stated_types,
+    type_proto,
+)
+from aotc.contract.known_providers import CPU
+
+if TYPE_CHECKING:
+    import onnx
+
+    Rule = Callable[[onnx.NodeProto], str]
+
+_STANDARD = ("", "ai.onnx")
+# ONNX Runtime makes an initializer of it before it places nodes.
+_CONSTANT = "Constant"
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a provider would run: names of nodes; why not the others; what is uncertain."""
+
+    nodes: frozenset[str]
+    refusals: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Claiming:
+    """One run over a model, and what it found so far."""
+
+    table: KernelTable
+    ep: str
+    rule: Rule
+    functions: Mapping[tuple[str, str], onnx.FunctionProto]
+    claimed: set[str] = field(default_factory=set)
+    refusals: list[tuple[str, str]] = field(default_factory=list)
+    untyped: list[str] = field(default_factory=list)
+
+    def graph(
+        self, graph: onnx.GraphProto, opsets: Mapping[str, int], outer: Mapping[str, str]
+    ) -> None:
+        types = {**outer, **stated_types(graph)}
+        for node in graph.node:
+            reason = self.reason(node, opsets, types)
+            if reason:
+                self.refusals.append((node.name, reason))
+            else:
+                self.claimed.add(node.name)
+            for _, body in bodies(node):
+                self.graph(body, opsets, types)
+
+    def reason(self, node: onnx.NodeProto, opsets: Mapping[str, int], types: dict[str, str]) -> str:
+        """Why `node` would be refused; empty where it would not.  Adds to `types` what follows."""
+        if node.domain in _STANDARD and node.op_type == _CONSTANT:
+            types.update(constant_type(node))
+            return ""
+        function = self.functions.get((node.domain, node.op_type))
+        if function is not None:
+            return self._within(function, node, types)
+        reason = self._kernel_reason(node, opsets, types) or self.rule(node)
+        if reason and (expanded := self._expanded(node, opsets, types)) is not None:
+            return expanded
+        return reason
+
+    def _kernel_reason(
+        self, node: onnx.NodeProto, opsets: Mapping[str, int], types: dict[str, str]
+    ) -> str:
+        standard = node.domain in _STANDARD
+        opset = opsets.get("" if standard else node.domain, 1)
+        signature = signature_of("" if standard else node.domain, node.op_type, opset)
+        if signature is None:
+            registered = self.table.of(self.ep, node.domain, node.op_type)
+            if not registered:
+                return self.table.kernel(self.ep, node.domain, node.op_type, opset).reason
+            signature = signature_of_kernel(registered[-1])
+        bound, unknown = bind(node, signature, types)
+        found = self.table.kernel(self.ep, node.domain, node.op_type, signature.version, bound)
+        for formal, name in pair(signature.outputs, node.output):
+            known = formal.kind if "(" in formal.kind else bound.get(formal.kind)
+            if name and known and formal.alike:
+                types.setdefault(name, known)
+        if found.kernel is None:
+            return found.reason
+        if unknown & found.kernel.types.keys():
+            self.untyped.append(node.name)
+        return ""
+
+    def _within(
+        self, function: onnx.FunctionProto, call: onnx.NodeProto, outer: Mapping[str, str]
+    ) -> str:
+        """A call of a function is replaced by its nodes: all of them need kernels."""
+        opsets = {entry.domain: entry.version for entry in function.opset_import}
+        given = [
+            *zip(function.input, call.input, strict=False),
+            *zip(function.output, call.output, strict=False),
+        ]
+        types = {inner: outer[name] for inner, name in given if name in outer}
+        typed = len(self.untyped)
+        for node in function.node:
+            if reason := self.reason(node, opsets, types):
+                del self.untyped[typed:]
+                return f"within {function.name or call.op_type}: {reason}"
+        self.untyped[typed:] = [call.name] if len(self.untyped) > typed else []
+        return ""
+
+    def _expanded(
+        self, node: onnx.NodeProto, opsets: Mapping[str, int], types: Mapping[str, str]
+    ) -> str | None:
+        """Why not where ONNX Runtime replaces the node by others; None where it does not.
+
+        It does with an operator that ONNX defines as a function and no provider has a kernel of.
+        """
+        if node.domain not in _STANDARD:
+            return None
+        opset = opsets.get("", 1)
+        signature = signature_of("", node.op_type, opset)
+        if signature is None:
+            return None
+        bound, _ = bind(node, signature, types)
+        if self.table.kernel(CPU, "", node.op_type, signature.version, bound).kernel is not None:
+            return None
+        function = _definition(node, opset, types)
+        return self._within(function, node, types) if function is not None else None
+
+
+def _definition(
+    node: onnx.NodeProto, opset: int, types: Mapping[str, str]
+) -> onnx.FunctionProto | None:
+    """What ONNX defines an operator by, where that is other operators.
+
+    Some definitions depend on the types of the inputs, which must be known then.
+    """
+    import onnx
+
+    # The stubs of onnx lack what a schema has of functions.
+    schema: Any = onnx.defs.get_schema(node.op_type, opset)
+    function: onnx.FunctionProto
+    if schema.function_opset_versions:
+        function = schema.function_body
+    elif schema.has_context_dependent_function:
+        kinds = [type_proto(types.get(name, "")) for name in node.input]
+        if any(name and kind is None for name, kind in zip(node.input, kinds, strict=True)):
+            return None
+        serialized = [(kind or onnx.TypeProto()).SerializeToString() for kind in kinds]
+        written = schema.get_context_dependent_function(node.SerializeToString(), serialized)
+        function = onnx.FunctionProto.FromString(written)
+    else:
+        return None
+    if not function.opset_import:
+        function.opset_import.add(domain="", version=opset)
+    return function
+
+
+def claim_by_kernels(model: onnx.ModelProto, ep: str, table: KernelTable, rule: Rule) -> Prediction:
+    """What `ep` would run of `model`: nodes of the main graph and of bodies, by `table` and `rule`.
+
+    `rule` gives the provider's own reason against a node that has a kernel, or nothing.  A node is
+    refused only where the table refuses it whatever the types that are unknown; a note names such
+    nodes.  External data is not read.
+    """
+    notes = []
+    if lacks_types(model.graph, {}):
+        model, trouble = _inferred(model)
+        notes += [trouble] if trouble else []
+    functions = {(each.domain, each.name): each for each in model.functions}
+    opsets = {
+        "" if entry.domain in _STANDARD else entry.domain: entry.version
+        for entry in model.opset_import
+    }
+    claiming = _Claiming(table, ep, rule, functions)
+    claiming.graph(model.graph, opsets, {})
+    if claiming.untyped:
+        notes.append(f"types are unknown at {_some(claiming.untyped)}: assumed to have a kernel")
+    return Prediction(
+        nodes=frozenset(claiming.claimed), refusals=tuple(claiming.refusals), notes=tuple(notes)
+    )
+
+
+def _inferred(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
+    """The model with the types that ONNX's inference finds, or as it is and why."""
+    import onnx
+
+    try:
+        return onnx.shape_inference.infer_shapes(model), ""
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        line = str(error).strip().partition("\n")[0]
+        return model, f"types could not be inferred: {line}"
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"

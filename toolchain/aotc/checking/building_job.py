@@ -1,0 +1,38 @@
+"""One model built in a process of its own, as `aotc build` would; what it makes stays there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aotc.contract.codec.parsing import Json, decode, strict_json
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.profile import Profile
+from aotc.engine.worker_pool import Workers
+from aotc.pipeline import LATER, build
+from aotc.runtime.loading import host_of
+from aotc.verification.compatibility import judge
+
+
+def build_model(request: Json) -> Json:
+    """Build the `model` to `artifact`, signed with the key in the file `key`.
+
+    Returns the verdict on this host and the codes of findings.  Raises what `build` does.
+    """
+    profile = decode(Profile, request["profile"])
+    place = Path(request["artifact"])
+    with Workers(profile.limits, LATER, forked=True) as workers:
+        report = build(
+            Path(request["model"]),
+            profile=profile,
+            output=place,
+            key=request["key"],
+            fixtures=request["fixtures"],
+            cache=request["cache"],
+            workers=workers,
+        )
+    manifest = decode(Manifest, strict_json((place / "payload" / "aotc.json").read_bytes()))
+    libraries = {each.provider: Path(each.library) for each in profile.plugins.values()}
+    return {
+        "verdict": judge(manifest, host_of(manifest, libraries)).verdict,
+        "findings": sorted({each.code for each in report.findings}),
+    }

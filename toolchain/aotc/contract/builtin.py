@@ -1,0 +1,114 @@
+"""Profiles and targets by name or file: those that are built in, and the user's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from aotc.contract.codec.documents import MAX_YAML_BYTES, strict_yaml
+from aotc.contract.codec.parsing import (
+    ParseError,
+    Problem,
+    decode,
+)
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.profile import Profile
+from aotc.contract.target import Target
+from aotc.errors import AotcError
+
+T = TypeVar("T", Profile, Target)
+
+
+def data_folder(name: str) -> Path:
+    """The folder `profiles` or `manifests`: inside the installed package, or in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    shipped = package / f"_{name}"
+    return shipped if shipped.is_dir() else package.parent.parent / name
+
+
+@cache
+def builtin_profiles() -> tuple[str, ...]:
+    """Names of the built-in profiles."""
+    return tuple(sorted(path.stem for path in data_folder("profiles").glob("*.yaml")))
+
+
+@cache
+def builtin_targets() -> tuple[str, ...]:
+    """Names of the built-in targets; `host` is probed and is not among them."""
+    return tuple(sorted(path.stem for path in (data_folder("profiles") / "targets").glob("*.yaml")))
+
+
+def load_profile(name_or_path: str | Path) -> Profile:
+    """A built-in profile by name, or one in a YAML file; raises AOTC-I021, I022."""
+    builtin = builtin_profiles()
+    profile = _load(name_or_path, Profile, "profile", data_folder("profiles"), builtin)
+    if not profile.plugins or str(name_or_path) in builtin:
+        return profile
+    return with_libraries(profile, Path(name_or_path).parent)
+
+
+def with_libraries(profile: Profile, folder: Path) -> Profile:
+    """`profile` with absolute paths of plugin libraries; relative ones are below `folder`."""
+    base = folder.resolve()
+    plugins = {}
+    for name, spec in profile.plugins.items():
+        try:
+            library = str(base / Path(spec.library).expanduser())
+        except RuntimeError:
+            raise AotcError(
+                "AOTC-I022",
+                "the library's path begins with the home folder of nobody",
+                where=f"plugins.{name}.library",
+                found=spec.library,
+            ) from None
+        plugins[name] = replace(spec, library=library)
+    return replace(profile, plugins=plugins)
+
+
+def load_target(name_or_path: str | Path) -> Target:
+    """A built-in target by name, or one in a YAML file; raises AOTC-I021, I022.
+
+    The build host is not loaded but probed (`aotc.host.probe`).
+    """
+    folder = data_folder("profiles") / "targets"
+    return _load(name_or_path, Target, "target", folder, builtin_targets())
+
+
+def _load(
+    name_or_path: str | Path, record: type[T], kind: str, folder: Path, builtin: tuple[str, ...]
+) -> T:
+    text = str(name_or_path)
+    path = Path(text)
+    if text in builtin:
+        path = folder / f"{text}.yaml"
+    elif not path.is_file():
+        close = nearest(text, builtin)
+        raise AotcError(
+            "AOTC-I021",
+            f"no such {kind}: {text!r}" + (f"; did you mean {close!r}?" if close else ""),
+            expected=f"a YAML file, or one of: {', '.join(builtin)}",
+        )
+    try:
+        with path.open("rb") as file:
+            document = strict_yaml(file.read(MAX_YAML_BYTES + 1))
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if isinstance(schema, str) and not schema.startswith(f"aotc.{kind}/"):
+            raise ParseError([Problem("schema", f"this is no {kind}: its schema is {schema}")])
+        return decode(record, document)
+    except ParseError as error:
+        first, *others = [
+            AotcError(
+                problem.code or "AOTC-I022",
+                problem.what,
+                where=f"{path}: {problem.path or '(top)'}",
+            )
+            for problem in error.problems
+        ]
+        first.also = tuple(others)
+        raise first from None
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I001", f"cannot read the {kind}", where=str(path), found=str(error.strerror)
+        ) from None

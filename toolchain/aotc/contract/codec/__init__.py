@@ -1,0 +1,1 @@
+"""Reading and writing: records, canonical JSON, strict YAML, JSON Schemas."""

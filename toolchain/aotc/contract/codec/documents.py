@@ -1,0 +1,140 @@
+"""Documents in YAML: read strictly into plain values, and written so that they read back."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from aotc.contract.codec.parsing import (
+    MAX_INTEGER,
+    Json,
+    ParseError,
+    Problem,
+    check_text,
+    encode,
+)
+
+MAX_YAML_BYTES = 1 << 20
+# A value of YAML takes fifty microseconds to read.
+MAX_YAML_VALUES = 50_000
+
+
+def strict_yaml(data: bytes) -> Json:
+    """Parse one YAML document of plain types; refuse duplicate keys, aliases, tags and odd keys.
+
+    No more than `MAX_YAML_BYTES` and `MAX_YAML_VALUES` are read.
+
+    Halves of surrogate pairs are refused, and integers beyond 2^53 - 1, which no JSON can say.
+    Plain words are read by the core schema of YAML 1.2 (section 10.3.2), with decimal numbers
+    only: `1e-3` is a number, `no` is text, and so is every key.  Raises `ParseError`.
+    """
+    import yaml
+
+    if len(data) > MAX_YAML_BYTES:
+        raise ParseError([Problem("", f"more than {MAX_YAML_BYTES} bytes")])
+    try:
+        value = yaml.load(data.decode("utf-8"), _loader())  # noqa: S506 - a SafeLoader
+        check_text(value)
+        return value
+    except ParseError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ParseError([Problem("", f"not UTF-8: {error.reason}")]) from None
+    except RecursionError:
+        raise ParseError([Problem("", "nested too deeply")]) from None
+    except (yaml.YAMLError, ValueError, KeyError, IndexError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        what = getattr(error, "problem", None) or str(error) or type(error).__name__
+        raise ParseError([Problem("", f"{where}not YAML: {what}")]) from None
+
+
+def yaml_text(record: Any, *, full: bool = True) -> str:
+    """A record as YAML that reads back as the same record; with every default, if `full`."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Quotes what the loader would take for other than text."""
+
+    def text(dumper: Any, value: str) -> Any:
+        """Text of several lines, such as a key, stays on its lines."""
+        style = "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    Dumper.yaml_implicit_resolvers = _loader().yaml_implicit_resolvers
+    # Lists of plain values stay on one line each.
+    return str(
+        yaml.dump(
+            encode(record, full=full),
+            Dumper=Dumper,
+            sort_keys=False,
+            default_flow_style=None,
+            # A long name that goes on in a line of its own would stand at its beginning.
+            width=float("inf"),
+        )
+    )
+
+
+# Tag, what such a word looks like, and the characters that it may begin with.
+_WORDS = (
+    ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
+    ("bool", r"true|True|TRUE|false|False|FALSE", tuple("tTfF")),
+    ("int", r"[-+]?(?:0|[1-9][0-9]{0,18})", tuple("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
+        r"|\.(?:nan|NaN|NAN)",
+        tuple("-+.0123456789"),
+    ),
+)
+
+
+@cache
+def _loader() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        values = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            if isinstance(event, yaml.AliasEvent):
+                raise ParseError([Problem("", f"line {_line(event)}: aliases are not allowed")])
+            if getattr(event, "tag", None) is not None:
+                # Some make numbers without end, and others what is no plain type.
+                raise ParseError([Problem("", f"line {_line(event)}: tags are not allowed")])
+            self.values += 1
+            if self.values > MAX_YAML_VALUES:
+                raise ParseError([Problem("", f"more than {MAX_YAML_VALUES} values")])
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise ParseError([Problem("", f"line {_line(key)}: a key is no plain text")])
+                if key.value in seen:
+                    raise ParseError([Problem(key.value, f"line {_line(key)}: duplicate key")])
+                seen.add(key.value)
+                key.tag = "tag:yaml.org,2002:str"
+            return super().construct_mapping(node, deep=True)
+
+        def construct_yaml_int(self, node: Any) -> int:
+            value = int(node.value)
+            if abs(value) > MAX_INTEGER:
+                what = f"line {_line(node)}: integer {node.value} exceeds 2^53 - 1"
+                raise ParseError([Problem("", what)])
+            return value
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    Loader.yaml_implicit_resolvers = {}
+    for name, pattern, first in _WORDS:
+        tag = f"tag:yaml.org,2002:{name}"
+        Loader.add_implicit_resolver(tag, re.compile(rf"(?:{pattern})\Z"), list(first))
+    return Loader
+
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1

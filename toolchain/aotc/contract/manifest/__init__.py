@@ -1,0 +1,1 @@
+"""The manifest `payload/aotc.json`, and what of the payload it describes."""

@@ -1,0 +1,81 @@
+"""How a variant's graph is divided among execution providers, as the manifest records it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from aotc.contract.codec.parsing import record
+from aotc.contract.manifest.payload_files import PayloadPath
+
+# Of a placement: seen in a session, or concluded without one.
+Certainty = Literal["observed", "predicted"]
+
+
+@record
+class Compute:
+    """Floating-point operations and bytes moved, by the formulas of `partitioning.compute`."""
+
+    flops: int = 0
+    bytes: Annotated[int, "of all inputs and outputs of the nodes"] = 0
+    unknown: Annotated[int, "nodes whose sizes shape inference does not find"] = 0
+
+
+@record
+class ProviderShare:
+    """What one provider runs of the graph before it was compiled."""
+
+    provider: str
+    nodes: int
+    partitions: int
+    node_share: float
+    flops_share: Annotated[float, "at the optimal shape"]
+    opt: Compute
+    max: Compute
+
+
+@record
+class Partition:
+    """Nodes that one provider runs as one: convex, and in order of execution."""
+
+    name: str
+    provider: str
+    nodes: int
+    ops: Annotated[Mapping[str, int], "nodes by domain::op_type"]
+    body: Annotated[str, "control-flow node and attribute whose body it is in; empty: none"] = ""
+    file: Annotated[PayloadPath | None, "what it was compiled to"] = None
+    compiled: Annotated[bool, "one EPContext node stands for it"] = False
+
+
+@record
+class Crossing:
+    """One tensor that goes from one provider to another."""
+
+    value: str
+    source: Annotated[str, "provider that makes it; empty: the caller"]
+    target: Annotated[str, "provider that reads it"]
+    dtype: str = ""
+    bytes: Annotated[int | None, "at the optimal shape; None: unknown"] = None
+    bytes_max: Annotated[int | None, "at the largest shape; None: unknown"] = None
+
+
+@record
+class RefusedNode:
+    """A node that a provider of the variant was asked for, and would not run."""
+
+    node: str
+    op: str
+    provider: Annotated[str, "that refused it"]
+    reason: str
+
+
+@record
+class PartitionReport:
+    """How a variant's graph was divided among its providers."""
+
+    how: Certainty
+    providers: tuple[ProviderShare, ...]
+    partitions: tuple[Partition, ...]
+    alternations: Annotated[int, "changes of provider in order of execution, main graph"]
+    crossings: tuple[Crossing, ...] = ()
+    refusals: tuple[RefusedNode, ...] = ()

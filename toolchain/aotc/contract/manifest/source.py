@@ -1,0 +1,66 @@
+"""What was imported: evidence of the source model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated
+
+from aotc.contract.codec.parsing import record
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.payload_files import (
+    Sha256,
+)
+
+
+@record
+class ExternalFile:
+    """A file of external data of the source model."""
+
+    location: str
+    size: int
+    sha256: Sha256
+
+
+@record
+class ControlFlow:
+    """One control-flow node: where it is, and its bodies with their node counts."""
+
+    node: str
+    op_type: str
+    bodies: Annotated[Mapping[str, int], "nodes by attribute"]
+
+
+@record
+class Capture:
+    """Evidence of what was imported."""
+
+    sha256: Annotated[Sha256, "of the model file as given"]
+    size: int
+    producer_name: str = ""
+    producer_version: str = ""
+    domain: str = ""
+    model_version: int = 0
+    graph_name: str = ""
+    ir_version: int
+    opsets: Mapping[str, int]
+    nodes: Annotated[int, "in the main graph"]
+    nodes_total: Annotated[int, "with bodies of control flow and functions"]
+    op_types: Annotated[Mapping[str, int], "nodes by domain::op_type, bodies included"]
+    initializers: int
+    initializer_bytes: int
+    constants: Annotated[int, "Constant nodes"] = 0
+    functions: Annotated[tuple[str, ...], "domain::name of model-local functions"] = ()
+    custom_ops: Annotated[tuple[str, ...], "domain::op_type outside of ONNX and ORT"] = ()
+    contrib_ops: Annotated[tuple[str, ...], "domain::op_type of ORT's own domains"] = ()
+    control_flow: tuple[ControlFlow, ...] = ()
+    side_inputs: Annotated[
+        tuple[str, ...], "outer values that bodies of control flow read, as node: value"
+    ] = ()
+    external_data: tuple[ExternalFile, ...] = ()
+    quantized: Annotated[bool, "holds quantized operators"] = False
+    half: Annotated[bool, "holds float16 or bfloat16 tensors"] = False
+    metadata: Annotated[
+        Mapping[str, int], "stripped from the graphs: bytes of doc_string and metadata_props"
+    ] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()

@@ -1,0 +1,32 @@
+"""What built an artifact, and the passes that ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from aotc.contract.codec.parsing import Json, record
+from aotc.contract.target import Plugin
+
+
+@record
+class PassRecord:
+    """One pass that ran, with its options and its effect."""
+
+    name: str
+    options: Mapping[str, Json] = field(default_factory=dict)
+    nodes_before: int
+    nodes_after: int
+
+
+@record
+class Toolchain:
+    """What built the artifact."""
+
+    aotc: str
+    python: str
+    onnx: str
+    onnxruntime: str
+    onnxruntime_build: str = ""
+    numpy: str = ""
+    plugins: tuple[Plugin, ...] = ()

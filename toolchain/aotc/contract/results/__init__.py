@@ -1,0 +1,1 @@
+"""What commands and the library answer, in Python and with `--json`."""

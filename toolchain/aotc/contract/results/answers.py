@@ -1,0 +1,232 @@
+"""What the smaller commands print with `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Literal
+
+from aotc.contract.codec.parsing import record
+from aotc.contract.finding import Finding
+from aotc.contract.profile import Profile
+from aotc.contract.results.reports import LoadReport, Refusal
+from aotc.contract.target import Target
+
+
+@record
+class ErrorAnswer:
+    """What any command prints instead of its own document when it fails."""
+
+    schema: Literal["aotc.error/1"] = "aotc.error/1"
+    exit_status: int
+    errors: Annotated[tuple[Refusal, ...], "every reason, the first leading"]
+
+
+@record
+class RunOutput:
+    """One output of one run."""
+
+    name: str
+    value: Annotated[str, "type and shape, such as float32[1, 3]"]
+    least: float | None = None
+    mean: float | None = None
+    most: float | None = None
+    file: Annotated[str, "where it was written; empty where it was not"] = ""
+
+
+@record
+class CallRoute:
+    """Which variant takes a call, and why."""
+
+    variant: str
+    cause: Annotated[
+        Literal["exact", "padded", "routed", "outside"],
+        "outside: a dim left what was proven, and it runs all the same",
+    ]
+    sizes: Annotated[Mapping[str, int], "of the dims"] = field(default_factory=dict)
+    padded_to: Annotated[Mapping[str, int], "sizes that run; none: the call's own"] = field(
+        default_factory=dict
+    )
+
+
+@record
+class RunCase:
+    """One run: of the given inputs, or of one fixture."""
+
+    name: str
+    route: CallRoute | None = None
+    outputs: tuple[RunOutput, ...]
+    seconds: float
+
+
+@record
+class RunAnswer:
+    """`aotc run --json`."""
+
+    schema: Literal["aotc.run/1"] = "aotc.run/1"
+    artifact: str
+    load: LoadReport
+    runs: tuple[RunCase, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+@record
+class Timing:
+    """One side of a comparison, in seconds; medians and quartiles over the runs."""
+
+    name: str
+    load_seconds: float
+    first_seconds: Annotated[float, "first run after the load"]
+    median_seconds: float
+    lower_seconds: Annotated[float, "first quartile"]
+    upper_seconds: Annotated[float, "third quartile"]
+
+
+@record
+class BenchAnswer:
+    """`aotc bench --json`: both sides run by turns in one process, on the same inputs."""
+
+    schema: Literal["aotc.bench/1"] = "aotc.bench/1"
+    artifact: str
+    variant: str
+    sizes: Annotated[Mapping[str, int], "of the dims"]
+    runs: int
+    threads: Annotated[int | None, "of one operator; None: one for each core"] = None
+    load: LoadReport
+    timings: tuple[Timing, ...]
+    findings: tuple[Finding, ...] = ()
+    load_ratio: Annotated[float | None, "session of the artifact / of the model"] = None
+    first_ratio: Annotated[
+        float | None,
+        "artifact's verification, load, warm-up and first run / model's load and first run",
+    ] = None
+    latency_ratio: Annotated[float | None, "artifact's median / model's"] = None
+
+
+@record
+class Explanation:
+    """One reason code; exit status 0 marks a finding, which refuses nothing."""
+
+    code: str
+    title: str
+    exit_status: int
+    explain: str
+    detail: Annotated[str, "how it is checked; empty for what no compatibility check gives"] = ""
+    mend: str
+
+
+@record
+class ExplainAnswer:
+    """`aotc explain CODE --json`."""
+
+    schema: Literal["aotc.explain/1"] = "aotc.explain/1"
+    reasons: tuple[Explanation, ...]
+
+
+@record
+class KeygenAnswer:
+    """`aotc keygen --json`."""
+
+    schema: Literal["aotc.keygen/1"] = "aotc.keygen/1"
+    private_key: Annotated[str, "path; mode 0600"]
+    public_key: Annotated[str, "path"]
+    key_id: Annotated[str, "sha256 of the public key's SPKI PEM"]
+
+
+@record
+class ListAnswer:
+    """`aotc profile list --json`, `aotc target list --json`: descriptions by name."""
+
+    schema: Literal["aotc.list/1"] = "aotc.list/1"
+    kind: Literal["profile", "target"]
+    items: Mapping[str, str] = field(default_factory=dict)
+
+
+@record
+class CheckAnswer:
+    """`aotc profile check --json`: the profile with every default written out."""
+
+    schema: Literal["aotc.check/1"] = "aotc.check/1"
+    path: str
+    valid: bool
+    profile: Profile
+
+
+@record
+class DoctorCheck:
+    """One thing that doctor looked at."""
+
+    name: str
+    status: Literal["ok", "note", "bad"]
+    found: str
+    mend: str = ""
+
+
+@record
+class DoctorTrust:
+    """Files that decide whom this host trusts; empty where there is none, or none can be."""
+
+    roots: Annotated[str, "file of root keys"] = ""
+    policy: Annotated[str, "that is used without --trust; only a host with roots has one"] = ""
+    state: Annotated[str, "what was seen by this user; it may not be there yet"] = ""
+
+
+@record
+class DoctorAnswer:
+    """`aotc doctor --json`."""
+
+    schema: Literal["aotc.doctor/1"] = "aotc.doctor/1"
+    healthy: bool
+    checks: tuple[DoctorCheck, ...]
+    trust: DoctorTrust = DoctorTrust()
+    host: Target
+
+
+@record
+class PlanRow:
+    """One way to serve the recorded requests."""
+
+    name: str
+    buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    variants: int
+    seconds: Annotated[float, "expected, of one request on average"]
+    ratio: Annotated[float, "to the least seconds of all plans"]
+    padding: Annotated[float, "elements added, for each element of the requests"]
+    coverage: Annotated[float, "share of requests that the plan accepts"] = 1.0
+    chosen: bool = False
+
+
+@record
+class SizeCount:
+    """Requests of one size of one dim."""
+
+    size: int
+    requests: int
+
+
+@record
+class LearnAnswer:
+    """`aotc profile learn --json`: the plans compared, and the profile of the chosen one."""
+
+    schema: Literal["aotc.learn/1"] = "aotc.learn/1"
+    path: Annotated[str, "the traffic file"]
+    sha256: str
+    requests: int
+    dims: Annotated[tuple[str, ...], "that buckets were considered for"]
+    fixed: Annotated[Mapping[str, int], "dims that never vary"] = field(default_factory=dict)
+    follows: Annotated[Mapping[str, tuple[str, ...]], "dims that are sums of others"] = field(
+        default_factory=dict
+    )
+    ranges: Annotated[Mapping[str, tuple[int, int]], "dims that keep a range"] = field(
+        default_factory=dict
+    )
+    sizes: Annotated[Mapping[str, tuple[SizeCount, ...]], "distribution, by dim"]
+    plans: tuple[PlanRow, ...]
+    margin: Annotated[float, "plans closer than this are not told apart"]
+    noise: float
+    drift: Annotated[float, "between sessions of one size: other work on the machine"] = 0.0
+    backend: str
+    coverage: Annotated[float, "share of requests that the profile accepts"]
+    padding: float
+    verdict: Annotated[str, "what was chosen and why, in words"]
+    profile: Profile

@@ -1,0 +1,83 @@
+"""Records of the build cache: the index of an entry, and what `aotc cache` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from aotc.contract.codec.parsing import Bounds, Json, Pattern, Problem, record
+from aotc.contract.manifest.payload_files import CHUNK_BYTES, PayloadPath, Sha256
+
+Kind = Annotated[str, Pattern(r"[a-z][a-z0-9-]{0,31}")]
+
+
+@record
+class CachedFile:
+    """A file of an entry; the digest of a file of one chunk is the file's."""
+
+    path: PayloadPath
+    size: Annotated[int, Bounds(0)]
+    chunks: Annotated[tuple[Sha256, ...], "sha256 of each 16 MiB; the last is shorter"]
+
+    def problems(self) -> Iterator[Problem]:
+        """Digests that do not cover the file."""
+        if len(self.chunks) != chunks_of(self.size):
+            yield Problem("chunks", f"{len(self.chunks)} digests for {self.size} bytes")
+
+
+@record
+class CacheIndex:
+    """What an entry of the build cache holds: `index.json` in it, as canonical JSON."""
+
+    schema: Literal["aotc.cache-index/1"] = "aotc.cache-index/1"
+    key: Sha256
+    kind: Kind
+    document: Json
+    files: tuple[CachedFile, ...]
+
+    def problems(self) -> Iterator[Problem]:
+        """Files that stand there twice."""
+        if len({each.path for each in self.files}) != len(self.files):
+            yield Problem("files", "a path stands there twice")
+
+
+def chunks_of(size: int) -> int:
+    """How many chunks have a digest of their own in a file of `size` bytes; one at least."""
+    return max(1, -(-size // CHUNK_BYTES))
+
+
+@record
+class CacheEntry:
+    """One entry of the build cache."""
+
+    key: str
+    kind: Annotated[str, "damaged: its index cannot be read"]
+    bytes: Annotated[int, "on disk, its index included"]
+    created: Annotated[str, "UTC, ISO 8601"]
+    used: Annotated[str, "when it was stored or last taken; UTC, ISO 8601"]
+    files: int
+    title: Annotated[str, "what it was made for, where that is known"] = ""
+
+
+@record
+class CacheListAnswer:
+    """`aotc cache list --json`: the entry that was used last leads."""
+
+    schema: Literal["aotc.cache-list/1"] = "aotc.cache-list/1"
+    folder: str
+    limit_bytes: int
+    bytes: int
+    entries: tuple[CacheEntry, ...]
+
+
+@record
+class PruneReport:
+    """`aotc cache prune --json`, `aotc cache clear --json`: what was removed, and what is left."""
+
+    schema: Literal["aotc.cache-prune/1"] = "aotc.cache-prune/1"
+    folder: str
+    removed: Annotated[int, "entries"] = 0
+    removed_bytes: int = 0
+    leftovers: Annotated[int, "half-written folders of builds that died"] = 0
+    kept: Annotated[int, "entries"] = 0
+    kept_bytes: int = 0

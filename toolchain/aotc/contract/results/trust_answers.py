@@ -1,0 +1,50 @@
+"""What the commands of `aotc trust` print with `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Literal
+
+from aotc.contract.codec.parsing import record
+from aotc.contract.finding import Finding
+
+
+@record
+class TrustAnswer:
+    """`aotc trust init|add|check|sign --json`: the policy as it is now."""
+
+    schema: Literal["aotc.trust-answer/1"] = "aotc.trust-answer/1"
+    file: str
+    name: str
+    sequence: int
+    sha256: str
+    expires: str
+    rules: tuple[str, ...]
+    keys: Annotated[tuple[str, ...], "ids of keys, authorities and identities not revoked"]
+    revoked_keys: Annotated[
+        Mapping[str, str], "reasons by id, or by sha256 of a key; empty where none is given"
+    ] = field(default_factory=dict)
+    revoked_artifacts: Annotated[tuple[str, ...], "artifact ids"] = ()
+    signed_by: Annotated[
+        tuple[str, ...], "key ids of roots: all that count, or who signed now"
+    ] = ()
+    counting: Annotated[
+        tuple[str, ...] | None,
+        "of `sign`: roots of this host that signed so far; None: it has none",
+    ] = None
+    threshold: Annotated[int | None, "of `sign`: roots of this host that must sign"] = None
+    findings: tuple[Finding, ...] = ()
+    bundle: Annotated[str, "the signature that was written"] = ""
+    checked: Annotated[bool, "as this host would before it takes it"] = False
+
+
+@record
+class RootAnswer:
+    """`aotc trust root --json`: the file of root keys that was written."""
+
+    schema: Literal["aotc.root-answer/1"] = "aotc.root-answer/1"
+    file: str
+    policy: Annotated[str, "name of the one policy that hosts with this file take"]
+    threshold: int
+    keys: Annotated[tuple[str, ...], "key ids"]

@@ -1,0 +1,27 @@
+"""What `--tune` measured, as the evidence holds it and `--tuned-from` reads it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from aotc.contract.codec.parsing import record
+from aotc.contract.profile import Isa, Level, Name, Precision
+
+
+@record
+class Tried:
+    """One candidate for a variant: what it was, and how fast where it passed parity."""
+
+    variant: Annotated[str, "the profile's variant"]
+    providers: tuple[Name, ...]
+    isa: Isa = "baseline"
+    optimization: Level = "auto"
+    precision: Precision = "keep"
+    threads: Annotated[int | None, "of one operator; None: one for each core"] = None
+    passed: bool = False
+    reason: Annotated[str, "why it did not pass; empty where it did"] = ""
+    median_seconds: Annotated[float | None, "of one run, rounds alternating"] = None
+    least_seconds: Annotated[float | None, "the quickest run"] = None
+    rounds: int = 0
+    sizes: Annotated[str, "of the dims in the runs"] = ""
+    chosen: bool = False

@@ -1,0 +1,1 @@
+"""Dims: their names, ranges, relations and padding."""

@@ -1,0 +1,1 @@
+"""Whom to trust, who signs, and what attestations say."""

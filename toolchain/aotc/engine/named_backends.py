@@ -1,0 +1,95 @@
+"""Execution providers of a profile or an artifact: backends by name, libraries by ORT's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from aotc.backends.base import BACKENDS, Backend
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.known_providers import BY_ORT_NAME
+from aotc.contract.profile import PluginSpec, Profile
+from aotc.errors import AotcError
+from aotc.host.plugin_libraries import stated_libraries
+
+
+def backend_of(name: str, plugins: Mapping[str, PluginSpec]) -> Backend:
+    """The backend called `name` in a profile; raises AOTC-P007 where there is none."""
+    if name in plugins:
+        from aotc.backends.plugin import PluginBackend
+
+        spec = plugins[name]
+        return PluginBackend(name, spec.provider, Path(spec.library), spec.options)
+    if name not in BACKENDS:
+        known = (*BACKENDS.names(), *plugins)
+        close = BY_ORT_NAME[name].name if name in BY_ORT_NAME else nearest(name, known)
+        raise AotcError(
+            "AOTC-P007",
+            f"no such execution provider: {name}",
+            where="providers",
+            expected=", ".join(known),
+            found=name,
+            mend=f"Did you mean {close}?" if close else "",
+        )
+    backend: Backend = BACKENDS.load(name)()
+    return backend
+
+
+def backends_of(names: Sequence[str], profile: Profile) -> list[Backend]:
+    """Backends of a variant, each available here; raises AOTC-P007 and AOTC-P004."""
+    backends = [backend_of(name, profile.plugins) for name in names]
+    for backend in backends:
+        capability = backend.probe()
+        if not capability.available:
+            raise AotcError(
+                "AOTC-P004",
+                f"{backend.name} is not available",
+                where="providers",
+                found=capability.reason,
+                mend=f"Correct plugins.{backend.name}.library in the profile."
+                if backend.name in profile.plugins
+                else capability.mend,
+            )
+    return backends
+
+
+@cache
+def _built_in(ort_name: str) -> Backend | None:
+    if ort_name not in BY_ORT_NAME:
+        return None
+    backend: Backend = BACKENDS.load(BY_ORT_NAME[ort_name].name)()
+    return backend
+
+
+def library_of(ort_name: str) -> Path | None:
+    """The plugin library of a provider on this machine; None for what ORT's wheel is built with."""
+    stated = stated_libraries().get(ort_name)
+    if stated is not None:
+        return stated
+    backend = _built_in(ort_name)
+    return backend.library() if backend is not None else None
+
+
+def prepare(ort_name: str) -> None:
+    """What the provider needs in this process before a session is created."""
+    backend = _built_in(ort_name)
+    if backend is not None:
+        backend.prepare()
+
+
+def threaded(ort_name: str, options: dict[str, str], threads: int) -> dict[str, str]:
+    """Options of a provider for `threads` of one operator, where it has threads of its own."""
+    backend = _built_in(ort_name)
+    return options if backend is None else backend.threaded(options, threads)
+
+
+def plugin_devices(ort_name: str, library: Path) -> list[Any]:
+    """ORT's devices for a session with a plugin; raises AOTC-P004."""
+    from aotc.backends.plugin import PluginBackend, devices
+
+    backend = _built_in(ort_name)
+    if isinstance(backend, PluginBackend):
+        return backend.devices(library)
+    return devices(ort_name, library)[:1]

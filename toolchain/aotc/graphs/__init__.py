@@ -1,0 +1,1 @@
+"""Reading and weighing models: what a graph holds, its weights, types and names."""

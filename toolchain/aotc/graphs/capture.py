@@ -1,0 +1,388 @@
+"""Capture evidence: what an ONNX file holds, read without running it.
+
+`read_capture` serves both the build and `aotc inspect MODEL`.  Graphs are walked with all
+bodies of control flow and all model-local functions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from aotc.contract.codec.parsing import MAX_INTEGER
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.interface import Kind, Value
+from aotc.contract.manifest.source import Capture, ControlFlow
+from aotc.contract.shapes.dim_names import is_anonymous
+from aotc.engine.file_digest import file_sha256
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_read
+from aotc.graphs.external_data import external_files, home_of, tensor_bytes
+from aotc.graphs.forbidden import refuse_operators
+from aotc.graphs.model_file import require_model_file
+from aotc.graphs.model_text import escape_text
+from aotc.graphs.output_types import infer_outputs
+
+ORT_DOMAINS = (
+    "com.microsoft",
+    "com.microsoft.nchwc",
+    "com.microsoft.experimental",
+    "com.ms.internal.nhwc",
+)
+ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
+# DequantizeLinear too: with a matmul it is fused into one of integers.
+_QUANTIZED = (
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "MatMulInteger",
+    "ConvInteger",
+    "MatMulNBits",
+)
+_HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+MAX_PROTOBUF = 2**31 - 1
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """Parse a model file, external data left where it is.
+
+    Raises AOTC-I001, AOTC-I002.
+    """
+    require_model_file(path)
+    size = path.stat().st_size
+    if size == 0:
+        raise AotcError("AOTC-I002", "the file is empty", where=str(path))
+    if size > MAX_PROTOBUF:
+        raise AotcError(
+            "AOTC-I002",
+            "a protobuf message cannot exceed 2 GiB",
+            where=str(path),
+            found=f"{size} bytes",
+            mend="Save the model with external data (onnx.save with save_as_external_data=True).",
+        )
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes())
+    except OSError as error:
+        raise cannot_read(error, "cannot read the model", str(path)) from None
+    except (DecodeError, ValueError) as error:
+        if "MaxDepth" in str(error):
+            raise AotcError(
+                "AOTC-I002",
+                "the model is nested too deeply",
+                where=str(path),
+                expected="at most 100 messages within each other, which is some 31 bodies of "
+                "control flow; ONNX Runtime reads no more",
+                mend="Export the model with less control flow inside of control flow.",
+            ) from None
+        raise AotcError("AOTC-I002", "the file is no ModelProto", where=str(path)) from None
+    if model.ir_version < 1 or not model.opset_import or not model.graph.output:
+        raise AotcError(
+            "AOTC-I002",
+            "the file holds no complete model",
+            where=str(path),
+            expected="ir_version, opset_import and graph outputs",
+            found=f"ir_version {model.ir_version}, {len(model.opset_import)} opsets, "
+            f"{len(model.graph.output)} outputs",
+        )
+    return model
+
+
+def graphs(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """The main graph and every body below it, each with a path such as `/If_3.then_branch`."""
+    yield from _graphs_below("", model.graph)
+    for function in model.functions:
+        for node in function.node:
+            yield from _bodies(f"{function.domain}::{function.name}", node)
+
+
+def _graphs_below(path: str, graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    yield path, graph
+    for node in graph.node:
+        yield from _bodies(path, node)
+
+
+def _bodies(path: str, node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    for attribute in node.attribute:
+        label = f"{path}/{node.name or node.op_type}.{attribute.name}"
+        if attribute.HasField("g"):
+            yield from _graphs_below(label, attribute.g)
+        for body in attribute.graphs:
+            yield from _graphs_below(label, body)
+
+
+def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node: main graph, bodies, functions."""
+    for _, graph in graphs(model):
+        yield from graph.node
+    for function in model.functions:
+        yield from function.node
+
+
+def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor that stands in the file: initializers and attributes."""
+    for _, graph in graphs(model):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield sparse.values
+            yield sparse.indices
+    for node in nodes(model):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            if attribute.HasField("sparse_tensor"):
+                yield attribute.sparse_tensor.values
+                yield attribute.sparse_tensor.indices
+            for sparse in attribute.sparse_tensors:
+                yield sparse.values
+                yield sparse.indices
+
+
+def _dtype_name(code: int, where: str) -> str:
+    if code == onnx.TensorProto.STRING:
+        return "string"
+    if code not in onnx.TensorProto.DataType.values() or code == onnx.TensorProto.UNDEFINED:
+        raise AotcError("AOTC-I007", "unknown element type", where=where, found=str(code))
+    return str(onnx.TensorProto.DataType.Name(code)).lower()
+
+
+_NUMPY_NAMES = {"float": "float32", "double": "float64"}
+
+
+def value_of(info: onnx.ValueInfoProto, clashing: Mapping[str, str] | None = None) -> Value:
+    """A graph input or output as a record; a dim with neither size nor name is `NAME.INDEX`.
+
+    A name that says nothing (`None`, `unk__12`) is none.  `clashing` is what `clashing_names`
+    gives for the whole graph.  Raises AOTC-I007.
+    """
+    renamed = clashing or {}
+    kind, proto = _unwrap(info.type)
+    dtype = _dtype_name(proto.elem_type, info.name)
+    shape: tuple[int | str, ...] | None = None
+    if proto.HasField("shape"):
+        shape = tuple(
+            dim.dim_value
+            if dim.HasField("dim_value") and dim.dim_value >= 0
+            else f"{info.name}.{index}"
+            if is_anonymous(dim.dim_param)
+            else renamed.get(dim.dim_param, dim.dim_param)
+            for index, dim in enumerate(proto.shape.dim)
+        )
+    return Value(name=info.name, kind=kind, dtype=_NUMPY_NAMES.get(dtype, dtype), shape=shape)
+
+
+def _unwrap(proto: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto.Tensor]:
+    case = proto.WhichOneof("value")
+    if case == "sequence_type":
+        inner_kind, inner = _unwrap(proto.sequence_type.elem_type)
+        return ("map" if inner_kind == "map" else "sequence"), inner
+    if case == "optional_type":
+        return "optional", _unwrap(proto.optional_type.elem_type)[1]
+    if case == "map_type":
+        return "map", onnx.TypeProto.Tensor(elem_type=proto.map_type.key_type)
+    if case == "sparse_tensor_type":
+        sparse = proto.sparse_tensor_type
+        return "sparse", onnx.TypeProto.Tensor(elem_type=sparse.elem_type, shape=sparse.shape)
+    return "tensor", proto.tensor_type
+
+
+def graph_inputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
+    """Inputs that a caller gives: those that are no initializers."""
+    constant = {tensor.name for tensor in model.graph.initializer}
+    return tuple(info for info in model.graph.input if info.name not in constant)
+
+
+def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
+    """Each free dim's position `NAME.INDEX`, and the name that the file gives it."""
+    proto = _unwrap(info.type)[1]
+    for index, dim in enumerate(proto.shape.dim):
+        if not dim.HasField("dim_value") or dim.dim_value < 0:
+            yield f"{info.name}.{index}", dim.dim_param
+
+
+def anonymous_names(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
+    """Positions `INPUT.AXIS` by the name that says nothing (`None`, `unk__12`) and stands there."""
+    found: dict[str, tuple[str, ...]] = {}
+    for info in graph_inputs(model):
+        if _unwrap(info.type)[0] == "tensor":
+            for position, name in _free_dims(info):
+                if name and is_anonymous(name):
+                    found[name] = (*found.get(name, ()), position)
+    return found
+
+
+def clashing_names(model: onnx.ModelProto) -> dict[str, str]:
+    """A new name for each dim that the file calls by the position of an anonymous dim.
+
+    Were `x.0` the name of a dim of `y` too, it could not be told from the first dim of `x`.
+    """
+    inputs = graph_inputs(model)
+    free = [each for info in (*inputs, *model.graph.output) for each in _free_dims(info)]
+    positions = {position for position, name in free if is_anonymous(name)}
+    positions |= {
+        f"{info.name}.0" for info in inputs if not _unwrap(info.type)[1].HasField("shape")
+    }
+    names = {name for _, name in free if not is_anonymous(name)}
+    found: dict[str, str] = {}
+    for name in sorted(names & positions):
+        other = f"{name}_"
+        while other in names | positions:
+            other += "_"
+        found[name] = other
+        names.add(other)
+    return found
+
+
+def refuse_sparse(values: Iterable[onnx.ValueInfoProto]) -> None:
+    """Refuse inputs and outputs that are sparse tensors: AOTC-I042."""
+    for info in values:
+        value = value_of(info)
+        if value.kind == "sparse":
+            raise AotcError(
+                "AOTC-I042",
+                "the model has a sparse tensor as an input or output",
+                where=info.name,
+                expected="a tensor, sequence, optional or map",
+                found=f"sparse_tensor({value.dtype})",
+            )
+
+
+def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, ...]]:
+    """Evidence of the model at `path`, its inputs and its outputs.
+
+    Raises AOTC-I001 to I007, I010 and I011.
+    """
+    model = read_model(path)
+    escaped = escape_text(model)
+    infer_outputs(model)
+    clashing = clashing_names(model)
+    path = home_of(tensors(model), path.absolute())
+    captured = capture(model, path)
+    return (
+        replace(captured, findings=(*captured.findings, *escaped)),
+        tuple(value_of(info, clashing) for info in graph_inputs(model)),
+        tuple(value_of(info, clashing) for info in model.graph.output),
+    )
+
+
+def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Capture:
+    """Evidence of a parsed model whose file is `path`; raises as `read_capture` does.
+
+    `sha256` of the file, where it was digested already.
+    """
+    for tensor in tensors(model):
+        _dtype_name(tensor.data_type, f"tensor {tensor.name}")
+    local = {(function.domain, function.name) for function in model.functions}
+    refuse_operators(nodes(model), (t for _, graph in graphs(model) for t in graph.initializer))
+    op_types: Counter[str] = Counter()
+    custom, contrib = set(), set()
+    constants = 0
+    for node in nodes(model):
+        name = _op_name(node.domain, node.op_type)
+        op_types[name] += 1
+        constants += node.op_type == "Constant"
+        if (node.domain, node.op_type) in local:
+            continue
+        if node.domain in ORT_DOMAINS:
+            contrib.add(name)
+        elif node.domain not in ONNX_DOMAINS:
+            custom.add(name)
+    initializers = [t for _, graph in graphs(model) for t in graph.initializer]
+    return Capture(
+        sha256=sha256 or file_sha256(path),
+        size=path.stat().st_size,
+        producer_name=model.producer_name,
+        producer_version=model.producer_version,
+        domain=model.domain,
+        model_version=max(-MAX_INTEGER, min(model.model_version, MAX_INTEGER)),
+        graph_name=model.graph.name,
+        ir_version=model.ir_version,
+        opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+        nodes=len(model.graph.node),
+        nodes_total=sum(op_types.values()),
+        op_types=dict(sorted(op_types.items())),
+        initializers=len(initializers),
+        initializer_bytes=sum(tensor_bytes(tensor) for tensor in initializers),
+        constants=constants,
+        functions=tuple(sorted(_op_name(f.domain, f.name) for f in model.functions)),
+        custom_ops=tuple(sorted(custom)),
+        contrib_ops=tuple(sorted(contrib)),
+        control_flow=tuple(_control_flow(model)),
+        side_inputs=tuple(_side_inputs(model)),
+        external_data=external_files(tensors(model), path.parent),
+        quantized=any(
+            node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
+            for node in nodes(model)
+        ),
+        half=any(tensor.data_type in _HALF for tensor in initializers),
+        metadata=_metadata_bytes(model),
+        findings=tuple(_findings(model)),
+    )
+
+
+def _op_name(domain: str, op_type: str) -> str:
+    return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
+
+
+def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:
+    for node in nodes(model):
+        bodies = {
+            a.name: len(a.g.node) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH
+        }
+        if bodies:
+            yield ControlFlow(node=node.name, op_type=node.op_type, bodies=bodies)
+
+
+def _side_inputs(model: onnx.ModelProto) -> Iterator[str]:
+    for node in nodes(model):
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                outer = sorted(_free_names(attribute.g))
+                yield from (f"{node.name or node.op_type}.{attribute.name}: {v}" for v in outer)
+
+
+def _free_names(graph: onnx.GraphProto) -> set[str]:
+    """Values that a body reads and does not make: they come from the graphs around it."""
+    made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    free: set[str] = set()
+    for node in graph.node:
+        free |= {name for name in node.input if name and name not in made}
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                free |= _free_names(attribute.g) - made
+        made |= set(node.output)
+    return free | {v.name for v in graph.output if v.name not in made}
+
+
+def _metadata_bytes(model: onnx.ModelProto) -> dict[str, int]:
+    doc = len(model.doc_string) + len(model.graph.doc_string)
+    doc += sum(len(node.doc_string) for node in nodes(model))
+    props = sum(len(p.key) + len(p.value) for p in model.metadata_props)
+    for node in nodes(model):
+        props += sum(len(p.key) + len(p.value) for p in node.metadata_props)
+    return {name: size for name, size in (("doc_string", doc), ("metadata_props", props)) if size}
+
+
+def _findings(model: onnx.ModelProto) -> Iterator[Finding]:
+    seen: Counter[str] = Counter(node.name for node in nodes(model))
+    blank = seen.pop("", 0)
+    repeated = sum(count - 1 for count in seen.values() if count > 1)
+    if blank or repeated:
+        parts = [f"{blank} nodes had no name"] if blank else []
+        parts += [f"{repeated} had another's name"] if repeated else []
+        yield Finding(code="AOTC-I031", what=" and ".join(parts))
+    overlap = len(model.graph.input) - len(graph_inputs(model))
+    if overlap:
+        yield Finding(code="AOTC-I032", what=f"{overlap} initializers were also graph inputs")
+    if model.training_info:
+        size = sum(each.ByteSize() for each in model.training_info)
+        yield Finding(
+            code="AOTC-I040",
+            what=f"training_info is left out: {size} bytes that only training reads",
+        )

@@ -1,0 +1,48 @@
+"""ONNX Runtime's offline optimizer, under canonical file names in the working directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from aotc.contract.known_providers import CPU
+from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.engine.session import import_onnxruntime, ort_errors, session_options
+from aotc.graphs.rejection import rejection
+from aotc.graphs.weights import EXTERNAL_BYTES
+
+MODEL: Final = "model.onnx"
+DATA: Final = "model.bin"
+
+
+def write_optimized(
+    graph: Path,
+    level: Optimization,
+    weights: Path,
+    *,
+    prepack: bool = False,
+    into: Path | None = None,
+) -> None:
+    """Let ONNX Runtime write the graph optimized at `level` to `MODEL`, its weights to `DATA`.
+
+    Both go into the working directory, or the folder `into`; those of `graph` are in the folder
+    `weights`.
+    Raises AOTC-O001.  `prepack` also writes the weights as the kernels of this CPU pack them.
+    """
+    place = into or Path()
+    settings = {
+        "session.optimized_model_external_initializers_file_name": DATA,
+        "session.optimized_model_external_initializers_min_size_in_bytes": str(EXTERNAL_BYTES),
+        "session.model_external_initializers_file_folder_path": str(weights),
+    }
+    if prepack:
+        settings["session.save_external_prepacked_constant_initializers"] = "1"
+    options = session_options(SessionSpec(optimization=level, config=settings))
+    options.optimized_model_filepath = str(place / MODEL)
+    (place / DATA).unlink(missing_ok=True)
+    try:
+        import_onnxruntime().InferenceSession(str(graph), options, providers=[CPU])
+    except ort_errors() as error:
+        raise rejection(
+            error, "AOTC-O001", "ONNX Runtime cannot optimize the model", where=f"level {level}"
+        ) from None

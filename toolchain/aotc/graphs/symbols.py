@@ -1,0 +1,287 @@
+"""The names of a model's dims, after what the profile states of them: one dim, one name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Annotated
+
+from aotc.contract.codec.parsing import ParseError, record
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.manifest.interface import Value
+from aotc.contract.shapes.domain import Relation
+from aotc.contract.shapes.relations import (
+    CODE,
+    Equality,
+    faults,
+    in_order,
+    read_relations,
+    renamed,
+    unified,
+)
+from aotc.errors import AotcError
+
+
+@record
+class Statement:
+    """One thing that the profile states, as relations among the dims that the model declares."""
+
+    text: str
+    relations: tuple[Relation, ...]
+
+
+@record
+class Symbols:
+    """Dims of the inputs: what the model calls them, and what they are called from here on."""
+
+    declared: Annotated[tuple[Value, ...], "inputs as the model declares them"] = ()
+    names: Annotated[Mapping[str, str], "new name by declared dim, where it is another"] = field(
+        default_factory=dict
+    )
+    relations: Annotated[tuple[Relation, ...], "sums, by new names, each after its terms"] = ()
+    statements: tuple[Statement, ...] = ()
+    anonymous: Annotated[
+        Mapping[str, tuple[str, ...]], "positions by the name that says nothing and stands there"
+    ] = field(default_factory=dict)
+
+    def dim(self, name: str) -> str | None:
+        """The dim that `name` means: its name, a declared one, or a position `INPUT.AXIS`.
+
+        A name that says nothing, such as `unk__12`, means the one dim that it stands at.
+        None where the model has no such free dim, or the name stands at several.
+        """
+        dims = _dims(self.declared)
+        if name in self.names.values():
+            return name
+        found = name if name in dims else _positions(self.declared).get(name)
+        if found is None:
+            meant = self.called(name)
+            return meant[0] if len(meant) == 1 else None
+        return self.names.get(found, found) if isinstance(found, str) else None
+
+    def called(self, name: str) -> tuple[str, ...]:
+        """The dims at which a name that says nothing stands; empty for any other name."""
+        positions = self.anonymous.get(name, ())
+        return tuple(dict.fromkeys(self.names.get(each, each) for each in positions))
+
+    def shape(self, shape: tuple[int | str, ...] | None) -> tuple[int | str, ...] | None:
+        """`shape` with the names that its dims have from here on."""
+        if shape is None:
+            return None
+        return tuple(self.names.get(d, d) if isinstance(d, str) else d for d in shape)
+
+    def inputs(self) -> tuple[Value, ...]:
+        """The inputs by the new names."""
+        return tuple(replace(value, shape=self.shape(value.shape)) for value in self.declared)
+
+
+def symbols_of(
+    texts: Sequence[str],
+    inputs: Sequence[Value],
+    anonymous: Mapping[str, tuple[str, ...]] | None = None,
+) -> Symbols:
+    """What the relations `texts` of a profile make of the dims of `inputs`.
+
+    `anonymous`: positions by the name that says nothing and stands there in the model.
+    Raises AOTC-S015 where one cannot be read, names what the model lacks, or goes in a circle, and
+    AOTC-S004 where it names a position that the model fixes.
+    """
+    try:
+        read = read_relations(texts)
+    except ParseError as error:
+        first = error.problems[0]
+        raise AotcError(CODE, first.what, where=f"relations{first.path}") from None
+    anonymous = anonymous or {}
+    naming = _Naming(texts, read, inputs, anonymous)
+    names = naming.names()
+    sums = naming.sums()
+    ordered = in_order(sums)
+    if what := faults(sums):
+        raise AotcError(CODE, what, where="relations")
+    return Symbols(
+        declared=tuple(inputs),
+        names={old: new for old, new in names.items() if old != new},
+        relations=ordered,
+        statements=naming.statements(),
+        anonymous=anonymous,
+    )
+
+
+class _Naming:
+    """Finds what each name of the relations means, and one name for each class of equal dims."""
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        read: Sequence[Equality | Relation],
+        inputs: Sequence[Value],
+        anonymous: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        self._anonymous = anonymous
+        self._texts = texts
+        self._read = read
+        self._dims = _dims(inputs)
+        self._positions = _positions(inputs)
+        self._rankless = {f"{v.name}.0" for v in inputs if v.shape is None and v.kind == "tensor"}
+        self._new: dict[str, None] = {}
+        self._equal = [
+            (
+                index,
+                Equality(names=tuple(self._meant(name, index, new=True) for name in each.names)),
+            )
+            for index, each in enumerate(read)
+            if isinstance(each, Equality)
+        ]
+        roots = unified(equality for _, equality in self._equal)
+        self._classes: dict[str, list[str]] = {}
+        for name, root in roots.items():
+            self._classes.setdefault(root, []).append(name)
+        self._check_new()
+
+    def names(self) -> dict[str, str]:
+        """The name of its class, by declared dim; rankless inputs keep theirs."""
+        result: dict[str, str] = {}
+        for members in self._classes.values():
+            name = self._name(members)
+            result |= {
+                dim: name for dim in members if dim in self._dims and dim not in self._rankless
+            }
+        return result
+
+    def sums(self) -> list[Relation]:
+        """Relations of unified dims: those stated, and rankless inputs that equal others."""
+        found = [renamed(relation, self._by_any_name()) for _, relation in self._linear()]
+        for members in self._classes.values():
+            name = self._name(members)
+            found += [
+                Relation(dim=dim, terms=(name,))
+                for dim in members
+                if dim in self._rankless and dim != name
+            ]
+        return found
+
+    def statements(self) -> tuple[Statement, ...]:
+        """The same among declared dims, where equal ones are equal by relations."""
+        found = []
+        first: dict[str, str] = {}
+        for members in self._classes.values():
+            known = [dim for dim in members if dim in self._dims]
+            first |= dict.fromkeys([*members, self._name(members)], known[0])
+            relations = tuple(Relation(dim=dim, terms=(known[0],)) for dim in known[1:])
+            texts = [self._texts[i] for i, each in self._equal if set(each.names) & set(members)]
+            if relations:
+                found.append(Statement(text="; ".join(texts), relations=relations))
+        for index, relation in self._linear():
+            declared = (renamed(relation, first),)
+            found.append(Statement(text=self._texts[index], relations=declared))
+        return tuple(found)
+
+    def _linear(self) -> Iterable[tuple[int, Relation]]:
+        for index, each in enumerate(self._read):
+            if isinstance(each, Relation):
+                used = {each.dim, *each.terms}
+                yield index, renamed(each, {name: self._meant(name, index) for name in used})
+
+    def _by_any_name(self) -> dict[str, str]:
+        return {dim: self._name(members) for members in self._classes.values() for dim in members}
+
+    def _name(self, members: Sequence[str]) -> str:
+        """The new name; else the first that the model itself gives; else the first position."""
+        ranked = [dim for dim in members if dim not in self._rankless] or list(members)
+        new = [name for name in members if name in self._new]
+        named = [dim for dim in ranked if dim not in self._positions]
+        return (new or named or ranked)[0]
+
+    def _meant(self, name: str, index: int, *, new: bool = False) -> str:
+        if name in self._dims:
+            return name
+        found = self._positions.get(name)
+        if isinstance(found, str):
+            return found
+        if found is not None:
+            raise AotcError(
+                "AOTC-S004",
+                f"the model fixes {name!r}",
+                where=f"relations[{index}]",
+                found=f"size {found}",
+                mend="Leave it out of the relation, and state the size of the others under dims.",
+            )
+        meant = self._anonymous.get(name, ())
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
+            raise AotcError(
+                CODE,
+                several_dims(name, meant),
+                where=f"relations[{index}]",
+                expected=", ".join(meant),
+                mend=f"Name the dims by their positions, as in: {equality_of(meant)}.",
+            )
+        stem, _, axis = name.rpartition(".")
+        if new and not (stem and axis.isdecimal()):
+            self._new[name] = None
+            return name
+        if name in self._new:
+            return name
+        known = (*self._dims, *self._new, *self._positions)
+        close = nearest(name, known)
+        raise AotcError(
+            CODE,
+            f"the model has no dim {name!r}",
+            where=f"relations[{index}]",
+            expected=", ".join((*self._dims, *self._new)) or "no free dim",
+            found=f"nearest: {close}" if close else "",
+        )
+
+    def _check_new(self) -> None:
+        for members in self._classes.values():
+            new = [name for name in members if name in self._new]
+            known = [name for name in members if name in self._dims]
+            ranked = [name for name in known if name not in self._rankless]
+            if (len(new) < 2 and ranked) or (known and not new):
+                continue
+            close = nearest(new[-1], (*self._dims, *self._positions))
+            what = f"the model has no dim {new[-1]!r}"
+            if known and len(new) == 1:
+                what = f"{new[0]!r} names an input of unknown rank alone"
+            elif known:
+                what += f", and one new name is enough: {new[0]!r}"
+            raise AotcError(
+                CODE,
+                what,
+                where=f"relations: {' = '.join(members)}",
+                expected=", ".join(self._dims) or "no free dim",
+                found=f"nearest: {close}" if close else "",
+            )
+
+
+def equality_of(dims: Sequence[str]) -> str:
+    """A relation, as a profile writes it, that makes the last two of `dims` equal."""
+    names = (f'"{dim}"' if re.search(r"[\s=+*-]", dim) else dim for dim in dims[-2:])
+    return f"size = {' = '.join(names)}"
+
+
+def several_dims(name: str, dims: Sequence[str]) -> str:
+    """What is wrong with `name`, which stands at several `dims` and says nothing."""
+    return f"{name!r} is the name of {len(dims)} dims that are not one"
+
+
+def _dims(inputs: Iterable[Value]) -> tuple[str, ...]:
+    """Free dims of tensors, in order."""
+    found: dict[str, None] = {}
+    for value in inputs:
+        if value.kind == "tensor":
+            shape = value.shape if value.shape is not None else (f"{value.name}.0",)
+            found |= dict.fromkeys(d for d in shape if isinstance(d, str))
+    return tuple(found)
+
+
+def _positions(inputs: Iterable[Value]) -> dict[str, int | str]:
+    """What stands at `INPUT.AXIS`: a size, or the name of a dim."""
+    return {
+        f"{value.name}.{axis}": size
+        for value in inputs
+        if value.kind == "tensor"
+        for axis, size in enumerate(value.shape or ())
+    }

@@ -1,0 +1,267 @@
+"""This machine as a target, found without importing what it looks for."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from aotc.contract.known_providers import (
+    KNOWN_PROVIDERS,
+    PLUGIN_PACKAGES,
+    RUNTIME_WHEELS,
+    RUNTIMES,
+)
+from aotc.contract.target import ISA_FEATURES, Gpu, Libc, Plugin, Target
+from aotc.host.lesser_host import hidden_providers, lesser_isa
+
+NVIDIA_SMI_SECONDS = 10
+_CPUINFO = Path("/proc/cpuinfo")
+
+_OS: dict[str, Literal["linux", "darwin", "windows"]] = {
+    "linux": "linux",
+    "darwin": "darwin",
+    "win32": "windows",
+}
+_ARCHITECTURE = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+@cache
+def probe(
+    *, gpus: bool = True, digests: bool = False, libraries: tuple[tuple[str, Path], ...] = ()
+) -> Target:
+    """Describe this machine; what is absent is None or empty, and `probed` says so.
+
+    With `gpus=False` the GPUs and their driver are not asked for, which may take seconds; with
+    `digests` plugins have those of their libraries.  `libraries` are the user's own plugins: the
+    provider, as ORT names it, and its library.
+    The answer is kept for the life of the process.  Raises AOTC-I027 where a variable of the
+    environment (`host.lesser_host`, `host.plugin_libraries`) says nothing that can be read.
+    """
+    version, providers, plugins = _onnxruntime(digests, libraries)
+    machine = platform.machine().lower()
+    architecture = _ARCHITECTURE.get(machine, machine)
+    return Target(
+        schema="aotc.target/1",
+        name="host",
+        # An operating system that targets cannot name fits no artifact, which C001 then says.
+        os=_OS.get(sys.platform, sys.platform),  # type: ignore[arg-type]
+        architecture=architecture,
+        libc=_libc(),
+        isa=_isa(architecture),
+        onnxruntime=version,
+        providers=providers,
+        plugins=plugins,
+        nvidia_driver=_driver() if gpus else None,
+        cuda_major=_cuda_major() if gpus else None,
+        gpus=_gpus() if gpus else (),
+        probed=True,
+    )
+
+
+def parse_isa(cpuinfo: str, architecture: str) -> tuple[str, ...]:
+    """The features of the first CPU in the text of /proc/cpuinfo that ONNX Runtime chooses by."""
+    line = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
+    have = frozenset(line[1].split()) if line else frozenset()
+    return tuple(name for name in ISA_FEATURES.get(architecture, ()) if name in have)
+
+
+def parse_vendor(cpuinfo: str) -> str | None:
+    """The vendor of the first CPU in the text of /proc/cpuinfo; None where it states none."""
+    line = re.search(r"^vendor_id\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
+    return line[1] if line else None
+
+
+def parse_driver(text: str) -> str | None:
+    """The version in the text of /proc/driver/nvidia/version."""
+    found = re.search(r"Kernel Module(?:\s+for\s+\S+)?\s+(\d+(?:\.\d+)+)", text)
+    return found[1] if found else None
+
+
+def parse_gpus(text: str) -> tuple[Gpu, ...]:
+    """GPUs from `nvidia-smi --query-gpu=name,compute_cap,memory.total` as CSV, memory in MiB."""
+    found = []
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) == 3 and re.fullmatch(r"\d+\.\d+", fields[1]):
+            memory = int(fields[2]) << 20 if fields[2].isdigit() else None
+            found.append(Gpu(name=fields[0], compute_capability=fields[1], memory_bytes=memory))
+    return tuple(found)
+
+
+def _libc() -> Libc | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        text = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        text = ""
+    name, _, version = text.partition(" ")
+    if name == "glibc" and version:
+        return Libc(name="glibc", version=version)
+    if any(Path("/lib").glob("ld-musl-*.so.1")):
+        return Libc(name="musl")
+    return Libc(name="other")
+
+
+def _isa(architecture: str) -> tuple[str, ...] | None:
+    text = _text(_CPUINFO)
+    return None if text is None else lesser_isa(parse_isa(text, architecture))
+
+
+def _onnxruntime(
+    digests: bool, libraries: tuple[tuple[str, Path], ...]
+) -> tuple[str | None, tuple[str, ...], tuple[Plugin, ...]]:
+    found = installed_versions((*RUNTIMES, *PLUGIN_PACKAGES))
+    version: str | None = None
+    providers: tuple[str, ...] = ()
+    for wheel in RUNTIME_WHEELS:
+        if wheel.distribution in found:
+            version, providers = found[wheel.distribution], wheel.providers
+    if version is None:
+        return None, (), ()
+    plugins = [
+        Plugin(
+            name=row.plugin.distribution,
+            version=found[row.plugin.distribution],
+            provider=row.ort_name,
+            sha256=_package_digest(row.plugin.package) if digests else None,
+        )
+        for row in KNOWN_PROVIDERS
+        if row.plugin and row.plugin.distribution in found
+    ]
+    stated = _stated(digests, libraries, plugins)
+    # A session loads the library that is stated, and not the package's.
+    replaced = {plugin.provider for plugin in stated}
+    plugins = [plugin for plugin in plugins if plugin.provider not in replaced] + stated
+    served = [plugin.provider for plugin in plugins if _is_served(plugin)]
+    hidden = hidden_providers()
+    names = tuple(name for name in (*served, *providers) if name not in hidden)
+    return version, names, tuple(plugins)
+
+
+def _is_served(plugin: Plugin) -> bool:
+    """Whether a plugin offers a device here, so far as that can be told without loading it."""
+    package = PLUGIN_PACKAGES.get(plugin.name)
+    wanted = package.cpu_vendor if package else ""
+    vendor = parse_vendor(_text(_CPUINFO) or "") if wanted else None
+    return vendor is None or vendor == wanted
+
+
+def _stated(
+    digests: bool, libraries: tuple[tuple[str, Path], ...], installed: list[Plugin]
+) -> list[Plugin]:
+    """Plugins by the environment or by the caller; those of an installed package as it has them."""
+    if not libraries and "AOTC_PLUGINS" not in os.environ:
+        return []
+    from aotc.host.plugin_libraries import libraries_digest, stated_libraries
+
+    found = []
+    for provider, library in {**stated_libraries(), **dict(libraries)}.items():
+        own = [plugin for plugin in installed if plugin.provider == provider]
+        if own and _is_of_package(library, own[0].name):
+            found += own
+        elif library.is_file():
+            digest = libraries_digest([library]) if digests else None
+            found.append(Plugin(name=library.name, provider=provider, sha256=digest))
+    return found
+
+
+def _is_of_package(library: Path, distribution: str) -> bool:
+    """Whether a library lies in the folder of an installed package, with those it is to load."""
+    place = _package_folder(PLUGIN_PACKAGES[distribution].package)
+    return place is not None and library.parent.resolve() == place.resolve()
+
+
+def _package_folder(package: str) -> Path | None:
+    places = (Path(folder) / package for folder in sys.path)
+    return next((place for place in places if place.is_dir()), None)
+
+
+def _package_digest(package: str) -> str | None:
+    """Digest of the libraries of an installed package; None where it is not found."""
+    from aotc.host.plugin_libraries import libraries_digest, libraries_in
+
+    place = _package_folder(package)
+    return libraries_digest(libraries_in(place)) if place is not None else None
+
+
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """Versions of those distributions that are installed, by name.
+
+    Read from the names of their `.dist-info` folders (Python packaging specification "recording
+    installed projects"), as importing `importlib.metadata` would cost more than the whole probe.
+    """
+    spelled = {name.replace("-", "_"): name for name in names}
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        try:
+            with os.scandir(folder or ".") as listed:
+                entries = [entry.name for entry in listed]
+        except OSError:
+            continue
+        for entry in entries:
+            stem, dot, kind = entry.rpartition(".")
+            name, dash, version = stem.rpartition("-")
+            if dot and dash and kind == "dist-info" and name in spelled:
+                found.setdefault(spelled[name], version)
+    return found
+
+
+def _driver() -> str | None:
+    text = _text(Path("/proc/driver/nvidia/version"))
+    if text is not None:
+        return parse_driver(text)
+    lines = _nvidia_smi("driver_version").split()
+    return lines[0] if lines and re.fullmatch(r"\d+(\.\d+)+", lines[0]) else None
+
+
+def _gpus() -> tuple[Gpu, ...]:
+    return parse_gpus(_nvidia_smi("name,compute_cap,memory.total"))
+
+
+def _nvidia_smi(query: str) -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=NVIDIA_SMI_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _cuda_major() -> int | None:
+    """The newest CUDA that the driver supports: cuDriverGetVersion gives 1000 * major + ..."""
+    if not Path("/proc/driver/nvidia").exists() and shutil.which("nvidia-smi") is None:
+        return None
+    import ctypes
+
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        driver = ctypes.CDLL(name)
+        number = ctypes.c_int(0)
+        failed = driver.cuDriverGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError):
+        return None
+    return None if failed or number.value < 1000 else number.value // 1000
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return None

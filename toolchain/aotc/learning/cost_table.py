@@ -1,0 +1,67 @@
+"""What a model costs at each size: measured, and kept as `aotc.costs/1`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Literal
+
+from aotc.contract.codec.parsing import Bounds, Problem, record
+
+Seconds = Annotated[float, Bounds(0, 1e6)]
+
+
+@record
+class CostTable:
+    """Seconds of one run at every combination of sizes, row-major in the order of `dims`.
+
+    `static` are runs of graphs with the combinations of `sizes` written in.  `dynamic` are runs of
+    the graph that takes all sizes, at those of `dynamic_sizes`, which may lie between: a backend
+    that is fast at multiples of 16 is seen to be slow elsewhere.  Empty where there is none.
+    """
+
+    schema: Literal["aotc.costs/1"] = "aotc.costs/1"
+    dims: Annotated[tuple[str, ...], Bounds(1, 2)]
+    sizes: Annotated[Mapping[str, tuple[Annotated[int, Bounds(1)], ...]], "measured, rising"]
+    static: tuple[Seconds, ...]
+    dynamic_sizes: Annotated[
+        Mapping[str, tuple[Annotated[int, Bounds(0)], ...]], "measured, rising; none: as `sizes`"
+    ] = field(default_factory=dict)
+    dynamic: tuple[Seconds, ...] = ()
+    noise: Annotated[float, Bounds(0, 1), "by how much a figure may be off, as a share"] = 0.0
+    drift: Annotated[
+        float, Bounds(0, 1), "by how much sessions of one size differ: other work on the machine"
+    ] = 0.0
+    backend: Annotated[str, "what ran, with versions"] = ""
+    source: Annotated[str, "sha256 of the model; empty where it is not known"] = ""
+    others: Annotated[Mapping[str, int], "sizes of the other dims"] = field(default_factory=dict)
+
+    def problems(self) -> list[Problem]:
+        """What the types cannot say."""
+        found = self._of("sizes", self.sizes, "static", self.static)
+        if self.dynamic:
+            found += self._of("dynamic_sizes", self.at_dynamic(), "dynamic", self.dynamic)
+        return found
+
+    def at_dynamic(self) -> Mapping[str, tuple[int, ...]]:
+        """The sizes at which `dynamic` was measured."""
+        return self.dynamic_sizes or self.sizes
+
+    def _of(
+        self,
+        field_name: str,
+        sizes: Mapping[str, tuple[int, ...]],
+        figures_name: str,
+        figures: tuple[float, ...],
+    ) -> list[Problem]:
+        if set(sizes) != set(self.dims):
+            return [Problem(field_name, "are not of the dims")]
+        for dim, listed in sizes.items():
+            if not listed or list(listed) != sorted(set(listed)):
+                return [Problem(f"{field_name}.{dim}", "are missing, or not rising")]
+        combinations = math.prod(len(listed) for listed in sizes.values())
+        if len(figures) != combinations:
+            text = f"{len(figures)} figures for {combinations} combinations"
+            return [Problem(figures_name, text)]
+        return []

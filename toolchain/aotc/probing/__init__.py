@@ -1,0 +1,1 @@
+"""Which sizes and values a model runs with, and what it answers: the reference of every proof."""

@@ -1,0 +1,191 @@
+"""Which fixtures prove a domain: the user's, the corners, and sizes drawn between them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from aotc.contract.codec.parsing import Json
+from aotc.contract.manifest.interface import Value
+from aotc.contract.profile import ParitySpec
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.domain import Dim, Domain
+from aotc.engine import values
+from aotc.errors import AotcError
+
+
+class Given:
+    """A user's fixture: values by input name, and the sizes they imply."""
+
+    def __init__(self, name: str, inputs: dict[str, Any], sizes: dict[str, int]) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.sizes = sizes
+
+    @classmethod
+    def read(cls, item: Json, declared: Sequence[Value]) -> Given:
+        """From files, with sizes by the declared shapes; raises AOTC-I024 on another shape."""
+        inputs = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
+        sizes: dict[str, int] = {}
+        for value in declared:
+            array = inputs.get(value.name)
+            shape = getattr(array, "shape", None)
+            if shape is None or value.shape is None:
+                continue
+            same_rank = len(shape) == len(value.shape)
+            if not same_rank or any(
+                isinstance(d, int) and d != s for d, s in zip(value.shape, shape, strict=True)
+            ):
+                raise AotcError(
+                    "AOTC-I024",
+                    f"fixture has another {'size' if same_rank else 'rank'} than the input",
+                    where=f"{item['name']}: {value.name}",
+                    expected=str(value.shape),
+                    found=str(tuple(shape)),
+                )
+            sizes |= {d: s for d, s in zip(value.shape, shape, strict=True) if isinstance(d, str)}
+        return cls(item["name"], inputs, sizes)
+
+
+# Sizes drawn may be known already, and then others are drawn, so often.
+_DRAWS = 16
+
+
+def refuse_outside(given: Sequence[Given], stated: Mapping[str, DimRange]) -> None:
+    """Refuse a user's fixture whose sizes the profile or --dim rules out; raises AOTC-I024."""
+    for item in given:
+        for name, spec in stated.items():
+            if name in item.sizes and not spec.allows(item.sizes[name]):
+                raise AotcError(
+                    "AOTC-I024",
+                    "fixture has a size outside of the stated range",
+                    where=f"{item.name}: {name}",
+                    expected=f"{spec.min}..{spec.max}" if spec.min < spec.max else str(spec.min),
+                    found=str(item.sizes[name]),
+                )
+
+
+def plan_fixtures(
+    domain: Domain,
+    parity: ParitySpec,
+    inputs_at: Callable[[Mapping[str, int]], dict[str, Any]],
+    given: Sequence[Given],
+) -> list[Given]:
+    """The user's fixtures, the corners of the domain, and sizes drawn between them."""
+    plan = [Given(f"user{i}", item.inputs, item.sizes) for i, item in enumerate(given)]
+    if given and not domain.dims:
+        return plan
+    seen: list[dict[str, int]] = []
+    for name, sizes in _points(domain, parity):
+        if sizes not in seen:
+            seen.append(sizes)
+            plan.append(Given(name, inputs_at(sizes), sizes))
+    return plan
+
+
+def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str, int]]]:
+    """Names and sizes: the corners, every combination of buckets, sizes drawn between."""
+    corners: tuple[Literal["opt", "min", "max"], ...] = ("opt", "min", "max")
+    known = [domain.corner(which) for which in corners]
+    yield from zip(corners, known, strict=True)
+    optimal = {name: dim.opt for name, dim in domain.dims.items()}
+    for index, buckets in enumerate(combinations_of(domain)):
+        known.append(domain.complete({**optimal, **buckets}))
+        yield f"bucket{index}", known[-1]
+    rng = np.random.default_rng(parity.seed)
+    for index in range(
+        parity.random_shapes if any(d.min < d.max for d in domain.dims.values()) else 0
+    ):
+        for _ in range(_DRAWS):
+            sizes = domain.complete({name: _draw(dim, rng) for name, dim in domain.dims.items()})
+            if sizes not in known:
+                known.append(sizes)
+                yield f"random{index}", sizes
+                break
+
+
+def combinations_of(domain: Domain) -> list[dict[str, int]]:
+    """Every combination of buckets; none where no dim has them."""
+    bucketed = {name: dim.buckets for name, dim in domain.dims.items() if dim.buckets}
+    if not bucketed:
+        return []
+    return [
+        dict(zip(bucketed, sizes, strict=True)) for sizes in itertools.product(*bucketed.values())
+    ]
+
+
+def lower_edge(domain: Domain, buckets: Mapping[str, int]) -> dict[str, int]:
+    """The smallest sizes that are padded to `buckets`, of each dim that can be.
+
+    Dims without buckets are padded to their grid; there it is the smallest size of all.
+    """
+    edge = {}
+    for name, dim in domain.dims.items():
+        if dim.pad_from is None:
+            continue
+        least = max(dim.pad_from, 1)
+        full = buckets.get(name)
+        if full is not None:
+            below = [size for size in dim.buckets if size < full]
+            least = max(least, below[-1] + 1 if below else 1)
+        elif dim.buckets:
+            continue
+        else:
+            # The smallest size may stand on the grid itself.
+            least = next((s for s in (least, least + 1) if dim.padded(s) not in (s, None)), least)
+            full = dim.padded(least)
+        if full is not None and least < full:
+            edge[name] = least
+    return edge
+
+
+def padded_points(domain: Domain, buckets: Mapping[str, int]) -> list[dict[str, int]]:
+    """Sizes that are padded to `buckets`, likeliest to tell and to run first.
+
+    The lower edge, where most is padded; the middle; one less than the bucket; multiples of
+    32 to 2, for models that take no others.
+    """
+    edge = lower_edge(domain, buckets)
+    if not edge:
+        return []
+    optimal = {name: dim.opt for name, dim in domain.dims.items()}
+    full = {name: domain.dims[name].padded(size) or size for name, size in edge.items()}
+    ways: list[Callable[[int, int], int]] = [
+        lambda low, high: low,
+        lambda low, high: (low + high) // 2,
+        lambda low, high: high - 1,
+        *((lambda low, high, grid=grid: (high - 1) // grid * grid) for grid in (32, 16, 8, 4, 2)),
+    ]
+    points: list[dict[str, int]] = []
+    for way in ways:
+        sizes = {name: way(low, full[name]) for name, low in edge.items()}
+        if all(edge[name] <= size < full[name] for name, size in sizes.items()):
+            point = domain.complete({**optimal, **buckets, **sizes})
+            if point not in points:
+                points.append(point)
+    return points
+
+
+def _draw(dim: Dim, rng: np.random.Generator) -> int:
+    """A size of the dim, log-uniform, so that small sizes are seen as well."""
+    if dim.buckets and "route" not in dim.outside:
+        return int(rng.choice(dim.buckets))
+    if dim.min >= dim.max:
+        return dim.min
+    low, high = max(dim.min, 1), dim.max
+    size = round(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
+    return min(high, max(dim.min, size // dim.multiple_of * dim.multiple_of))
+
+
+def domain_of(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> Domain:
+    """The domain that a user's fixtures alone prove."""
+    result = {}
+    for name in dims:
+        seen = sorted({item[name] for item in sizes if name in item})
+        if seen:
+            result[name] = Dim(min=seen[0], max=seen[-1], opt=seen[0], tested=tuple(seen))
+    return Domain(dims=result)

@@ -1,0 +1,346 @@
+"""What the values of a model's inputs should be, from the operators that read them.
+
+A hint is JSON that `fixtures` draws from.  It holds what the operators' rules ask (`value_rules`,
+`shape_rules`, `image_rules`); values that the model itself compares the input with; and, under
+`or`, what other rules asked of the same input and what constants the model has in such places, for
+when ONNX Runtime rejects the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aotc.contract.codec.parsing import Json
+from aotc.probing.inputs.extents import least, less
+from aotc.probing.inputs.image_rules import IMAGE_RULES
+from aotc.probing.inputs.shape_rules import SHAPE_RULES
+from aotc.probing.inputs.value_flow import Flow, Site, Use
+from aotc.probing.inputs.value_rules import VALUE_RULES, Hint
+
+if TYPE_CHECKING:
+    import onnx
+
+# What a node raises that has fewer inputs than its operator, or attributes of other types.
+_MALFORMED: Final = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+_PLAIN_DOMAINS: Final = ("", "ai.onnx", "ai.onnx.ml")
+# What gives its input on element for element, in order.
+_SAME: Final = ("Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten")
+_SAME_OPTIONAL: Final = ("Optional", "OptionalGetElement")
+# Of both kinds, what gives on all values of its input and nothing else.
+_WHOLE: Final = frozenset({*_SAME, *_SAME_OPTIONAL, "Transpose", "Expand"})
+# What gives its elements on at other places, or not all, or among others; by index.
+_SOME_OF: Final = {
+    **dict.fromkeys(("Transpose", "Expand", "Tile", "Pad", "Slice", "Split", "Abs"), (0,)),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Clip", "Relu"), (0,)),
+    "Where": (1, 2),
+    "Max": (0, 1),
+    "Min": (0, 1),
+}
+# What reads a shape or a count where no rule tells more.
+_SHAPES: Final = (
+    *("Reshape", "Expand", "Tile", "ConstantOfShape", "Range", "TopK", "Slice", "Loop", "OneHot"),
+)
+_MOST_CHOICES: Final = 16
+# Nobody follows a value through more nodes than this.
+_MOST_VALUES: Final = 4096
+# Readings of one input beside the first.
+_MOST_OTHERS: Final = 4
+
+
+def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
+    """The hint of each graph input that has one.
+
+    An index stays within what it indexes; shapes and axes fit the data and what is declared of
+    the result; what is compared by Equal with constants takes their values; a name that speaks of
+    a mask gets ones.  Raises nothing for want of a rule.
+    """
+    flow = Flow(model)
+    hints: dict[str, dict[str, Json]] = {}
+    for value in flow.inputs:
+        try:
+            hint = _Reading(flow, value).hint()
+        except _MALFORMED:
+            # ONNX Runtime will say what is wrong with the node.
+            hint = {}
+        if value.type.optional_type.elem_type.HasField("sequence_type"):
+            hint["list"] = True
+        if hint:
+            hints[value.name] = hint
+    return hints
+
+
+# From the hint of what a value becomes to that of the value; None where it says nothing of it.
+_Through = Callable[[Hint], Hint | None]
+
+
+def _unchanged(hint: Hint) -> Hint | None:
+    return hint
+
+
+def _elementwise(hint: Hint) -> Hint | None:
+    """What holds of every element, wherever it stands."""
+    return hint if hint["kind"] not in ("vector", "split", "columns", "boxes") else None
+
+
+@dataclass(slots=True)
+class _Reading:
+    """All that a model's nodes ask of one graph input."""
+
+    flow: Flow
+    value: onnx.ValueInfoProto
+    asked: list[Hint] = field(default_factory=list)
+    choices: list[Json] = field(default_factory=list)
+    learned: list[Hint] = field(default_factory=list)
+    weak: str = ""
+    shaped: bool = False
+    """Whether it is read as a shape, axes or the like, for which few values are right."""
+
+    def hint(self) -> dict[str, Json]:
+        self._follow()
+        self.asked = [hint for hint in self.asked if self._fits(hint)]
+        indices = [hint for hint in self.asked if hint["kind"] == "index"]
+        others = [hint for hint in self.asked if hint["kind"] != "index"]
+        ordered: list[Hint] = []
+        if indices:
+            within = _within_all(indices)
+            numbers = [value for value in self.choices if isinstance(value, int)]
+            ordered.append({**within, "among": numbers} if numbers else within)
+        elif self.choices:
+            ordered.append({"kind": "choice", "values": self.choices})
+        exact = [hint for hint in others if hint["kind"] in ("vector", "columns", "split")]
+        ordered[:0] = exact
+        ordered += [hint for hint in others if hint not in exact]
+        if "mask" in self.value.name.lower() and not any(
+            hint["kind"] in ("index", "choice", "vector") for hint in ordered
+        ):
+            ordered.insert(0, {"kind": "ones"})
+        if not ordered and not self.shaped and self.learned:
+            ordered.append({})
+        ordered += self.learned
+        if self.weak:
+            ordered.append({"kind": self.weak})
+        first, *rest = _distinct(ordered) or [{}]
+        rest = [hint for hint in rest if hint["kind"] not in ("small", "positive")]
+        rest = rest[:_MOST_OTHERS]
+        return {**first, "or": rest} if rest else dict(first)
+
+    def _follow(self) -> None:
+        pending: list[tuple[str, _Through, bool]] = [(self.value.name, _unchanged, True)]
+        seen = {self.value.name}
+        while pending and len(seen) < _MOST_VALUES:
+            name, through, whole = pending.pop()
+            onward: list[tuple[str, _Through, bool]] = []
+            for site, index in self.flow.consumers.get(name, ()):
+                if whole:
+                    self._compare(site, index)
+                self._ask(site, index, through)
+                kept = whole and site.node.op_type in _WHOLE
+                onward += [
+                    (target, _after(step, through), kept)
+                    for target, step in self._onward(site, index)
+                ]
+            onward += [(target, through, whole) for target in self.flow.links.get(name, ())]
+            for each in onward:
+                if each[0] and each[0] not in seen:
+                    seen.add(each[0])
+                    pending.append(each)
+
+    def _compare(self, site: Site, index: int) -> None:
+        """What a node tells that reads all values of the input, and nothing else."""
+        node = site.node
+        kind = node.op_type
+        if kind == "Equal":
+            against = self.flow.constant(site.inputs[1 - index])
+            if against is not None:
+                self.choices += _finite(np.ravel(against).tolist()[:_MOST_CHOICES])
+        elif kind in ("LabelEncoder", "CategoryMapper", "OneHotEncoder"):
+            self.choices.extend(_keys(node))
+        elif kind in ("Log", "Sqrt", "ReduceLogSum") and index == 0:
+            self.weak = self.weak or "positive"
+        elif kind in _SHAPES and (index > 0 or kind in ("Loop", "ConstantOfShape", "Range")):
+            self.weak = self.weak or "small"
+        elif kind == "Cast" and self._dtype() == "STRING":
+            self.choices.extend(_numbers(node))
+
+    def _ask(self, site: Site, index: int, through: _Through) -> None:
+        rule = _rules(site.node).get(index)
+        if rule is None:
+            return
+        asked = rule(Use(self.flow, site, index))
+        told = through(asked) if asked is not None else None
+        if told is not None:
+            self.asked.append(told)
+        kind = site.node.op_type
+        if "INT" in self._dtype() and len(self.learned) < _MOST_OTHERS:
+            seen = (through(hint) for hint in self._seen_elsewhere(kind, index))
+            self.learned += [hint for hint in seen if hint is not None]
+        self.shaped |= kind in SHAPE_RULES or kind in IMAGE_RULES
+
+    def _seen_elsewhere(self, kind: str, index: int) -> Iterator[Hint]:
+        """Constants that feed the same input of operators of the same type."""
+        for value in dict.fromkeys(self.flow.readers.get((kind, index), ())):
+            array = self.flow.constant(value)
+            if array is not None and array.dtype.kind in "iu" and 0 < array.size <= _MOST_CHOICES:
+                values = array.ravel().tolist()
+                known = {"values": values} if array.ndim else {"value": values[0]}
+                yield {"kind": "vector" if array.ndim else "full", **known}
+
+    def _onward(self, site: Site, index: int) -> Iterator[tuple[str, _Through]]:
+        kind = site.node.op_type
+        if kind == "Cast" and self._dtype() == "STRING":
+            return
+        if (kind in _SAME or kind in _SAME_OPTIONAL) and index == 0:
+            yield site.outputs[0], _unchanged
+        elif index in _SOME_OF.get(kind, ()):
+            for output in site.outputs:
+                yield output, _elementwise
+        elif kind == "Concat":
+            yield site.outputs[0], self._part(site, index)
+        elif kind in ("Add", "Sub") and (kind == "Add" or index == 0):
+            against = self.flow.constant(site.inputs[1 - index])
+            if against is not None and against.size == 1 and against.dtype.kind in "iu":
+                shift = int(against.ravel()[0])
+                yield site.outputs[0], _shifted(shift if kind == "Add" else -shift)
+
+    def _part(self, site: Site, index: int) -> _Through:
+        """Of a vector that is put together, the elements that come from input `index`."""
+        shapes = [self.flow.shape(value) for value in site.inputs[: index + 1]]
+        lengths = [
+            shape[0] if shape and len(shape) == 1 and isinstance(shape[0], int) else None
+            for shape in shapes
+        ]
+
+        def part(hint: Hint) -> Hint | None:
+            if hint["kind"] != "vector":
+                return _elementwise(hint)
+            known = [length for length in lengths if length is not None]
+            if len(known) < len(lengths):
+                return None
+            values = hint["values"][sum(known[:-1]) : sum(known)]
+            return {"kind": "vector", "values": values} if values else None
+
+        return part
+
+    def _dtype(self) -> str:
+        from onnx import TensorProto
+
+        return str(TensorProto.DataType.Name(self._elements().elem_type))
+
+    def _elements(self) -> Any:
+        kind = self.value.type
+        if kind.HasField("sequence_type"):
+            return kind.sequence_type.elem_type.tensor_type
+        if kind.HasField("optional_type"):
+            inner = kind.optional_type.elem_type
+            nested = inner.HasField("sequence_type")
+            return inner.sequence_type.elem_type.tensor_type if nested else inner.tensor_type
+        return kind.tensor_type
+
+    def _fits(self, hint: Hint) -> bool:
+        """Whether a hint says something of values of this type."""
+        dtype, kind = self._dtype(), hint["kind"]
+        integer = "INT" in dtype
+        if kind == "divisor":
+            return integer
+        if kind == "zero_point":
+            return dtype.startswith(("FLOAT4", "FLOAT8", "INT32"))
+        return dtype != "STRING" and (integer or dtype != "BOOL" or kind == "full")
+
+
+def _rules(node: onnx.NodeProto) -> dict[int, Callable[[Use], Hint | None]]:
+    name = node.op_type
+    if node.domain == "com.microsoft":
+        own = f"com.microsoft.{name}"
+        name = own if own in VALUE_RULES else name
+    elif node.domain not in _PLAIN_DOMAINS:
+        return {}
+    return {
+        index: rule
+        for rules in (SHAPE_RULES, IMAGE_RULES, VALUE_RULES)
+        for index, rule in rules.get(name, {}).items()
+    }
+
+
+def _after(step: _Through, through: _Through) -> _Through:
+    def both(hint: Hint) -> Hint | None:
+        nearer = step(hint)
+        return through(nearer) if nearer is not None else None
+
+    return both
+
+
+def _shifted(by: int) -> _Through:
+    """What holds of a value before `by` is added to it."""
+
+    def shifted(hint: Hint) -> Hint | None:
+        if hint["kind"] == "index":
+            low = hint.get("low", 0) - by
+            return {**hint, "high": less(hint["high"], by), "low": low}
+        if hint["kind"] == "full":
+            return {**hint, "value": less(hint["value"], by)}
+        if hint["kind"] == "vector":
+            if any(isinstance(value, float) for value in hint["values"]):
+                return None
+            return {**hint, "values": [less(value, by) for value in hint["values"]]}
+        return None
+
+    return shifted
+
+
+def _within_all(indices: Sequence[Hint]) -> Hint:
+    hint: Hint = {"kind": "index", "high": least(*(_unique(each["high"] for each in indices)))}
+    low = max(each.get("low", 0) for each in indices)
+    if low or any("low" in each for each in indices):
+        hint["low"] = low
+    distinct = [each["distinct"] for each in indices if "distinct" in each]
+    if distinct:
+        hint["distinct"] = distinct[0]
+    return hint
+
+
+def _unique(extents: Iterator[Json]) -> list[Json]:
+    found: list[Json] = []
+    for extent in extents:
+        if extent not in found:
+            found.append(extent)
+    fixed = [extent for extent in found if isinstance(extent, int)]
+    return [*([min(fixed)] if fixed else []), *(e for e in found if not isinstance(e, int))]
+
+
+def _finite(values: Sequence[Json]) -> list[Json]:
+    """What JSON can hold."""
+    return [value for value in values if not isinstance(value, float) or math.isfinite(value)]
+
+
+def _distinct(hints: Sequence[Hint]) -> list[Hint]:
+    found: list[Hint] = []
+    for hint in hints:
+        if hint not in found:
+            found.append(hint)
+    return found
+
+
+def _keys(node: onnx.NodeProto) -> list[Json]:
+    found: list[Json] = []
+    for attribute in node.attribute:
+        if attribute.name in ("keys_strings", "cats_strings"):
+            found += [text.decode("utf-8", "replace") for text in attribute.strings[:_MOST_CHOICES]]
+        elif attribute.name in ("keys_int64s", "cats_int64s"):
+            found += list(attribute.ints[:_MOST_CHOICES])
+    return found
+
+
+def _numbers(node: onnx.NodeProto) -> list[Json]:
+    """Text that Cast reads as numbers of the type that it casts to."""
+    from onnx import TensorProto
+
+    to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), 0)
+    name = TensorProto.DataType.Name(to)
+    if "FLOAT" in name or name == "DOUBLE":
+        return ["1", "2.5", "-0.75"]
+    return ["1", "7", "12"] if "INT" in name or name == "BOOL" else []

@@ -1,0 +1,119 @@
+"""Fixtures that the user brings: `.npz` files, or folders of ONNX test data (`input_N.pb`)."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aotc.contract.codec.parsing import Json
+from aotc.contract.manifest.interface import Value
+from aotc.engine import values
+from aotc.engine.array_files import read_members
+from aotc.errors import AotcError
+
+
+def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Json]:
+    """Read `path` (a .npz, a test data folder, or a folder of either) into value files.
+
+    A `.npz` has input names as keys; other keys are ignored, so that it may hold labels or
+    expected outputs.  Returns name and input files of each fixture.  Raises AOTC-I001, I024.
+    """
+    if not path.exists():
+        raise AotcError("AOTC-I001", "no such fixtures", where=str(path))
+    sources = _sources(path)
+    if not sources:
+        raise AotcError(
+            "AOTC-I024",
+            "no fixtures in the folder",
+            where=str(path),
+            expected="*.npz, or folders with input_0.pb",
+        )
+    result = []
+    for index, source in enumerate(sources):
+        arrays = _npz(source, inputs) if source.suffix == ".npz" else read_test_data(source, inputs)
+        place = folder / str(index)
+        place.mkdir(parents=True)
+        files = {}
+        for number, value in enumerate(inputs):
+            array = arrays[value.name]
+            _check(array, value, source)
+            saved = values.save(array, place / f"input_{number}")
+            files[value.name] = str(Path(saved).resolve())
+        result.append({"name": source.stem, "inputs": files})
+    return result
+
+
+def _sources(path: Path) -> list[Path]:
+    if path.is_file() or (path / "input_0.pb").exists():
+        return [path]
+    found = [p for p in sorted(path.iterdir()) if p.suffix == ".npz"]
+    return found + [p for p in sorted(path.iterdir()) if (p / "input_0.pb").exists()]
+
+
+def _npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
+    import numpy as np
+
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = read_members(archive.zip, [value.name for value in inputs])
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile, EOFError) as error:
+        raise AotcError("AOTC-I024", "not a .npz file", where=str(path), found=str(error)) from None
+    missing = [value.name for value in inputs if value.name not in arrays]
+    if missing:
+        raise AotcError(
+            "AOTC-I024", "inputs are missing", where=str(path), expected=", ".join(missing)
+        )
+    return arrays
+
+
+def read_test_data(folder: Path, inputs: Sequence[Value], kind: str = "input") -> dict[str, Any]:
+    """The values of ONNX test data, `KIND_0.pb` and so on in the order of `inputs`, by name.
+
+    Raises AOTC-I024.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+    from onnx import numpy_helper
+
+    files = sorted(folder.glob(f"{kind}_*.pb"), key=lambda p: int(re.sub(r"\D", "", p.stem) or 0))
+    if len(files) != len(inputs):
+        raise AotcError(
+            "AOTC-I024",
+            f"another number of {kind}s",
+            where=str(folder),
+            expected=f"{len(inputs)} {kind}_N.pb",
+            found=str(len(files)),
+        )
+    arrays: dict[str, Any] = {}
+    for file, value in zip(files, inputs, strict=True):
+        data = file.read_bytes()
+        try:
+            if value.kind == "sequence":
+                arrays[value.name] = numpy_helper.to_list(onnx.SequenceProto.FromString(data))
+            elif value.kind == "optional":
+                arrays[value.name] = numpy_helper.to_optional(onnx.OptionalProto.FromString(data))
+            else:
+                arrays[value.name] = numpy_helper.to_array(onnx.TensorProto.FromString(data))
+        except (DecodeError, ValueError, TypeError) as error:
+            raise AotcError(
+                "AOTC-I024", f"not the test data of this {kind}", where=str(file), found=str(error)
+            ) from None
+    return arrays
+
+
+def _check(array: Any, value: Value, source: Path) -> None:
+    dtype = getattr(array, "dtype", None)
+    if value.kind != "tensor" or dtype is None:
+        return
+    text = dtype.kind in "OUS"
+    if (value.dtype == "string") != text or (not text and values.dtype_name(dtype) != value.dtype):
+        raise AotcError(
+            "AOTC-I024",
+            "fixture has another type than the input",
+            where=f"{source.name}: {value.name}",
+            expected=value.dtype,
+            found=values.dtype_name(dtype),
+        )

@@ -1,0 +1,328 @@
+"""Where the values of a graph's inputs go: consumers, constants and shapes, bodies included.
+
+A value is told by its scope and name: a body's values have the path of its node and attribute
+before them (`3.then_branch/x`), those of the main graph nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aotc.probing.inputs.extents import Extent, Shape, total
+
+if TYPE_CHECKING:
+    import onnx
+
+# Larger constants are no shapes, axes or values that inputs are compared with.
+_MOST_ELEMENTS: Final = 1024
+# Of a graph without its weights; inference copies it several times.
+_MOST_BYTES: Final = 256 << 20
+# Nodes through which a declared shape is followed back.
+_MOST_STEPS: Final = 16
+# Operators whose result has the shape of their first input.
+_SHAPE_KEPT: Final = frozenset(
+    {
+        *("Abs", "Cast", "CastLike", "Ceil", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu"),
+        *("HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "LogSoftmax", "Mish", "Neg"),
+        *("Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Softmax", "Softplus", "Sqrt"),
+        "Tanh",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node with the values that it reads and makes; "" where an optional one is left out."""
+
+    node: onnx.NodeProto
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class Flow:
+    """A model's graph, its local functions inlined, as values that go from node to node."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = _inlined(_without_weights(model))
+        self._origin: dict[str, Extent] = {}
+        self._shapes: dict[str, Shape] = {}
+        self._constants: dict[str, Any] = {}
+        self._inferred = False
+        self._makers: dict[str, Site] = {}
+        self.consumers: dict[str, list[tuple[Site, int]]] = {}
+        self.readers: dict[tuple[str, int], list[str]] = {}
+        """All values that operators of one type read at one index."""
+        self.links: dict[str, list[str]] = {}
+        """Values that are given on as they are: into bodies, and out of them."""
+        weights = {tensor.name for tensor in model.graph.initializer}
+        self.inputs = tuple(value for value in model.graph.input if value.name not in weights)
+        for value in self.inputs:
+            self._note_input(value)
+        for tensor in model.graph.initializer:
+            self._shapes[tensor.name] = tuple(tensor.dims)
+        self._walk(self._model.graph, "", {})
+
+    def constant(self, value: str) -> Any:
+        """The array of a small constant; None of anything else."""
+        return self._constants.get(value)
+
+    def shape(self, value: str) -> Shape | None:
+        """Its sizes, where they are declared or inferred; None where the rank is unknown."""
+        if value and value not in self._shapes and not self._inferred:
+            self._infer()
+        known = self._shapes.get(value)
+        if known is not None and None not in known:
+            return known
+        return self._shape_given(value, known)
+
+    def result(self, value: str) -> Shape | None:
+        """The shape of a node's result, from what is declared of what is made of it as well.
+
+        Inference does not know how a node's input decides over its shape; the exporter did.
+        """
+        shape = self.shape(value)
+        for _ in range(_MOST_STEPS):
+            if shape is not None and None not in shape:
+                return shape
+            onward = [
+                site.outputs[0]
+                for site, index in self.consumers.get(value, ())
+                if index == 0 and site.node.op_type in _SHAPE_KEPT
+            ]
+            if not onward:
+                return shape
+            value = onward[0]
+            ahead = self.shape(value)
+            if ahead is not None and (shape is None or len(shape) == len(ahead)):
+                shape = ahead if shape is None or ahead.count(None) < shape.count(None) else shape
+        return shape
+
+    def _shape_given(self, value: str, known: Shape | None) -> Shape | None:
+        """What inference does not see through: sums of free sizes, and shapes of other values."""
+        maker = self._makers.get(value)
+        kind = maker.node.op_type if maker is not None else ""
+        if maker is not None and kind == "Concat" and known:
+            axis = attribute_of(maker.node, "axis", 0) % len(known)
+            parts = [size_at(self._shapes.get(given), axis) for given in maker.inputs]
+            # Sums of sums would grow without end.
+            if not any(isinstance(part, dict) for part in parts):
+                return (*known[:axis], total(*parts), *known[axis + 1 :])
+        if maker is not None and kind in ("Reshape", "Expand") and len(maker.inputs) > 1:
+            source = self._makers.get(maker.inputs[1])
+            if source is not None and source.node.op_type == "Shape" and not source.node.attribute:
+                return self._shapes.get(source.inputs[0], known)
+        return known
+
+    def _note_input(self, value: onnx.ValueInfoProto) -> None:
+        kind = value.type.WhichOneof("value")
+        proto = value.type.tensor_type
+        if kind == "optional_type":
+            proto = value.type.optional_type.elem_type.tensor_type
+        if kind not in ("tensor_type", "optional_type"):
+            return
+        if not proto.HasField("shape"):
+            self._shapes[value.name] = ([value.name, 0],)
+            return
+        shape: list[Extent] = []
+        for axis, dim in enumerate(proto.shape.dim):
+            fixed = dim.HasField("dim_value") and dim.dim_value >= 0
+            shape.append(dim.dim_value if fixed else [value.name, axis])
+            if dim.dim_param:
+                self._origin.setdefault(dim.dim_param, [value.name, axis])
+        self._shapes[value.name] = tuple(shape)
+
+    def _walk(self, graph: onnx.GraphProto, scope: str, outer: dict[str, str]) -> dict[str, str]:
+        """Note all nodes of `graph`; gives the names that are known in it, as values."""
+        from onnx import numpy_helper
+
+        names = dict(outer)
+        names.update((value.name, scope + value.name) for value in graph.input)
+        for tensor in graph.initializer:
+            names[tensor.name] = scope + tensor.name
+            if _is_small(tensor):
+                self._constants[scope + tensor.name] = numpy_helper.to_array(tensor)
+        for index, node in enumerate(graph.node):
+            names.update((name, scope + name) for name in node.output if name)
+            site = Site(
+                node,
+                tuple(names.get(name, "") for name in node.input),
+                tuple(scope + name if name else "" for name in node.output),
+            )
+            self._makers.update((value, site) for value in site.outputs if value)
+            for place, value in enumerate(site.inputs):
+                if value:
+                    self.consumers.setdefault(value, []).append((site, place))
+                    self.readers.setdefault((node.op_type, place), []).append(value)
+            if node.op_type == "Constant":
+                self._note_constant(node, site.outputs[0])
+            for attribute, body in _bodies(node):
+                inner = f"{scope}{index}.{attribute}/"
+                known = self._walk(body, inner, names)
+                self._link(site, body, inner, known)
+        return names
+
+    def _link(self, site: Site, body: onnx.GraphProto, inner: str, known: dict[str, str]) -> None:
+        kind = site.node.op_type
+        pairs: list[tuple[str, str]] = []
+        if kind in ("Loop", "Scan", "SequenceMap"):
+            # A Scan of opset 8 has the lengths of its sequences first.
+            given = site.inputs[max(0, len(site.inputs) - len(body.input)) :]
+            pairs += zip(given, (inner + value.name for value in body.input), strict=False)
+        elif kind == "If":
+            made = (known.get(value.name, "") for value in body.output)
+            pairs += zip(made, site.outputs, strict=False)
+        for source, target in pairs:
+            if source and target:
+                self.links.setdefault(source, []).append(target)
+
+    def _note_constant(self, node: onnx.NodeProto, value: str) -> None:
+        from onnx import helper, numpy_helper
+
+        for attribute in node.attribute:
+            if attribute.name == "value":
+                self._shapes[value] = tuple(attribute.t.dims)
+                if _is_small(attribute.t):
+                    self._constants[value] = numpy_helper.to_array(attribute.t)
+            elif attribute.name.startswith("value_") and "string" not in attribute.name:
+                array = np.asarray(helper.get_attribute_value(attribute))
+                self._shapes[value] = array.shape
+                self._constants[value] = array
+
+    def _infer(self) -> None:
+        import onnx
+
+        self._inferred = True
+        model = self._model
+        if model.ByteSize() < _MOST_BYTES:
+            with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+                model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        self._note_shapes(model.graph, "")
+
+    def _note_shapes(self, graph: onnx.GraphProto, scope: str) -> None:
+        for value in (*graph.output, *graph.value_info, *(graph.input if scope else ())):
+            proto = value.type.tensor_type
+            if value.type.HasField("tensor_type") and proto.HasField("shape"):
+                shape = tuple(
+                    dim.dim_value if dim.HasField("dim_value") else self._origin.get(dim.dim_param)
+                    for dim in proto.shape.dim
+                )
+                self._shapes.setdefault(scope + value.name, shape)
+        for index, node in enumerate(graph.node):
+            for attribute, body in _bodies(node):
+                self._note_shapes(body, f"{scope}{index}.{attribute}/")
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.name, attribute.g
+
+
+def _is_small(tensor: onnx.TensorProto) -> bool:
+    return math.prod(tensor.dims) <= _MOST_ELEMENTS and tensor.data_location == 0
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` with its large initializers as inputs: nothing here reads them."""
+    import onnx
+
+    bare = onnx.ModelProto(ir_version=model.ir_version)
+    bare.opset_import.extend(model.opset_import)
+    bare.functions.extend(model.functions)
+    graph = model.graph
+    bare.graph.name = graph.name
+    bare.graph.node.extend(graph.node)
+    bare.graph.output.extend(graph.output)
+    bare.graph.value_info.extend(graph.value_info)
+    bare.graph.input.extend(graph.input)
+    given = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        if _is_small(tensor):
+            bare.graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            bare.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    return bare
+
+
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    import onnx
+    import onnx.inliner
+
+    if not model.functions:
+        return model
+    with suppress(onnx.checker.ValidationError, ValueError, RuntimeError):
+        return onnx.inliner.inline_local_functions(model)
+    return model
+
+
+def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
+    """The value of an attribute; text as `str`."""
+    from onnx import helper
+
+    for attribute in node.attribute:
+        if attribute.name == name:
+            value = helper.get_attribute_value(attribute)
+            return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return default
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One node as a reader of one of its inputs, asked by `index`."""
+
+    flow: Flow
+    site: Site
+    index: int
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute's value."""
+        return attribute_of(self.site.node, name, default)
+
+    def has(self, index: int) -> bool:
+        """Whether the node is given input `index`."""
+        return index < len(self.site.inputs) and bool(self.site.node.input[index])
+
+    def shape(self, index: int) -> Shape | None:
+        """Sizes of input `index`."""
+        return self.flow.shape(self.site.inputs[index]) if self.has(index) else None
+
+    def made(self, index: int = 0) -> Shape | None:
+        """Sizes of output `index`, as declared or inferred."""
+        outputs = self.site.outputs
+        return self.flow.result(outputs[index]) if index < len(outputs) else None
+
+    def size(self, index: int, axis: int) -> Extent | None:
+        """Size of one axis of input `index`; None where it is unknown or not there."""
+        return size_at(self.shape(index), axis)
+
+    def rank(self, index: int) -> int | None:
+        """Rank of input `index`."""
+        shape = self.shape(index)
+        return None if shape is None else len(shape)
+
+    def constant(self, index: int) -> list[Any] | None:
+        """The elements of input `index`, where it is a small constant."""
+        array = self.flow.constant(self.site.inputs[index]) if self.has(index) else None
+        return None if array is None else np.ravel(array).tolist()
+
+    def length(self, index: int | None = None) -> int | None:
+        """How many elements input `index` has (the asked one's), where that is fixed."""
+        shape = self.shape(self.index if index is None else index)
+        if shape is None or not all(isinstance(size, int) for size in shape):
+            return None
+        return math.prod(size for size in shape if isinstance(size, int))
+
+
+def size_at(shape: Sequence[Extent | None] | None, axis: int) -> Extent | None:
+    """The size of `axis`, counted from the end where negative; None where unknown."""
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return None
+    return shape[axis]

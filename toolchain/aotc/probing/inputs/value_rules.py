@@ -1,0 +1,243 @@
+"""What operators ask of the values of one input: indices, lengths, divisors, scales, ratios.
+
+A rule is asked of one use of a value and gives a hint (see `fixtures`), or None where it cannot
+tell.  Rules follow the operators' specifications: ONNX's, and ONNX Runtime's for `com.microsoft`.
+Those about shapes and axes are in `shape_rules` and `image_rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from aotc.contract.codec.parsing import Json
+from aotc.probing.inputs.extents import Extent, Shape, least, less, product, total
+from aotc.probing.inputs.value_flow import Use, size_at
+
+Hint = dict[str, Json]
+Rule = Callable[[Use], Hint | None]
+
+# Generated sequences have this many elements.
+SEQUENCE_LENGTH: Final = 2
+# No model needs more steps than this to show what it does.
+_FEW: Final = 3
+
+
+def below(high: Extent | None, low: int = 0) -> Hint | None:
+    """Whole numbers from `low`, below `high`; None where that is unknown."""
+    if high is None:
+        return None
+    return {"kind": "index", "high": high} | ({"low": low} if low else {})
+
+
+def full(value: Extent | None) -> Hint | None:
+    """`value` everywhere."""
+    return None if value is None else {"kind": "full", "value": value}
+
+
+def vector(values: Sequence[Extent | None]) -> Hint | None:
+    """These elements, in order; None where one is unknown."""
+    if any(value is None for value in values):
+        return None
+    return {"kind": "vector", "values": list(values)}
+
+
+def between(low: float, high: float) -> Rule:
+    """A rule that gives floats of a range, the upper end excluded."""
+    return lambda _: {"kind": "uniform", "low": low, "high": high}
+
+
+def _always(value: Extent) -> Rule:
+    return lambda _: full(value)
+
+
+def _rows(data: int, axis: str = "axis", default: int = 0, *, distinct: bool = False) -> Rule:
+    """Indices within the axis of input `data` that an attribute names."""
+
+    def rule(use: Use) -> Hint | None:
+        at = use.attribute(axis, default) if axis else default
+        hint = below(use.size(data, at))
+        return {**hint, "distinct": at} if hint and distinct else hint
+
+    return rule
+
+
+def _columns(use: Use) -> Hint | None:
+    """GatherND, ScatterND: the last axis of the indices holds one index for each axis of data."""
+    skipped = use.attribute("batch_dims", 0)
+    data, indices = use.shape(0), use.shape(1)
+    count = size_at(indices, -1)
+    if data is None or not isinstance(count, int):
+        return None
+    highs = data[skipped : skipped + count]
+    if any(high is None for high in highs):
+        return None
+    hint: Hint = {"kind": "columns", "highs": list(highs)}
+    return {**hint, "distinct": True} if use.site.node.op_type == "ScatterND" else hint
+
+
+def _lengths(use: Use) -> Hint | None:
+    """RNN, GRU, LSTM: lengths of the sequences, by the axis of time."""
+    time = 1 if use.attribute("layout", 0) else 0
+    return below(total(use.size(0, time), 1), 1)
+
+
+def _reversed_lengths(use: Use) -> Hint | None:
+    return below(total(use.size(0, use.attribute("time_axis", 0)), 1), 1)
+
+
+def _written(use: Use) -> Hint | None:
+    """TensorScatter: where the update starts, so that it ends within the cache."""
+    axis = use.attribute("axis", -2)
+    room = less(use.size(0, axis), use.size(1, axis))
+    return below(total(room, 1))
+
+
+def _valid_keys(use: Use) -> Hint | None:
+    """Attention of ONNX: how many keys of each batch are no padding."""
+    keys = use.size(1, 2 if use.rank(1) == 4 else 1)
+    return below(total(keys, 1), 1)
+
+
+def _total_length(use: Use) -> Extent | None:
+    """GroupQueryAttention: keys of the past and of this call."""
+    past = use.size(3, 2) if use.has(3) else 0
+    return total(past, use.size(0, 1))
+
+
+def _key_mask(query_axis: int, keys: int) -> Rule:
+    """A mask of keys: ones where it has two axes, else lengths of at most all keys."""
+
+    def rule(use: Use) -> Hint | None:
+        if use.rank(use.index) == 1 and (most := use.size(keys, query_axis)) is not None:
+            return full(most)
+        return {"kind": "ones"}
+
+    return rule
+
+
+def _positions(table: int) -> Rule:
+    """RotaryEmbedding: positions within the rows of the cosines; one alone is the first."""
+
+    def rule(use: Use) -> Hint | None:
+        if use.rank(use.index) == 1 and use.length() == 1:
+            return full(0)
+        return below(use.size(table, 0))
+
+    return rule
+
+
+def _embedded(table: int) -> Rule:
+    return lambda use: below(use.size(table, 0))
+
+
+def _pooled(use: Use) -> Hint | None:
+    """MaxUnpool: positions in the output, which has no fewer elements than the input."""
+    shape: Shape | None = use.shape(0)
+    return below(product(*shape)) if shape is not None else None
+
+
+def _divisor(_: Use) -> Hint | None:
+    return {"kind": "divisor"}
+
+
+def _frame(use: Use) -> Hint | None:
+    """STFT: a frame is no longer than the signal, and a step no longer than a frame."""
+    signal = use.size(0, 1)
+    if use.index == 1:
+        return full(least(4, signal))
+    window = use.size(2, 0) if use.has(2) else None
+    return full(window if window is not None else least(16, signal))
+
+
+def _rois(_: Use) -> Hint | None:
+    """Boxes with their corners in order; MaxRoiPool has the image's index before them."""
+    return {"kind": "boxes"}
+
+
+def _scale_of(_: Use) -> Hint | None:
+    return {"kind": "positive"}
+
+
+def _zero_point(_: Use) -> Hint | None:
+    return {"kind": "zero_point"}
+
+
+def _each(rule: Rule, *indices: int) -> dict[int, Rule]:
+    return dict.fromkeys(indices, rule)
+
+
+_ONE: Final = _always(1)
+_ZERO: Final = _always(0)
+_SCATTERED: Final = _rows(0, distinct=True)
+
+# By operator and index of the input; an operator of `com.microsoft` without rules of its own has
+# those of its namesake.
+VALUE_RULES: Final[dict[str, dict[int, Rule]]] = {
+    # Indices.
+    "Gather": {1: _rows(0)},
+    "GatherElements": {1: _rows(0)},
+    "GatherND": {1: _columns},
+    "GatherBlockQuantized": {1: _rows(0, "gather_axis")},
+    "ScatterElements": {1: _SCATTERED},
+    "Scatter": {1: _SCATTERED},
+    "ScatterND": {1: _columns},
+    "TensorScatter": {2: _written},
+    "ArrayFeatureExtractor": {1: _rows(0, "", -1)},
+    "NegativeLogLikelihoodLoss": {1: _rows(0, "", 1)},
+    "SoftmaxCrossEntropyLoss": {1: _rows(0, "", 1)},
+    "MaxUnpool": {1: _pooled},
+    "RoiAlign": {1: _rois, 2: _rows(0, "", 0)},
+    "MaxRoiPool": {1: _rois},
+    "EmbedLayerNormalization": {
+        0: _embedded(2), 1: _embedded(4), 7: _ONE, 8: _embedded(3),
+    },
+    "RotaryEmbedding": {3: _positions(1)},
+    "com.microsoft.RotaryEmbedding": {1: _positions(2)},
+    "SequenceAt": {1: _ZERO},
+    "SequenceErase": {1: _ZERO},
+    "SequenceInsert": {2: _ZERO},
+    # Lengths and counts.
+    **{name: {4: _lengths} for name in ("RNN", "GRU", "LSTM")},
+    "ReverseSequence": {1: _reversed_lengths},
+    "Attention": {6: _valid_keys},
+    "com.microsoft.Attention": {3: _key_mask(1, 0)},
+    "GroupQueryAttention": {
+        5: lambda use: full(total(_total_length(use), -1)),
+        6: lambda use: full(_total_length(use)),
+    },
+    "MultiHeadAttention": {4: _key_mask(1, 1)},
+    "STFT": {1: _frame, 3: _frame},
+    "BlackmanWindow": {0: lambda _: below(17, 8)},
+    "HannWindow": {0: lambda _: below(17, 8)},
+    "HammingWindow": {0: lambda _: below(17, 8)},
+    "MelWeightMatrix": {
+        **{0: _always(8), 1: _always(64), 2: _always(8000)},
+        3: between(0.0, 100.0),
+        4: between(3000.0, 4000.0),
+    },
+    "NonMaxSuppression": {
+        2: lambda _: below(_FEW + 1, 1),
+        3: between(0.3, 0.7),
+        4: between(0.0, 0.1),
+    },
+    "Loop": {0: lambda _: below(_FEW, 1), 1: _ONE},
+    # What divides, scales or is a probability.
+    "Div": {1: _divisor},
+    "Mod": {1: _divisor},
+    "BitShift": {1: lambda _: below(8)},
+    "QuantizeLinear": {1: _scale_of, 2: _zero_point},
+    "DequantizeLinear": {1: _scale_of, 2: _zero_point},
+    "QLinearConv": _each(_scale_of, 1, 4, 6),
+    "QLinearMatMul": _each(_scale_of, 1, 4, 6),
+    "QGemm": _each(_scale_of, 1, 4, 7),
+    "MatMulNBits": {2: _scale_of},
+    "BatchNormalization": {4: _scale_of},
+    "Dropout": {1: between(0.0, 0.5), 2: _ZERO},
+    "Bernoulli": {0: between(0.0, 1.0)},
+    "BeamSearch": {
+        **{1: lambda use: full(total(use.size(0, 1), 4)), 2: _ONE, 3: _always(2), 4: _ONE},
+        **_each(_ONE, 5, 6),
+    },
+    "GreedySearch": {1: lambda use: full(total(use.size(0, 1), 4)), 2: _ONE, 3: _ONE},
+}  # fmt: skip

@@ -1,0 +1,168 @@
+"""How a model's inputs are padded and its outputs cropped, from the profile and from runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from aotc.contract.manifest.interface import Value
+from aotc.contract.shapes.domain import Domain
+from aotc.contract.shapes.padding_rules import Crop, Padding, PadSpec
+from aotc.engine.values import numpy_dtype
+from aotc.errors import AotcError
+from aotc.probing.produced import Axis
+
+Side = Literal["right", "left"]
+
+
+def padded_dims(domain: Domain) -> frozenset[str]:
+    """Dims that padding enlarges, with those that follow from them."""
+    found = {name for name, dim in domain.dims.items() if dim.pad_from is not None}
+    for relation in domain.relations:
+        if found & set(relation.terms):
+            found.add(relation.dim)
+    return frozenset(found)
+
+
+def plan_padding(
+    domain: Domain,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    axes: Sequence[tuple[Axis | None, ...] | None],
+    pads: Mapping[str, PadSpec],
+    crops: Mapping[str, Mapping[str, str] | None],
+) -> Padding | None:
+    """The padding of all inputs that have a padded dim, and the crops of all outputs.
+
+    `axes` are the rules of each output's axes; `crops` are the profile's, by output and axis, and
+    go before them.  None where nothing is padded.
+    Raises AOTC-S002 (a value of another type, an unknown output) and S018.
+    """
+    dims = padded_dims(domain)
+    if not dims:
+        return None
+    filled = {}
+    for value in inputs:
+        if dims & set(value.shape or ()):
+            filled[value.name] = _checked(pads.get(value.name, PadSpec()), value)
+    _require_outputs(crops, outputs)
+    found: list[Crop] = []
+    for value, rules in zip(outputs, axes, strict=True):
+        stated = crops.get(value.name)
+        if stated is not None:
+            found += _stated(stated, value, rules, domain, _side(stated.values(), inputs, filled))
+            continue
+        for axis, rule in enumerate(rules or ()):
+            if rule is None or not rule.sums(dims):
+                raise _uncroppable(value, axis, rule)
+            if dims & set(rule.dims):
+                side = _side(rule.dims, inputs, filled)
+                found.append(
+                    Crop(
+                        output=value.name,
+                        axis=axis,
+                        dims=rule.dims,
+                        constant=rule.constant,
+                        side=side,
+                    )
+                )
+        if rules is None:
+            raise _uncroppable(value, None, None)
+    return Padding(inputs=filled, crops=tuple(found))
+
+
+def _checked(spec: PadSpec, value: Value) -> PadSpec:
+    if value.dtype == "string":
+        return spec if isinstance(spec.value, str) else PadSpec(value="", side=spec.side)
+    dtype = numpy_dtype(value.dtype)
+    try:
+        with np.errstate(all="ignore"):
+            exact = not isinstance(spec.value, str) and bool(
+                np.asarray(spec.value).astype(dtype) == spec.value
+            )
+    except (OverflowError, ValueError):
+        exact = False
+    # A mask's -1e9 is no number of float16: it would become minus infinity.
+    with np.errstate(all="ignore"):
+        kept = isinstance(spec.value, str) or bool(
+            np.isfinite(spec.value)
+            == np.isfinite(np.asarray(spec.value).astype(dtype).astype(np.float64))
+        )
+    if not kept or (not exact and (isinstance(spec.value, str) or dtype.kind in "biu")):
+        raise AotcError(
+            "AOTC-S002",
+            "the pad value is none of the input's type",
+            where=f"inputs.{value.name}.pad.value",
+            expected=value.dtype,
+            found=repr(spec.value),
+        )
+    return spec
+
+
+def _require_outputs(
+    crops: Mapping[str, Mapping[str, str] | None], outputs: Sequence[Value]
+) -> None:
+    names = [value.name for value in outputs]
+    for name in crops:
+        if name not in names:
+            raise AotcError(
+                "AOTC-S002",
+                f"the model has no output {name!r}",
+                where=f"outputs.{name}",
+                expected=", ".join(names),
+            )
+
+
+def _stated(
+    stated: Mapping[str, str],
+    value: Value,
+    rules: tuple[Axis | None, ...] | None,
+    domain: Domain,
+    side: Side,
+) -> list[Crop]:
+    known = {*domain.dims, *(relation.dim for relation in domain.relations)}
+    rank = len(rules) if rules is not None else len(value.shape or ()) or None
+    found = []
+    for axis, dim in stated.items():
+        number = int(axis) if axis.isascii() and axis.isdigit() and len(axis) < 4 else -1
+        if number < 0 or (rank is not None and number >= rank) or dim not in known:
+            raise AotcError(
+                "AOTC-S002",
+                "the crop names an axis or a dim that is not there",
+                where=f"outputs.{value.name}.crop",
+                expected=f"an axis below {rank if rank is not None else 'its rank'}: one of "
+                + ", ".join(sorted(known)),
+                found=f"{axis}: {dim}",
+            )
+        found.append(
+            Crop(
+                output=value.name,
+                axis=number,
+                dims=(dim,),
+                side=side,
+            )
+        )
+    return found
+
+
+def _side(dims: Iterable[str], inputs: Sequence[Value], pads: Mapping[str, PadSpec]) -> Side:
+    """`left` where every input with one of `dims` is padded there."""
+    names = set(dims)
+    sides = {pads[v.name].side for v in inputs if v.name in pads and names & set(v.shape or ())}
+    return "left" if sides == {"left"} else "right"
+
+
+def _uncroppable(value: Value, axis: int | None, rule: Axis | None) -> AotcError:
+    return AotcError(
+        "AOTC-S018",
+        f"output {value.name!r} cannot be cropped",
+        where=f"output {value.name}" + (f", axis {axis}" if axis is not None else ""),
+        expected="a size that is a sum of dims",
+        found="no tensor of one rank"
+        if axis is None
+        else str(rule.text())
+        if rule is not None
+        else "a size that follows no simple rule",
+    )

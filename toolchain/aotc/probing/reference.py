@@ -1,0 +1,396 @@
+"""The reference: the original model on the CPU execution provider, optimizations off, one thread.
+
+A run that crashes or hangs ends the process; the caller finds its sizes in `TRYING`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aotc.contract.codec.parsing import Json
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.interface import Value
+from aotc.contract.profile import ProbeLimits
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.domain import Domain
+from aotc.engine import values
+from aotc.engine.session import import_onnxruntime, reference_options, run
+from aotc.errors import AotcError
+from aotc.graphs.original import create_original, open_original
+from aotc.graphs.rejection import out_of_memory, refuse_text
+from aotc.graphs.symbols import Symbols
+from aotc.probing.cost import RunCost, read_profile
+from aotc.probing.cpu_time import cpu_deadline, cpu_limit
+from aotc.probing.declared_shapes import DeclaredShapes
+from aotc.probing.estimator import Estimator, input_bytes
+from aotc.probing.inputs.fixture_plan import Given, combinations_of, domain_of, padded_points
+from aotc.probing.inputs.fixtures import Hints, generate, one_sided
+from aotc.probing.inputs.rejected_values import MOST_SIZES, readings
+from aotc.probing.produced import Produced
+from aotc.probing.sizes.dim_hints import hints_on
+from aotc.probing.sizes.search import Prober
+from aotc.probing.sizes.trials import Cost, Trial
+from aotc.probing.stated_relations import RelationCheck, refuse_unrelated
+from aotc.probing.trial_log import Done, Shapes, TrialLog
+from aotc.probing.unwritten import bare_options, is_unwritten
+
+_KEPT_BYTES = 64 << 20
+_DEADLY = "ONNX Runtime crashes or hangs"
+_NEVER_WROTE = "ONNX Runtime answers with memory that it never wrote"
+# Stands beside the sizes of a run with other values: no dim is called so.
+_READING = ""
+# Runs whose shapes are fitted: the simplest rule for all of them is told from few.
+_NOTED_RUNS = 256
+
+
+class Reference:
+    """The original model, ready to be run at any sizes."""
+
+    def __init__(
+        self,
+        *,
+        model: Path,
+        graph: Path,
+        weights: Path,
+        symbols: Symbols,
+        outputs: tuple[Value, ...],
+        hints: Hints,
+        seed: int,
+    ) -> None:
+        """`graph` is the file `model` without its weights, with dims named as in `symbols`."""
+        self.model = model
+        self.graph = graph
+        self.weights = weights
+        self.inputs = symbols.inputs()
+        self.symbols = symbols
+        self.outputs = outputs
+        self.hints = hints
+        self.seed = seed
+        self._ort = import_onnxruntime()
+        self.level, self._session = open_original(model, weights)
+        self._bare: Any = None
+        self._estimator: Estimator | None = None
+        self._deadly: list[Json] = []
+        self._answers: dict[tuple[tuple[str, int], ...], list[Any]] = {}
+        self._run_seconds = 0.0
+        self._log = TrialLog(Path(), ())
+        self._spent = 0.0
+        self._failed: list[Mapping[str, int]] = []
+        self._readings = enumerate(readings(self.inputs, hints))
+        self._reading = 0
+        self.ran = False
+        self.rejected: tuple[Finding, ...] = ()
+        self.produced: list[Produced] = []
+        self.dims = _free_dims(self.inputs)
+        self.findings: tuple[Finding, ...] = ()
+        self.empties = True
+
+    def _options(self) -> Any:
+        return reference_options(level=self.level, weights=self.weights)
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """All outputs; raises AOTC-R005 where ONNX Runtime fails."""
+        return run(self._session, inputs)
+
+    def inputs_at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """Generated inputs at `sizes`."""
+        try:
+            return generate(self.inputs, sizes, self.hints, self.seed)
+        except (ValueError, MemoryError, OverflowError) as error:
+            raise AotcError(
+                "AOTC-S001",
+                "inputs of these sizes cannot be made",
+                where=_sizes_text(sizes),
+                found=str(error),
+            ) from None
+
+    def beware(
+        self, deadly: list[Json], run_seconds: float, done: Sequence[Json], spent: float
+    ) -> None:
+        """Never run at the sizes in `deadly`; end the process where a run takes more CPU time.
+
+        `done` are runs of earlier processes, which took `spent` seconds of CPU time.
+        """
+        self._deadly = deadly
+        self._run_seconds = run_seconds
+        self._log = TrialLog(Path(), done)
+        self._spent = spent
+
+    @contextmanager
+    def _journal(self, sizes: Mapping[str, int]) -> Iterator[None]:
+        """Leave word of what is tried, as the process may not live to tell."""
+        self._log.begin(sizes, self._spent + time.process_time())
+        with cpu_limit(self._run_seconds):
+            yield
+
+    def trial(self, sizes: Mapping[str, int]) -> Trial:
+        """One run at `sizes` with generated inputs."""
+        known = self._recalled(sizes)
+        if known is not None:
+            return known
+        shapes: Shapes = ()
+        try:
+            with self._journal(sizes):
+                outputs = self.run(self.inputs_at(sizes))
+            shapes = self._keep(sizes, outputs)
+            empty = any(values.elements(value) == 0 for value in outputs)
+            if 0 in sizes.values() and not empty and self._is_unwritten(sizes):
+                trial = Trial(ok=False, error=_NEVER_WROTE)
+            else:
+                trial = Trial(ok=True, empty=empty)
+        except AotcError as error:
+            refuse_text(error, self.model.name)
+            trial = Trial(ok=False, error=error.found)
+        done = Done(trial, shapes)
+        self._log.keep(sizes, self._reading, done)
+        return self._seen(sizes, done)
+
+    def _recalled(self, sizes: Mapping[str, int]) -> Trial | None:
+        """The run at `sizes` where it was done before, or is known to end the process."""
+        if dict(sizes) in self._deadly:
+            return Trial(ok=False, error=_DEADLY)
+        done = self._log.done(sizes, self._reading)
+        return None if done is None else self._seen(sizes, done)
+
+    def _seen(self, sizes: Mapping[str, int], done: Done) -> Trial:
+        if done.trial.ok:
+            self.ran = True
+            self._note(sizes, done.shapes)
+        elif len(self._failed) < MOST_SIZES and dict(sizes) not in self._failed:
+            self._failed.append(dict(sizes))
+        return done.trial
+
+    def other_values(self) -> bool:
+        """Take other values of inputs from here on, where nothing ran: whether some do.
+
+        They are tried at the first sizes that failed, and stay for the whole analysis.
+        """
+        if self.ran:
+            return False
+        first = self.hints
+        for number, reading in self._readings:
+            self.hints = reading.hints
+            self._reading = number + 1
+            for sizes in self._failed:
+                if {**sizes, _READING: number} not in self._deadly and self._runs(sizes, number):
+                    self._failed = []
+                    what = f"the first values were rejected; taken instead: {reading.what}"
+                    self.rejected = (Finding(code="AOTC-S030", what=what, where="inputs"),)
+                    return True
+        self.hints, self._reading = first, 0
+        return False
+
+    def _runs(self, sizes: Mapping[str, int], number: int) -> bool:
+        try:
+            with self._journal({**sizes, _READING: number}):
+                self.run(self.inputs_at(sizes))
+        except AotcError:
+            return False
+        return True
+
+    def _is_unwritten(self, sizes: Mapping[str, int]) -> bool:
+        if self._bare is None:
+            self._bare = create_original(self.model, bare_options(self._options()))
+        with self._journal(sizes):
+            return is_unwritten(self._bare, self.inputs_at(sizes))
+
+    def _declared_trial(self, sizes: Mapping[str, int]) -> Trial:
+        """One run at sizes of the dims as the model declares them, remembered nowhere."""
+        if dict(sizes) in self._deadly:
+            return Trial(ok=False, error=_DEADLY)
+        try:
+            with self._journal(sizes):
+                self.run(generate(self.symbols.declared, sizes, self.hints, self.seed))
+        except AotcError as error:
+            return Trial(ok=False, error=error.found)
+        except (ValueError, MemoryError, OverflowError) as error:
+            return Trial(ok=False, error=str(error))
+        return Trial(ok=True)
+
+    def _keep(self, sizes: Mapping[str, int], outputs: list[Any]) -> Shapes:
+        """Remember the answers of the last trials: the corners are fixtures as well."""
+        self._answers[tuple(sizes.items())] = outputs
+        while sum(values.nbytes(v) for kept in self._answers.values() for v in kept) > _KEPT_BYTES:
+            del self._answers[next(iter(self._answers))]
+        return _shapes_of(outputs)
+
+    def _note(self, sizes: Mapping[str, int], shapes: Shapes) -> None:
+        produced = Produced(dict(sizes), shapes)
+        if len(self.produced) < _NOTED_RUNS and produced not in self.produced:
+            self.produced.append(produced)
+
+    def padded(self, domain: Domain) -> list[Given]:
+        """For each combination of buckets a fixture of smaller sizes, where one runs.
+
+        With it come the same of one sign, there and where least is padded.
+        """
+        found = []
+        for index, buckets in enumerate(combinations_of(domain) or [{}]):
+            points = padded_points(domain, buckets)
+            first = next((at for at in points if self.trial(at).ok), None)
+            if first is None:
+                continue
+            inputs = self.inputs_at(first)
+            found.append(Given(f"padded{index}", inputs, first))
+            sided = one_sided(inputs, self.inputs, self.hints)
+            found += [Given(f"padded{index}-{side}", x, first) for side, x in sided.items()]
+            last = points[min(2, len(points) - 1)]
+            if sided and last != first and self.trial(last).ok:
+                sided = one_sided(self.inputs_at(last), self.inputs, self.hints)
+                found += [Given(f"less{index}-{side}", x, last) for side, x in sided.items()]
+        return found
+
+    def domain(
+        self, stated: Mapping[str, DimRange], limits: ProbeLimits, given: Sequence[Given]
+    ) -> Domain:
+        """The box of sizes that was proven.
+
+        Raises AOTC-S001, S005, S011, S014 and S016; and I024 where a fixture contradicts the
+        profile's relations.
+        """
+        if not self.dims:
+            return Domain()
+        prober = Prober(
+            dims=self.dims,
+            hints=hints_on(self.inputs, self.outputs, self.graph, empties=self.empties),
+            stated={d: s for d, s in stated.items() if d in self.dims},
+            limits=limits,
+            trial=self.trial,
+            late=cpu_deadline(max(0.0, limits.seconds - self._spent)),
+            cost=self._cost,
+            recall=self._recalled,
+            relations=self.symbols.relations,
+            input_bytes=partial(input_bytes, self.inputs),
+        )
+        check = RelationCheck(self.symbols, self._declared_trial, limits, prober.late)
+        refuse_unrelated(given, self.inputs, self.symbols.relations)
+        seeds = [item.sizes for item in given]
+        try:
+            if self.symbols.statements and prober.base(seeds) is None:
+                check.refuse_wrong(stated)
+            domain = prober.search(seeds)
+            check.refuse_stuck(stated, domain)
+            self.findings = (*prober.findings, *check.unneeded(domain))
+            return domain
+        except AotcError as error:
+            # Generated values may be what fails; then the user's own sizes are what is proven.
+            if out_of_memory(error.found):
+                raise AotcError("AOTC-I015", error.what, found=error.found) from None
+            if error.code != "AOTC-S001" or not given:
+                raise
+            derived = {relation.dim for relation in self.symbols.relations}
+            free = [dim for dim in self.dims if dim not in derived]
+            return replace(domain_of(free, seeds), relations=self.symbols.relations)
+
+    def _cost(self, points: Sequence[Mapping[str, int]]) -> Cost:
+        self._estimator = Estimator(self.inputs, points, self.counted(points))
+        return self._estimator
+
+    def counted(self, sizes: Sequence[Mapping[str, int]]) -> list[RunCost | None]:
+        """Costs at each of `sizes`, from a profiled session; None where the run fails."""
+        options = self._options()
+        options.enable_profiling = True
+        options.profile_file_prefix = "cost"
+        session = create_original(self.model, options)
+        done: list[bool] = []
+        for item in sizes:
+            # Only what ran before is safe to run again.
+            ok = self.trial(item).ok
+            done.append(ok)
+            if ok:
+                run(session, self.inputs_at(item))
+        path = Path(session.end_profiling())
+        costs = iter(read_profile(path))
+        path.unlink()
+        return [next(costs, None) if ok else None for ok in done]
+
+    def activation_bytes(self, domain: Domain) -> int | None:
+        """Estimated sum of all nodes' outputs at the largest shape, where it was counted."""
+        if self._estimator is None:
+            return None
+        return self._estimator(domain.corner("max"))[1]
+
+    def golden(self, fixtures: Sequence[Given], folder: Path) -> tuple[list[Json], list[Finding]]:
+        """Run every fixture and write inputs and outputs below `folder`."""
+        runs: list[Json] = []
+        findings: list[Finding] = []
+        declared = DeclaredShapes(self.outputs)
+        for index, fixture in enumerate(fixtures):
+            try:
+                outputs = self._answer(fixture)
+            except AotcError as error:
+                refuse_text(error, self.model.name)
+                if fixture.name.startswith("random"):
+                    text = f"a size within the range does not run: {error.found}"
+                    where = _sizes_text(fixture.sizes)
+                    findings.append(Finding(code="AOTC-S013", what=text, where=where))
+                    continue
+                code = "AOTC-S005" if fixture.sizes else "AOTC-S001"
+                raise AotcError(
+                    "AOTC-I015" if out_of_memory(error.found) else code,
+                    "the original model fails on its fixture",
+                    where=f"{fixture.name} {_sizes_text(fixture.sizes)}".strip(),
+                    found=error.found,
+                ) from None
+            self._note(fixture.sizes, _shapes_of(outputs))
+            finite = all(values.is_finite(value) for value in outputs)
+            if not finite:
+                what = "NaN or infinity"
+                findings.append(Finding(code="AOTC-N005", what=what, where=fixture.name))
+            place = folder / str(index)
+            place.mkdir(parents=True)
+            runs.append(
+                {
+                    "name": fixture.name,
+                    "origin": "user" if fixture.name.startswith("user") else "generated",
+                    "sizes": fixture.sizes,
+                    "inputs": {
+                        name: str(values.save(value, place / f"input_{i}"))
+                        for i, (name, value) in enumerate(fixture.inputs.items())
+                    },
+                    "outputs": {
+                        value.name: str(values.save(output, place / f"output_{i}"))
+                        for i, (value, output) in enumerate(zip(self.outputs, outputs, strict=True))
+                    },
+                    "finite": finite,
+                }
+            )
+            declared.see(fixture.sizes, outputs)
+        return runs, [*findings, *declared.findings()]
+
+    def _answer(self, fixture: Given) -> list[Any]:
+        # Others of these sizes were kept than the user's, and than those of one sign.
+        if not fixture.name.startswith("user") and "-" not in fixture.name:
+            kept = self._answers.get(tuple(fixture.sizes.items()))
+            if kept is not None:
+                return kept
+            if dict(fixture.sizes) in self._deadly:
+                raise AotcError("AOTC-R005", "the model does not run", found=_DEADLY)
+        with self._journal(fixture.sizes):
+            return self.run(fixture.inputs)
+
+
+def _shapes_of(outputs: Sequence[Any]) -> Shapes:
+    return tuple(value.shape if isinstance(value, np.ndarray) else None for value in outputs)
+
+
+def _sizes_text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def _free_dims(inputs: Sequence[Value]) -> tuple[str, ...]:
+    names: list[str] = []
+    for value in inputs:
+        if value.kind == "tensor" and value.shape is not None:
+            names += [d for d in value.shape if isinstance(d, str) and d not in names]
+        elif value.kind == "tensor":
+            names.append(f"{value.name}.0")
+    return tuple(names)

@@ -1,0 +1,199 @@
+"""Sizes at which a model of unknown habits may run, likeliest first."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.domain import Relation
+from aotc.probing.sizes.dim_hints import DimHints
+
+# 64 first: smaller sizes run by accident (broadcasting of what five halvings made 1).
+_FIRST: Final = (64, 32, 16, 8, 4, 3)
+_SIZES: Final = (
+    *(*_FIRST, 2, 5, 6, 7, 10, 12, 24, 28, 48, 80, 96, 100, 112, 128, 160, 192, 224, 256, 288),
+    *(299, 320, 384, 400, 416, 448, 480, 512, 576, 600, 640, 720, 736, 768, 800, 1024),
+)
+# Of three entries one more or one less is broadcast to none.
+_BATCH: Final = 3
+_OTHER_BATCHES: Final = (2, 1)
+# Sums that names tell of and that are tried with a term of 1.
+_DECODED: Final = 4
+_PAIR_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 224, 256, 512)
+_MOST_SUGGESTED: Final = 8192
+# How many sums of two dims are tried: of many dims there are more than runs.
+_MOST_SUMS: Final = 1000
+_PAIR: Final = re.compile(r"(\d{1,6}) (?:by|vs|and|!=) (\d{1,6})")
+
+
+def candidates(
+    dims: Sequence[str],
+    hints: DimHints,
+    stated: Mapping[str, DimRange],
+    seeds: Sequence[Mapping[str, int]],
+) -> Iterator[dict[str, int]]:
+    """Combinations of sizes of `dims`.
+
+    A dim whose name is a number, or of which weights ask a size, has that size before others.
+
+    In order: `seeds` (sizes known to make sense); sizes on the grids that are stated; one inner dim
+    the sum of two others that names tell of; one size for all inner dims with a batch of 3; one for
+    images and another for lengths; any inner dim the sum of two others; other common sizes; one
+    dim, then two, that differ.  Stated dims stay at their optimal size first; then all are at one
+    size, as they may have to be equal, or at either end.
+    """
+    known = {dim: int(dim) for dim in dims if _is_size(dim)} | dict(hints.known)
+    known = {dim: size for dim, size in known.items() if dim in dims and dim not in stated}
+    if known:
+        yield from _combinations(dims, hints, stated, seeds, known)
+    yield from _combinations(dims, hints, stated, seeds, {})
+
+
+def _combinations(
+    dims: Sequence[str],
+    hints: DimHints,
+    stated: Mapping[str, DimRange],
+    seeds: Sequence[Mapping[str, int]],
+    known: Mapping[str, int],
+) -> Iterator[dict[str, int]]:
+    fixed = {dim: spec.optimal() for dim, spec in stated.items()} | dict(known)
+    free = [dim for dim in dims if dim not in fixed]
+    for seed in seeds:
+        yield {dim: seed.get(dim, fixed.get(dim, 1)) for dim in dims}
+    rows = next((fixed[dim] for dim in stated if dim in hints.leading), _BATCH)
+    batches = {dim: rows for dim in free if dim in hints.leading}
+    inner = [dim for dim in free if dim not in batches]
+    for size in _FIRST if any(dim in hints.grids for dim in free) else ():
+        # Equal still, as dims may have to be.
+        alike = dict.fromkeys(inner, _up(size, inner, hints))
+        yield alike | dict.fromkeys(batches, _up(_BATCH, batches, hints)) | fixed
+    for count in (batches, dict.fromkeys(batches, 1)) if batches else ({},):
+        yield from _sums(hints.sums, free, count, fixed)
+    yield from _of_one(hints.sums, free, batches, fixed)
+    alike = {dim: fixed[kin[0]] for dim in inner if (kin := hints.kin_of(dim, stated))}
+    for size in _FIRST if alike else ():
+        yield dict.fromkeys(free, size) | batches | alike | fixed
+    for size, common in itertools.product(_FIRST, _common(stated)):
+        yield dict.fromkeys(free, size) | batches | fixed | common
+    pixels = {dim for group in hints.images for dim in group}.intersection(inner)
+    for size in _SIZES if 0 < len(pixels) < len(inner) else ():
+        yield dict.fromkeys(free, 16) | dict.fromkeys(pixels, size) | batches | fixed
+    for grouped in (True, False):
+        groups = _groups(inner, hints) if grouped else [[dim] for dim in inner]
+        ways = itertools.permutations(range(len(groups)), 3)
+        for total, one, other in itertools.islice(ways, _MOST_SUMS):
+            if one < other:
+                sizes = {**dict.fromkeys(groups[one], 3), **dict.fromkeys(groups[other], 5)}
+                sizes |= dict.fromkeys(groups[total], 8)
+                yield dict.fromkeys(free, 8) | sizes | batches | fixed
+    for size, end in itertools.product(_FIRST[:2], _ends(stated) if stated else ()):
+        yield dict.fromkeys(free, size) | batches | fixed | end
+    for size in (*_SIZES, *hints.sizes, 1):
+        for batch in _OTHER_BATCHES if batches else ():
+            yield dict.fromkeys(free, size) | dict.fromkeys(batches, batch) | fixed
+        yield dict.fromkeys(free, size) | batches | fixed
+    for size, common in itertools.product(_SIZES, list(_common(stated))[1:]):
+        yield dict.fromkeys(free, size) | batches | fixed | common
+    for dim, size in itertools.product(free, (2, 4, *_SIZES)):
+        yield dict.fromkeys(free, 1) | {dim: size} | fixed
+    for first, second in itertools.combinations(free, 2):
+        for small, large in itertools.product(_PAIR_SIZES, repeat=2):
+            yield dict.fromkeys(free, 1) | {first: small, second: large} | fixed
+
+
+def _up(size: int, dims: Iterable[str], hints: DimHints) -> int:
+    """`size`, or the next above it that is a multiple of all that is stated of `dims`."""
+    step = math.lcm(*(hints.grids.get(dim, 1) for dim in dims))
+    return -(-size // step) * step
+
+
+def _is_size(name: str) -> bool:
+    """Whether a dim's name is a size: some exporters write fixed sizes as names."""
+    known = name.isascii() and name.isdecimal() and len(name) <= len(str(_MOST_SUGGESTED))
+    return known and 0 < int(name) <= _MOST_SUGGESTED
+
+
+def suggested(error: str, size: int) -> Iterator[int]:
+    """Sizes of all inner dims that a failure at `size` speaks of.
+
+    ONNX Runtime names the two sizes that do not fit, such as "32 by 1500": what made 32 of `size`
+    makes the other of as many times more.
+    """
+    for one, other in _PAIR.findall(error):
+        for have, want in ((int(one), int(other)), (int(other), int(one))):
+            if 1 < have <= size and want > 1 and size * want % have == 0:
+                found = size * want // have
+                if found != size and found <= _MOST_SUGGESTED:
+                    yield found
+
+
+def beside(error: str, size: int) -> Iterator[int]:
+    """Sizes that a failure says do not fit with `size`."""
+    for one, other in _PAIR.findall(error):
+        for have, want in ((int(one), int(other)), (int(other), int(one))):
+            if have == size and 1 < want <= _MOST_SUGGESTED and want != size:
+                yield want
+
+
+def _groups(dims: Sequence[str], hints: DimHints) -> list[list[str]]:
+    """Dims that are likely to be equal: of floats, those of one kind, as the past of all layers."""
+    groups: dict[str, list[str]] = {}
+    for dim in dims:
+        label = hints.kin.get(dim, dim)
+        groups.setdefault(label if "float" in label else dim, []).append(dim)
+    return list(groups.values())
+
+
+def _sums(
+    sums: Sequence[Relation],
+    free: Sequence[str],
+    batches: dict[str, int],
+    fixed: dict[str, int],
+) -> Iterator[dict[str, int]]:
+    """Sizes at which one or all dims are the sums that their names tell of."""
+    known = [each for each in sums if each.dim in free]
+    ways = [[each] for each in known]
+    if len({each.dim for each in known}) == len(known) > 1:
+        ways.insert(0, known)
+    for way, size in itertools.product(ways, _FIRST[2:4]):
+        sizes = dict.fromkeys(free, size) | batches | fixed
+        for position, term in enumerate(dict.fromkeys(t for each in way for t in each.terms)):
+            if term in free and term not in batches:
+                sizes[term] = size + position
+        if all(sizes.keys() >= set(each.terms) for each in way):
+            yield sizes | {each.dim: each.value(sizes) for each in way}
+
+
+def _of_one(
+    sums: Sequence[Relation],
+    free: Sequence[str],
+    batches: dict[str, int],
+    fixed: dict[str, int],
+) -> Iterator[dict[str, int]]:
+    """Sizes at which a dim is such a sum of which one term is 1: a token that follows a past."""
+    for each in [each for each in sums if each.dim in free][:_DECODED]:
+        for one in dict.fromkeys(term for term in each.terms if term in free):
+            sizes = dict.fromkeys(free, _FIRST[3]) | batches | fixed | {one: 1}
+            if sizes.keys() >= set(each.terms):
+                yield sizes | {each.dim: each.value(sizes)}
+
+
+def _ends(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
+    """All stated dims at their smallest or largest size."""
+    for end in (0, 1):
+        yield {dim: spec.compiled()[end] for dim, spec in stated.items()}
+
+
+def _common(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
+    """Sizes of the stated dims: the optimal ones; and equal ones, as they may have to be."""
+    yield {dim: spec.optimal() for dim, spec in stated.items()}
+    if sum(not spec.fixed() for spec in stated.values()) > 1:
+        bounds = {dim: spec.compiled() for dim, spec in stated.items()}
+        free = [bounds[dim] for dim, spec in stated.items() if not spec.fixed()]
+        shared = max(low for low, _ in free), min(high for _, high in free)
+        for size in dict.fromkeys(shared):
+            yield {dim: min(max(size, low), high) for dim, (low, high) in bounds.items()}

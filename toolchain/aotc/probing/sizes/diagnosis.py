@@ -1,0 +1,165 @@
+"""Why stated sizes do not run: what does, found by probing one dim alone in few runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.domain import Dim, Relation
+from aotc.errors import AotcError
+from aotc.probing.sizes.bounds import Bounder
+from aotc.probing.sizes.candidates import candidates
+from aotc.probing.sizes.dim_hints import DimHints
+from aotc.probing.sizes.found_relations import relations_of
+from aotc.probing.sizes.moves import Mover
+from aotc.probing.sizes.trials import Trials
+
+# Runs for a whole diagnosis, and for finding sizes that run with one dim free.
+_RUNS, _CANDIDATES = 160, 40
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Tells what runs instead of what the profile states; `dims` are those that follow from none.
+
+    All runs are counted: they add to those of the search by at most a fixed number.
+    """
+
+    trials: Trials
+    dims: Sequence[str]
+    hints: DimHints
+    stated: Mapping[str, DimRange]
+
+    def refine(
+        self, error: AotcError, failing: Mapping[str, int], working: Mapping[str, int] | None = None
+    ) -> AotcError:
+        """`error` of the sizes `failing`, told better where a few runs tell more.
+
+        `working` are sizes that run; found with stated dims set free where there are none.
+        Gives AOTC-S016 where one size of a stated range runs, AOTC-S011 where stated dims depend
+        on each other, and else AOTC-S005 with what does run.
+        """
+        self.trials.allow(_RUNS)
+        base = working or self._found()
+        if base is None:
+            return error
+        dims = [dim for dim in self.dims if dim in self.stated and failing[dim] != base[dim]]
+        for dim in dims:
+            if not self.trials.run({**base, dim: failing[dim]}).ok:
+                return self._explained(error, dim, base, failing)
+        return error
+
+    def _found(self) -> dict[str, int] | None:
+        """Sizes that run where one stated dim, or all of them, are set free."""
+        freed: list[tuple[str, ...]] = [(dim,) for dim in self.stated]
+        if len(freed) > 1:
+            freed.append(tuple(self.stated))
+        for names in freed:
+            kept = {dim: spec for dim, spec in self.stated.items() if dim not in names}
+            tried = candidates(self.dims, self.hints, kept, ())
+            # Candidates repeat themselves; what was run before costs nothing.
+            most = self.trials.runs + _CANDIDATES
+            for sizes in tried:
+                if self.trials.run(sizes).ok:
+                    return sizes
+                if self.trials.runs >= most:
+                    break
+        return None
+
+    def _explained(
+        self, error: AotcError, dim: str, base: Mapping[str, int], failing: Mapping[str, int]
+    ) -> AotcError:
+        mover = Mover(self.trials, base, self.hints)
+        move = mover.move(dim, self.dims)
+        relations: tuple[Relation, ...] = ()
+        if move is not None and len(move.dims) > 1:
+            moves = {each: mover.move(each, self.dims) for each in move.dims}
+            relations = relations_of(base, moves, self.stated)
+            related = misbounded(relations, self.stated, {})
+            if related is not None:
+                return related
+        along = [_turned(relation) if relation.dim == dim else relation for relation in relations]
+        found = Bounder(self.trials, dim, base, along).bounds(move)
+        spec = self.stated[dim]
+        if self.trials.stop:
+            return error
+        if found.min == found.max and not spec.fixed():
+            return AotcError(
+                "AOTC-S016",
+                f"the model runs only where {dim} is {found.min}",
+                where=dim,
+                expected=str(found.min),
+                found=f"{spec.min}..{spec.max}",
+            )
+        reached = found.stopped_by not in ("", "error")
+        return AotcError(
+            error.code,
+            error.what,
+            where=error.where or dim,
+            expected=f"{dim} runs at {found.text()}" + (", and maybe beyond" if reached else ""),
+            found=error.found or self.trials.run({**base, dim: failing[dim]}).error,
+        )
+
+
+def _turned(relation: Relation) -> Relation:
+    """The same relation, told of its first term (of a sum: with the others as they are)."""
+    if len(relation.terms) > 1:
+        return Relation(dim=relation.dim, terms=(relation.dim,))
+    return Relation(dim=relation.terms[0], terms=(relation.dim,), constant=-relation.constant)
+
+
+def misbounded(
+    relations: Sequence[Relation], stated: Mapping[str, DimRange], box: Mapping[str, Dim]
+) -> AotcError | None:
+    """AOTC-S011 where a dim that follows from others is stated otherwise than they are.
+
+    Bounds of terms are those stated, else those of `box`; a relation with other terms is skipped.
+    """
+    lows = {dim: spec.min for dim, spec in stated.items() if spec.bounded}
+    highs = {dim: spec.max for dim, spec in stated.items() if spec.bounded}
+    lows |= {dim: each.min for dim, each in box.items() if dim not in lows}
+    highs |= {dim: each.max for dim, each in box.items() if dim not in highs}
+    for relation in relations:
+        if not lows.keys() >= set(relation.terms):
+            continue
+        low, high = relation.value(lows), relation.value(highs)
+        spec = stated.get(relation.dim)
+        if spec is not None and (spec.bounded, spec.min, spec.max) != (True, low, high):
+            return _contradiction(relation, f"{low}..{high}", _range(spec))
+        if spec is not None and not _takes_the_same(spec, relation, stated):
+            return _contradiction(relation, "no buckets, steps or outside of its own", _range(spec))
+        lows[relation.dim], highs[relation.dim] = low, high
+    return None
+
+
+def _takes_the_same(spec: DimRange, relation: Relation, stated: Mapping[str, DimRange]) -> bool:
+    """Whether a dim that follows is stated without anything that its terms do not say."""
+    plain = not spec.buckets and not spec.outside and spec.multiple_of == 1
+    return plain or (
+        not spec.buckets and _equal(relation) and spec == stated.get(relation.terms[0])
+    )
+
+
+def _equal(relation: Relation) -> bool:
+    return len(relation.terms) == 1 and not relation.constant
+
+
+def _contradiction(relation: Relation, expected: str, found: str) -> AotcError:
+    return AotcError(
+        "AOTC-S011",
+        f"the model runs only where {relation}",
+        where=relation.dim,
+        expected=expected,
+        found=found,
+        mend=f"State '{relation}' under relations, and the range of {relation.terms[0]!r} alone."
+        if _equal(relation)
+        else f"State the ranges of {', '.join(dict.fromkeys(relation.terms))} alone.",
+    )
+
+
+def _range(spec: DimRange) -> str:
+    buckets = f" with buckets {', '.join(str(size) for size in spec.buckets)}"
+    return (f"{spec.min}..{spec.max}" if spec.bounded else f"multiples of {spec.multiple_of}") + (
+        buckets if spec.buckets else ""
+    )

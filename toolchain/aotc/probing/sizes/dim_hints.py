@@ -1,0 +1,240 @@
+"""What a model's declaration says of its free dims: hints for the search, which runs decide.
+
+Names and declared shapes are the exporter's word.  They say what to try first, and never what
+holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from aotc.contract.manifest.interface import Value
+from aotc.contract.shapes.domain import Relation
+from aotc.probing.sizes.known_sizes import known_sizes
+
+if TYPE_CHECKING:
+    import onnx
+
+Kind = Literal["batch", "image", "length"]
+
+_SUM: Final = re.compile(r"\s*[\w.:/]+(?:\s*\+\s*[\w.:/]+)+\s*")
+# The axis along which past keys and values are, by operator and position of the input; from the
+# end, as some have five axes.
+_PAST: Final[Mapping[tuple[str, int], int]] = {
+    ("GroupQueryAttention", 3): -2,
+    ("GroupQueryAttention", 4): -2,
+    ("MultiHeadAttention", 6): -2,
+    ("MultiHeadAttention", 7): -2,
+    ("DecoderMaskedMultiHeadAttention", 5): -2,
+    ("DecoderMaskedMultiHeadAttention", 6): -2,
+    ("Attention", 4): -2,
+    ("Attention", 5): -2,
+}
+# Of an image with one free side the other has so many pixels at least.
+_ROWS: Final = 32
+_THROUGH: Final = ("Identity", "Cast")
+
+
+@dataclass(frozen=True, slots=True)
+class DimHints:
+    """Hints on the free dims of a model's inputs.
+
+    `leading` are dims that stand at axis 0 alone (batches); `images` the height and width of
+    inputs that are images; `emptiable` dims of which size 0 makes sense; `sums` what names say
+    of dims that are sums; `sizes` sizes that the declared outputs name; `known` the sizes that
+    weights ask of dims; `kin` what dims of one kind have in common, such as the past of all
+    layers; `grids` what a profile states that sizes are multiples of.
+    """
+
+    leading: frozenset[str] = frozenset()
+    images: tuple[tuple[str, ...], ...] = ()
+    emptiable: frozenset[str] = frozenset()
+    sums: tuple[Relation, ...] = ()
+    sizes: tuple[int, ...] = ()
+    known: Mapping[str, int] = field(default_factory=dict)
+    kin: Mapping[str, str] = field(default_factory=dict)
+    grids: Mapping[str, int] = field(default_factory=dict)
+
+    def kind(self, dim: str) -> Kind:
+        """What `dim` counts: images or other entries of a batch, pixels, or else a length."""
+        if dim in self.leading:
+            return "batch"
+        return "image" if any(dim in group for group in self.images) else "length"
+
+    def kin_of(self, dim: str, others: Iterable[str]) -> list[str]:
+        """Those of `others` that are of the kind of `dim`."""
+        return [other for other in others if self._label(other) == self._label(dim)]
+
+    def _label(self, dim: str) -> str:
+        return self.kin.get(dim) or re.sub(r"\d+", "#", dim)
+
+
+def hints_on(
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    graph: Path | None = None,
+    *,
+    empties: bool = True,
+) -> DimHints:
+    """Hints from the declared `inputs` and `outputs`, and from the nodes of the file `graph`.
+
+    Without `empties` size 0 makes sense of no dim.
+    """
+    known: Mapping[str, int] = {}
+    joined: frozenset[str] = frozenset()
+    if graph is not None:
+        import onnx
+
+        read = onnx.load(graph, load_external_data=False).graph
+        known, joined = known_sizes(inputs, read), _emptiable(inputs, read)
+    return DimHints(
+        leading=leading_dims(inputs) - known.keys(),
+        images=_images(inputs, known, joined),
+        emptiable=joined if empties else frozenset(),
+        known=known,
+        sums=tuple(_sums(inputs, outputs)),
+        sizes=_sizes(outputs),
+        kin=_kin(inputs),
+    )
+
+
+def leading_dims(inputs: Sequence[Value]) -> frozenset[str]:
+    """Dims that stand at axis 0 of an input of rank two or more, and elsewhere at none.
+
+    But at axis 1 after a fixed number: of layers and directions, as in the state of a recurrent
+    net, or of keys and values, which some stack into one past of five axes.
+    """
+    first, later = set(), set()
+    for value in inputs:
+        shape = value.shape or ()
+        if len(shape) > 1:
+            first |= {d for d in shape[:1] if isinstance(d, str)}
+            state = len(shape) == 3 and isinstance(shape[2], int)
+            second = isinstance(shape[0], int) and (state or len(shape) == 5)
+            later |= {d for d in shape[2 if second else 1 :] if isinstance(d, str)}
+    return frozenset(first - later)
+
+
+def _images(
+    inputs: Sequence[Value], known: Mapping[str, int], joined: Collection[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Height and width of inputs `[n, c, h, w]` or `[n, h, w, c]` whose channels are `known`.
+
+    A dim of an input of another rank is none, nor is one along which it is `joined` to something:
+    masks and caches have four axes, too.
+    """
+    elsewhere = set(joined)
+    for value in inputs:
+        if len(value.shape or ()) != 4:
+            elsewhere |= {d for d in value.shape or () if isinstance(d, str)}
+    found = []
+    for value in inputs:
+        shape = tuple(known.get(d, d) if isinstance(d, str) else d for d in value.shape or ())
+        if len(shape) != 4:
+            continue
+        for channels, axes in ((1, (2, 3)), (3, (1, 2))):
+            sizes = tuple(shape[axis] for axis in axes)
+            free = tuple(dict.fromkeys(d for d in sizes if isinstance(d, str)))
+            fixed = isinstance(shape[channels], int)
+            rows = max((size for size in sizes if isinstance(size, int)), default=0)
+            colors = shape[channels] in (1, 3, 4) and rows >= _ROWS
+            pixels = fixed and (len(free) == 2 or colors)
+            if pixels and free and not elsewhere & set(free):
+                found.append(free)
+                break
+    return tuple(found)
+
+
+def _sums(inputs: Sequence[Value], outputs: Sequence[Value]) -> Iterable[Relation]:
+    """Dims whose name is a sum of others', and those that may have the size of such an output."""
+    dims = list(dict.fromkeys(d for v in inputs for d in v.shape or () if isinstance(d, str)))
+    leading = leading_dims(inputs)
+    found: dict[tuple[str, tuple[str, ...]], Relation] = {}
+    for value in (*inputs, *outputs):
+        for name in value.shape or ():
+            if not isinstance(name, str) or not _SUM.fullmatch(name):
+                continue
+            terms = tuple(sorted(part.strip() for part in name.split("+")))
+            if not set(terms) <= set(dims):
+                continue
+            # Any other dim but a batch may be what an output of that size is compared with.
+            others = [d for d in dims if d not in terms and d not in leading]
+            wanted = [name] if name in dims else others
+            for dim in wanted:
+                found.setdefault((dim, terms), Relation(dim=dim, terms=terms))
+    for total, past in _grown(inputs, outputs):
+        for other in dims:
+            if other not in (total, past) and other not in leading:
+                terms = tuple(sorted((past, other)))
+                found.setdefault((total, terms), Relation(dim=total, terms=terms))
+    return found.values()
+
+
+def _grown(inputs: Sequence[Value], outputs: Sequence[Value]) -> Iterable[tuple[str, str]]:
+    """Dims of inputs with what they may have grown from.
+
+    So a cache goes in with one dim and comes out with another, of all that is in it then.
+    """
+    dims = {dim for value in inputs for dim in value.shape or () if isinstance(dim, str)}
+    for given, made in itertools.product(inputs, outputs):
+        before, after = given.shape or (), made.shape or ()
+        if len(before) != len(after) or given.dtype != made.dtype or len(before) < 3:
+            continue
+        changed = [(new, old) for new, old in zip(after, before, strict=True) if new != old]
+        if len(changed) == 1:
+            total, past = changed[0]
+            if isinstance(total, str) and isinstance(past, str) and dims >= {total, past}:
+                yield total, past
+
+
+def _sizes(outputs: Sequence[Value]) -> tuple[int, ...]:
+    """Fixed sizes of outputs, and twice and four times those: strides of 2 are usual."""
+    fixed = dict.fromkeys(
+        size for value in outputs for size in value.shape or () if isinstance(size, int)
+    )
+    return tuple(
+        dict.fromkeys(size * times for size in fixed for times in (1, 2, 4) if 4 < size < 4096)
+    )
+
+
+def _kin(inputs: Sequence[Value]) -> dict[str, str]:
+    """By dim: the fixed sizes of the input in which it stands first, and its axis there."""
+    labels: dict[str, str] = {}
+    for value in inputs:
+        shape = value.shape or ()
+        form = ",".join(str(d) if isinstance(d, int) else "?" for d in shape)
+        for axis, dim in enumerate(shape):
+            if isinstance(dim, str):
+                labels.setdefault(dim, f"{value.dtype}[{form}].{axis}")
+    return labels
+
+
+def _emptiable(inputs: Sequence[Value], graph: onnx.GraphProto) -> frozenset[str]:
+    """Dims along which an input is joined to something: none of it is a size that makes sense.
+
+    So the past of attention is, as an input of Concat or of an operator that has one.
+    """
+    shapes = {v.name: v.shape for v in inputs if v.kind == "tensor" and v.shape}
+    joined = {(name, axis % len(shapes[name])) for name, axis in _joined(shapes, graph.node)}
+    return frozenset(dim for name, axis in joined if isinstance(dim := shapes[name][axis], str))
+
+
+def _joined(names: Iterable[str], nodes: Iterable[onnx.NodeProto]) -> Iterable[tuple[str, int]]:
+    """Inputs among `names`, each with an axis along which it is joined to something."""
+    # By what is an input still, the input.
+    same = {name: name for name in names}
+    for node in nodes:
+        for index, given in enumerate(node.input):
+            if given not in same:
+                continue
+            if node.op_type in _THROUGH:
+                same[node.output[0]] = same[given]
+            elif node.op_type == "Concat" and len(node.input) > 1:
+                yield same[given], next((a.i for a in node.attribute if a.name == "axis"), 0)
+            elif (node.op_type, index) in _PAST:
+                yield same[given], _PAST[node.op_type, index]

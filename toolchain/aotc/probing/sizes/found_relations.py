@@ -1,0 +1,47 @@
+"""Which dims follow from others, told by how they can move."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from aotc.contract.shapes.domain import Relation
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Dims that move together by multiples of `step`; the first is the one asked about."""
+
+    dims: tuple[str, ...]
+    step: int
+
+
+def relations_of(
+    base: Mapping[str, int],
+    moves: Mapping[str, Move | None],
+    bounded: Collection[str],
+    stated: Collection[str] = (),
+) -> tuple[Relation, ...]:
+    """Relations among dims that only move together, at sizes `base`.
+
+    Each way to move is led by one dim that has no other way, of those `bounded`, else `stated`;
+    all further dims are the sums of those that lead the ways they move in.
+    """
+    ways: list[Move] = []
+    for move in moves.values():
+        known = move is None or any(set(move.dims) == set(way.dims) for way in ways)
+        if move is not None and len(move.dims) > 1 and not known:
+            ways.append(move)
+    leads: dict[str, Move] = {}
+    for way in ways:
+        own = [d for d in moves if d in way.dims and sum(d in other.dims for other in ways) == 1]
+        own.sort(key=lambda dim: (dim not in bounded, dim not in stated))
+        if own:
+            leads[own[0]] = way
+    result = []
+    for dim in moves:
+        terms = tuple(lead for lead, way in leads.items() if dim in way.dims and dim != lead)
+        if terms and dim not in leads:
+            constant = base[dim] - sum(base[term] for term in terms)
+            result.append(Relation(dim=dim, terms=terms, constant=constant))
+    return tuple(result)

@@ -1,0 +1,94 @@
+"""Sizes of free dims that the weights beside them say: the channels of images, features of rows.
+
+Exporters leave free what the first operator holds to one size.  What is read here is tried first,
+and runs decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aotc.contract.manifest.interface import Value
+
+if TYPE_CHECKING:
+    import onnx
+
+# Results have the shape of the first input, or that of what is broadcast to it.
+_ALIKE: Final = frozenset(
+    ("Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Clip", "Add", "Sub", "Mul", "Div")
+)
+_CONVOLUTIONS: Final = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+_RECURRENT: Final = frozenset(("RNN", "GRU", "LSTM"))
+
+Axes = tuple[int, ...]
+"""Axes of an input, in the order in which they stand in a value that was made of it."""
+
+
+def known_sizes(inputs: Sequence[Value], graph: onnx.GraphProto) -> dict[str, int]:
+    """By dim: the size to which constant weights hold it in `graph`.
+
+    Read of convolutions (channels), products (features) and recurrent layers, through what keeps
+    an input's shape or transposes it.
+    """
+    weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "DequantizeLinear" and node.input[0] in weights:
+            weights[node.output[0]] = weights[node.input[0]]
+    found: dict[str, int] = {}
+    for value in inputs:
+        if value.kind != "tensor" or not value.shape:
+            continue
+        for axis, size in _held(value.name, len(value.shape), graph.node, weights):
+            dim = value.shape[axis]
+            if isinstance(dim, str) and size > 0:
+                found.setdefault(dim, size)
+    return found
+
+
+def _held(
+    name: str, rank: int, nodes: Sequence[onnx.NodeProto], weights: Mapping[str, Sequence[int]]
+) -> Iterator[tuple[int, int]]:
+    """Axes of the input `name` with the sizes to which `weights` hold them."""
+    made: dict[str, Axes] = {name: tuple(range(rank))}
+    for node in nodes:
+        given = node.input[0] if node.input else ""
+        axes = made.get(given)
+        if axes is None:
+            continue
+        if node.op_type in _ALIKE:
+            made[node.output[0]] = axes
+        elif node.op_type == "Transpose":
+            perm = next((a.ints for a in node.attribute if a.name == "perm"), None)
+            order = list(perm) if perm is not None else list(range(rank))[::-1]
+            if sorted(order) == list(range(rank)):
+                made[node.output[0]] = tuple(axes[position] for position in order)
+        else:
+            held = _asked(node, rank, weights)
+            if held is not None:
+                yield axes[held[0]], held[1]
+
+
+def _asked(
+    node: onnx.NodeProto, rank: int, weights: Mapping[str, Sequence[int]]
+) -> tuple[int, int] | None:
+    """The axis of a node's first input that its weights hold to a size, and that size."""
+    numbers = {a.name: a.i for a in node.attribute}
+
+    def shape(position: int) -> Sequence[int]:
+        return weights.get(node.input[position], ()) if len(node.input) > position else ()
+
+    if node.op_type in _CONVOLUTIONS and rank > 2:
+        kernel = shape(_CONVOLUTIONS[node.op_type])
+        return (1, kernel[1] * numbers.get("group", 1)) if len(kernel) == rank else None
+    if node.op_type in ("MatMul", "MatMulInteger"):
+        matrix = shape(1)
+        return (rank - 1, matrix[-2]) if len(matrix) > 1 else None
+    if node.op_type == "Gemm" and rank == 2:
+        matrix = shape(1)
+        size = matrix[1 if numbers.get("transB") else 0] if len(matrix) == 2 else 0
+        return (0 if numbers.get("transA") else 1, size) if size else None
+    if node.op_type in _RECURRENT and rank == 3:
+        gates = shape(1)
+        return (2, gates[2]) if len(gates) == 3 else None
+    return None

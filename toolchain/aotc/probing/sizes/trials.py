@@ -1,0 +1,110 @@
+"""Runs of the original model at sizes: each combination once, counted, within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Protocol
+
+from aotc.contract.profile import ProbeLimits
+from aotc.contract.shapes.domain import Relation
+
+Stop = Literal["", "error", "together", "size", "work", "bytes", "count", "time"]
+# Of a search that had more to try.
+ENDED: Final[Mapping[Stop, str]] = {
+    "count": "was ended by probe.max_runs",
+    "time": "was ended by probe.seconds",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The outcome of one run; `empty` where some output has no element."""
+
+    ok: bool
+    error: str = ""
+    empty: bool = False
+
+
+class Cost(Protocol):
+    """Estimates what one run costs."""
+
+    def __call__(self, sizes: Mapping[str, int]) -> tuple[int, int, float]:
+        """Input bytes, activation bytes and floating-point operations at `sizes`."""
+        ...
+
+
+@dataclass(slots=True)
+class Trials:
+    """Runs by sizes of `dims`; those that follow by `relations` are added to each.
+
+    `recall` gives runs that were done before, which take no time.  `input_bytes` counts the bytes
+    of all inputs at given sizes.  `stop` says what forbids more runs, `error` what the last
+    failure said.
+    """
+
+    dims: Sequence[str]
+    limits: ProbeLimits
+    trial: Callable[[Mapping[str, int]], Trial]
+    late: Callable[[], bool]
+    relations: Sequence[Relation] = ()
+    recall: Callable[[Mapping[str, int]], Trial | None] = lambda _: None
+    input_bytes: Callable[[Mapping[str, int]], int] = lambda _: 0
+    estimate: Cost | None = None
+    runs: int = 0
+    error: str = ""
+    stop: Stop = ""
+    _known: dict[tuple[int, ...], Trial] = field(default_factory=dict)
+
+    def complete(self, sizes: Mapping[str, int], found: Sequence[Relation] = ()) -> dict[str, int]:
+        """`sizes` with what follows from them, by the relations `found` and by those stated."""
+        result = dict(sizes)
+        for relation in (*found, *self.relations):
+            result[relation.dim] = relation.value(result)
+        return result
+
+    def run(self, sizes: Mapping[str, int]) -> Trial:
+        """The outcome at `sizes`; a failure where the relations make one negative."""
+        sizes = self.complete(sizes)
+        if min(sizes.values(), default=0) < 0:
+            return Trial(ok=False, error="a size would be negative")
+        key = tuple(sizes[dim] for dim in self.dims)
+        if key not in self._known:
+            named = {dim: sizes[dim] for dim in self.dims}
+            before = self.recall(named) if self.runs < self.limits.max_runs else None
+            if before is None and self.exhausted():
+                return Trial(ok=False, error=self.error)
+            self.runs += 1
+            outcome = before or self.trial(named)
+            self._known[key] = outcome
+            if not outcome.ok:
+                self.error = outcome.error
+        return self._known[key]
+
+    def exhausted(self) -> bool:
+        """Whether no more runs are allowed."""
+        if self.runs >= self.limits.max_runs:
+            self.stop = "count"
+        elif self.late():
+            self.stop = "time"
+        return bool(self.stop)
+
+    def allow(self, more: int) -> None:
+        """Allow up to `more` runs, to tell why something failed."""
+        self.limits = replace(self.limits, max_runs=self.runs + more)
+        self.stop = ""
+
+    def too_large(self, sizes: Mapping[str, int], most: int) -> bool:
+        """Whether the inputs at `sizes` would take more bytes than `most`; none is made."""
+        return self.input_bytes(self.complete(sizes)) > most
+
+    def too_much(self, sizes: Mapping[str, int], share: float = 1.0) -> Stop:
+        """The limit that a run at `sizes` would exceed, if any; of work and memory, a share."""
+        if self.too_large(sizes, self.limits.max_input_bytes):
+            return "bytes"
+        if self.estimate is None:
+            return ""
+        _, activations, flops = self.estimate(sizes)
+        if activations > self.limits.max_activation_bytes * share:
+            return "bytes"
+        return "work" if flops > self.limits.max_flops * share else ""

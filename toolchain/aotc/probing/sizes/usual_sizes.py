@@ -1,0 +1,58 @@
+"""Sizes that users of a model choose: what a range should hold that nobody stated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aotc.contract.shapes.domain import Dim
+from aotc.probing.sizes.dim_hints import Kind
+
+IMAGES: Final = (224, 256, 320, 384, 416, 448, 512, 640, 720, 736, 1024)
+# What a range goes to first, before any dim goes further.
+TARGETS: Final[Mapping[Kind, int]] = {"batch": 8, "image": 224, "length": 128}
+# What it is optimized for.
+_OPTIMA: Final[Mapping[Kind, int]] = {"batch": 1, "image": 224, "length": 128}
+_POWERS: Final = tuple(2**power for power in range(31))
+
+
+def ladder(kind: Kind, low: int, high: int, step: int) -> tuple[int, ...]:
+    """Largest sizes that a range may have, rising: multiples of `step` within `low..high`.
+
+    Powers of two; of images the usual sizes as well, and the target.
+    """
+    wanted = {*_POWERS, TARGETS[kind], high, *(IMAGES if kind == "image" else ())}
+    snapped = {size // step * step for size in wanted}
+    return tuple(sorted({low, *(size for size in snapped if low <= size <= high)}))
+
+
+def beyond(size: int, high: int, step: int, spoken: Sequence[int] = ()) -> tuple[int, ...]:
+    """Sizes above `size` at which a model may run again, at most `high`, on a grid of `step`.
+
+    The next multiples of 8, 16, 32 and 64, the usual sizes of images, and those in `spoken`.
+    """
+    near = {(size // grid + times) * grid for grid in (8, 16, 32, 64) for times in (1, 2)}
+    return tuple(sorted(s for s in {*near, *IMAGES, *spoken} if size < s <= high and s % step == 0))
+
+
+def optimum(kind: Kind, dim: Dim, otherwise: int) -> int:
+    """The size that a probed range is optimized for: a usual one, on its grid, outside of gaps.
+
+    `otherwise` is a size within the range that is taken where all are larger than usual.
+    """
+    wanted = _OPTIMA[kind]
+    step = dim.multiple_of
+    if wanted < dim.min:
+        return otherwise
+    size = min(dim.max, max(dim.min, wanted // step * step))
+    if kind == "image" and dim.max < wanted:
+        # Patches and strides round down: what they were made for is a round number.
+        fits = [power for power in _POWERS if dim.min <= dim.max // power * power > 0]
+        round_size = dim.max // fits[-1] * fits[-1] if fits else size
+        size = round_size if round_size % step == 0 else size
+    if size == 0:
+        # Without elements there is little to optimize.
+        size = min(step, dim.max)
+    if size in dim.gaps:
+        size = min(dim.tested, key=lambda each: (abs(each - size), each))
+    return size

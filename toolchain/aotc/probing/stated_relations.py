@@ -1,0 +1,201 @@
+"""Relations that a profile states, held against runs of the original model.
+
+Here dims have the names that the model declares, and equal dims are equal by relations, so that
+each statement can be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.interface import Value
+from aotc.contract.profile import ProbeLimits
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.shapes.domain import Domain, Relation
+from aotc.contract.shapes.relations import in_order
+from aotc.errors import AotcError
+from aotc.graphs.symbols import Statement, Symbols
+from aotc.probing.estimator import input_bytes
+from aotc.probing.inputs.fixture_plan import Given
+from aotc.probing.sizes.dim_hints import DimHints, leading_dims
+from aotc.probing.sizes.search import Prober
+from aotc.probing.sizes.trials import Trial
+
+# Runs in search of sizes that run without a statement.
+_RUNS = 200
+# What ends a range of one size where others were seen to fail.
+_FAILED = ("error", "together")
+
+
+@dataclass(frozen=True, slots=True)
+class RelationCheck:
+    """Runs at sizes of declared dims, with and without each statement of the profile."""
+
+    symbols: Symbols
+    trial: Callable[[Mapping[str, int]], Trial]
+    limits: ProbeLimits
+    late: Callable[[], bool]
+
+    def refuse_stuck(self, stated: Mapping[str, DimRange], domain: Domain) -> None:
+        """The same of statements under which a dim that nobody bounds has one size alone."""
+        stuck = {n for n, d in domain.dims.items() if d.min == d.max and d.stopped_by in _FAILED}
+        named = self.symbols.names
+        self.refuse_wrong(
+            stated,
+            [
+                each
+                for each in self.symbols.statements
+                if stuck.intersection(named.get(dim, dim) for dim in _dims(each))
+            ],
+        )
+
+    def refuse_wrong(
+        self, stated: Mapping[str, DimRange], statements: Sequence[Statement] | None = None
+    ) -> None:
+        """Raise AOTC-S014 where the model runs without one of the statements, or without all.
+
+        To be asked where nothing runs with them.
+        """
+        statements = self.symbols.statements if statements is None else tuple(statements)
+        left_out: list[tuple[Statement, ...]] = [(each,) for each in statements]
+        if len(statements) > 1:
+            left_out.append(statements)
+        for without in left_out:
+            kept = [each for each in self.symbols.statements if each not in without]
+            prober = self._prober(kept, without, stated)
+            base = prober.base()
+            if base is None or all(
+                base[r.dim] == r.value(base) for each in without for r in each.relations
+            ):
+                continue
+            names = {dim for each in without for dim in _dims(each)}
+            found = [r for r in prober.relations_at(base)[1] if names & {r.dim, *r.terms}]
+            names |= {dim for relation in found for dim in (relation.dim, *relation.terms)}
+            sizes = ", ".join(f"{dim}={base[dim]}" for dim in prober.dims if dim in names)
+            instead = " and ".join(str(relation) for relation in found)
+            raise AotcError(
+                "AOTC-S014",
+                f"the model runs only where {instead}"
+                if instead
+                else "nothing runs where the relation holds, and something does where it does not",
+                where="; ".join(each.text for each in without),
+                expected=instead,
+                found=f"it runs at {sizes}",
+            )
+
+    def unneeded(self, domain: Domain) -> list[Finding]:
+        """AOTC-S025 for each statement without which the model runs as well; two runs each."""
+        found = []
+        for statement in self.symbols.statements:
+            sizes = self._broken(statement, domain)
+            if sizes is not None:
+                text = ", ".join(f"{dim}={sizes[dim]}" for dim in _dims(statement))
+                found.append(
+                    Finding(code="AOTC-S025", what=f"runs at {text}, too", where=statement.text)
+                )
+        return found
+
+    def _broken(self, statement: Statement, domain: Domain) -> dict[str, int] | None:
+        """Sizes that run and break `statement`, all other statements being kept."""
+        sizes = self._inner(domain)
+        relation = statement.relations[0]
+        kept = [
+            r for each in self.symbols.statements if each is not statement for r in each.relations
+        ]
+        # A size of 1 is broadcast to any other, whatever is meant.
+        if min(sizes[dim] for dim in {relation.dim, *relation.terms}) < 2 and _equal(relation):
+            return None
+        step = max(self._step(dim, domain) for dim in {relation.dim, *relation.terms})
+        for shift in (step, -step):
+            moved = {**sizes, relation.dim: sizes[relation.dim] + shift}
+            for other in in_order([*kept, *statement.relations[1:]]):
+                moved[other.dim] = other.value(moved)
+            if min(moved.values()) > 1 and self.trial(moved).ok:
+                return moved
+        return None
+
+    def _inner(self, domain: Domain) -> dict[str, int]:
+        """Sizes of the declared dims that are proven, and larger than 1 where they can be."""
+        free = {
+            name: next((size for size in dim.tested if size > 1 and dim.allows(size)), dim.opt)
+            for name, dim in domain.dims.items()
+        }
+        known = domain.complete(free)
+        return {dim: known[self.symbols.names.get(dim, dim)] for dim in self._declared()}
+
+    def _step(self, dim: str, domain: Domain) -> int:
+        known = domain.dims.get(self.symbols.names.get(dim, dim))
+        return known.multiple_of if known is not None else 1
+
+    def _declared(self) -> list[str]:
+        dims: dict[str, None] = {}
+        for value in self.symbols.declared:
+            if value.kind == "tensor":
+                shape = value.shape if value.shape is not None else (f"{value.name}.0",)
+                dims |= dict.fromkeys(d for d in shape if isinstance(d, str))
+        return list(dims)
+
+    def _prober(
+        self,
+        kept: Sequence[Statement],
+        without: Sequence[Statement],
+        stated: Mapping[str, DimRange],
+    ) -> Prober:
+        relations = in_order([relation for each in kept for relation in each.relations])
+        freed = {relation.dim for each in without for relation in each.relations}
+        derived = {relation.dim for relation in relations}
+        ranges = {dim: stated.get(self.symbols.names.get(dim, dim)) for dim in self._declared()}
+        return Prober(
+            dims=self._declared(),
+            hints=DimHints(leading=leading_dims(self.symbols.declared)),
+            stated={
+                dim: spec
+                for dim, spec in ranges.items()
+                if spec is not None and dim not in freed and dim not in derived
+            },
+            limits=replace(self.limits, max_runs=min(_RUNS, self.limits.max_runs)),
+            trial=self.trial,
+            late=self.late,
+            cost=lambda _: lambda _: (0, 0, 0.0),
+            relations=relations,
+            input_bytes=partial(input_bytes, self.symbols.declared),
+        )
+
+
+def refuse_unrelated(
+    given: Sequence[Given], inputs: Sequence[Value], relations: Sequence[Relation]
+) -> None:
+    """Refuse a user's fixture that contradicts what the profile states; raises AOTC-I024."""
+    for item in given:
+        for value in inputs:
+            shape = getattr(item.inputs.get(value.name), "shape", ())
+            for dim, size in zip(value.shape or (), shape, strict=False):
+                if isinstance(dim, str) and item.sizes.get(dim, size) != size:
+                    raise _contradiction(f"{item.name}: {value.name}", dim, item.sizes[dim], size)
+        for relation in relations:
+            if item.sizes.keys() >= {relation.dim, *relation.terms}:
+                wanted, size = relation.value(item.sizes), item.sizes[relation.dim]
+                if size != wanted:
+                    where = f"{item.name}: {relation.dim}"
+                    raise _contradiction(where, str(relation), wanted, size)
+
+
+def _contradiction(where: str, what: str, expected: int, found: int) -> AotcError:
+    return AotcError(
+        "AOTC-I024",
+        f"the fixture's sizes contradict each other: {what}",
+        where=where,
+        expected=str(expected),
+        found=str(found),
+    )
+
+
+def _dims(statement: Statement) -> list[str]:
+    return list(dict.fromkeys(dim for r in statement.relations for dim in (*r.terms, r.dim)))
+
+
+def _equal(relation: Relation) -> bool:
+    return len(relation.terms) == 1 and not relation.constant

@@ -1,0 +1,141 @@
+"""Signatures without a kept key (sigstore keyless): an identity that an OIDC issuer vouched for.
+
+The library `sigstore` verifies them, from the extra `sigstore`: the short-lived certificate, its
+entry in the transparency log and the time in it.  Nothing is fetched: the roots come from a file,
+or are those that the library ships or has cached.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aotc.contract.codec.parsing import ParseError, Problem
+from aotc.contract.trust.anchors import TrustedIdentity, TrustedKey
+from aotc.errors import AotcError, install_extra
+from aotc.signing.dsse import malformed
+from aotc.signing.keys.certificates import claimed_name, leaf_key
+
+if TYPE_CHECKING:
+    from sigstore.models import Bundle as SigstoreBundle
+    from sigstore.models import TrustedRoot
+    from sigstore.verify import Verifier
+
+
+def verify_identity(
+    bundle: bytes, certificate: bytes, identities: Sequence[TrustedIdentity]
+) -> tuple[TrustedKey, bytes]:
+    """The certified key and the payload of a keyless bundle, with the first identity that fits.
+
+    `certificate` is the bundle's, DER.  The key's origin is that of the identity.
+    Raises G002 where the identity is not trusted, G004 where the log entry is malformed, G037
+    where the certificate, the log entry or the signature does not verify, G013 where the trusted
+    roots cannot be read, I019 where the extra is not installed.
+    """
+    try:
+        from sigstore.models import Bundle
+        from sigstore.verify import policy
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from None
+    try:
+        parsed = Bundle.from_json(bundle)
+    except Exception as error:
+        # Its own parser is stricter than the bundle's form alone, and has many errors.
+        raise _malformed(str(error)) from None
+    chosen = None
+    for each in identities:
+        try:
+            policy.Identity(identity=each.identity, issuer=each.issuer).verify(
+                parsed.signing_certificate
+            )
+        except Exception:  # noqa: S112 - whatever it says, it is not this identity
+            continue
+        chosen = each
+        break
+    if chosen is None:
+        raise AotcError(
+            "AOTC-G002",
+            "the signature is by an identity that is not trusted",
+            expected=", ".join(f"{each.identity} by {each.issuer}" for each in identities),
+            found=claimed_name((certificate,)),
+        )
+    payload = _verified_payload(parsed, chosen)
+    key = TrustedKey(
+        pem=leaf_key((certificate,)),
+        origin=chosen.origin,
+        certificate=f"{chosen.identity} by {chosen.issuer}",
+    )
+    return key, payload
+
+
+def not_installed(error: ModuleNotFoundError) -> AotcError:
+    """I019: a package of the extra is missing."""
+    return AotcError(
+        "AOTC-I019",
+        f"keyless signatures need the package {error.name}",
+        mend=install_extra("sigstore"),
+    )
+
+
+def _verified_payload(bundle: SigstoreBundle, identity: TrustedIdentity) -> bytes:
+    from sigstore.errors import MetadataError
+    from sigstore.verify import policy
+
+    expected = policy.Identity(identity=identity.identity, issuer=identity.issuer)
+    verifier = _verifier(identity)
+    try:
+        _, payload = verifier.verify_dsse(bundle, expected)
+    except MetadataError as error:
+        raise _no_roots(identity, error) from None
+    except Exception as error:
+        # Of what was signed by nobody the library lets out what it was made of, too.
+        raise AotcError(
+            "AOTC-G037",
+            "the keyless signature does not verify",
+            expected=f"{identity.identity} by {identity.issuer}, with an entry in the log",
+            found=" ".join(str(error).split())[:300],
+        ) from None
+    return payload
+
+
+def _verifier(identity: TrustedIdentity) -> Verifier:
+    from sigstore.verify import Verifier
+
+    # It tells on every use without a network that it makes none.
+    logging.getLogger("sigstore._internal.tuf").setLevel(logging.ERROR)
+    stated = identity.trusted_root
+    try:
+        if stated:
+            return Verifier(trusted_root=_trusted_root(stated))
+        return Verifier.production(offline=True)
+    except Exception as error:
+        raise _no_roots(identity, error) from None
+
+
+def _no_roots(identity: TrustedIdentity, error: Exception) -> AotcError:
+    stated = identity.trusted_root
+    return AotcError(
+        "AOTC-G013",
+        "the trusted roots of sigstore cannot be read",
+        where=identity.origin if _is_text(stated) else stated or identity.origin,
+        found=" ".join(str(error).split())[:300],
+    )
+
+
+def _trusted_root(stated: str) -> TrustedRoot:
+    from sigstore.models import TrustedRoot
+    from sigstore_models.trustroot.v1 import TrustedRoot as Document
+
+    if _is_text(stated):
+        return TrustedRoot(Document.from_json(stated))
+    return TrustedRoot.from_file(stated)
+
+
+def _is_text(trusted_root: str) -> bool:
+    """Whether it is the document itself, and no path."""
+    return trusted_root.lstrip().startswith("{")
+
+
+def _malformed(found: str) -> AotcError:
+    return malformed(ParseError([Problem("verificationMaterial", " ".join(found.split())[:300])]))

@@ -1,0 +1,1 @@
+"""Keys and certificates: made, loaded, kept under passwords, or held by another program."""

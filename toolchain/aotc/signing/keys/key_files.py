@@ -1,0 +1,139 @@
+"""Key files: new pairs, written once, whole, and never over another key; and read whole."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from aotc.contract.finding import Finding
+from aotc.errors import AotcError
+from aotc.files import writing
+from aotc.files.failures import cannot_read, cannot_write
+from aotc.files.locking import editing
+from aotc.signing.keys.key_encryption import encrypted_pem
+from aotc.signing.keys.p256 import public_pem
+
+MAX_KEY_FILE_BYTES = 1 << 20
+
+
+def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
+    """Write a new private key (PKCS#8 PEM, mode 0600) to `path` and its public half beside it.
+
+    With `password` the private key is encrypted (PBES2 with AES-256).  Returns both paths; the
+    public one has the suffix `.pub`.  Files of no bytes, as a process leaves them that is killed
+    while it writes, are no keys and replaced.
+    Raises I017 where either exists, I026 where the folder cannot be written, I027 for a bad name.
+    """
+    if not path.name or path.is_dir():
+        raise AotcError(
+            "AOTC-I027", "the private key needs a file name", where=str(path), mend="Give NAME.pem."
+        )
+    public = path.with_suffix(".pub")
+    if public == path:
+        raise AotcError(
+            "AOTC-I027",
+            "the private key's name may not end in .pub",
+            where=str(path),
+            mend="Give a name that ends in .pem.",
+        )
+    try:
+        for each in (path, public):
+            remove_empty(each)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    if os.path.lexists(path) and not os.path.lexists(public):
+        make = f"openssl pkey -in {path} -pubout -out {public}"
+        raise _exists(path, f"Choose another name with -o. Its public half is missing: {make}")
+    if os.path.lexists(public):
+        raise _exists(public)
+    secret_pem, public_pem = new_pair(password)
+    write_new(path, secret_pem, 0o600)
+    try:
+        write_new(public, public_pem.encode("ascii"), 0o644)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return path, public
+
+
+def remove_empty(path: Path) -> None:
+    """Remove a file of no bytes, and nothing else; raises OSError, G041, I018 and I026."""
+    if _is_empty(path):
+        # Of several that do so, the second must not remove the key that the first made then.
+        with editing(path):
+            if _is_empty(path):
+                path.unlink()
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and not found.st_size
+
+
+def new_pair(password: bytes | None = None) -> tuple[bytes, str]:
+    """A new P-256 key: its private half (PKCS#8 PEM) and its public one (SPKI PEM)."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    secret = ec.generate_private_key(ec.SECP256R1())
+    encoding = serialization.Encoding.PEM if password is None else serialization.Encoding.DER
+    data = secret.private_bytes(
+        encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    if password is not None:
+        data = encrypted_pem(data, password)
+    return data, public_pem(secret.public_key())
+
+
+def read(path: Path) -> bytes:
+    """The first `MAX_KEY_FILE_BYTES` of a file; raises I001."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_KEY_FILE_BYTES)
+    except OSError as error:
+        raise cannot_read(error, "cannot read the key file", str(path)) from None
+    except ValueError as error:
+        # A signer file may name what can be no path.
+        raise AotcError(
+            "AOTC-I001", f"cannot read the key file: {error}", where=repr(str(path))
+        ) from None
+
+
+def exposure(path: Path) -> tuple[Finding, ...]:
+    """I038 where others than its owner may read a private key; nothing on Windows."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return ()
+    if os.name != "posix" or not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return ()
+    what = f"others may read the private key: mode {mode:04o}, not 0600"
+    return (Finding(code="AOTC-I038", what=what, where=str(path)),)
+
+
+def write_new(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that must not be there yet, whole or not at all; raises I017, I018, I026."""
+    try:
+        writing.write_new(path, data, mode=mode, durable=True)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def unwritable(path: Path, error: OSError) -> AotcError:
+    """I018 where the disk is full, else I026."""
+    return cannot_write(error, "cannot write the key", str(path))
+
+
+def _exists(path: Path, mend: str = "Choose another name with -o.") -> AotcError:
+    return AotcError(
+        "AOTC-I017",
+        "the key file is already there, and keys are never overwritten",
+        where=str(path),
+        mend=mend,
+    )

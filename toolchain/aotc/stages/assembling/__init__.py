@@ -1,0 +1,1 @@
+"""From proven variants to entries of the manifest."""

@@ -1,0 +1,30 @@
+"""Entries of payload files: size, digest, and digests of the chunks of large ones."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from aotc.contract.manifest.payload_files import CHUNK_BYTES, FileEntry, Role
+from aotc.engine.file_digest import file_sha256
+
+
+def file_entry(path: Path, root: Path, role: Role) -> FileEntry:
+    """Size and digests of a file; the chunks of a large one are digested beside the whole."""
+    size = path.stat().st_size
+    chunks: tuple[str, ...] = ()
+    if size > CHUNK_BYTES:
+        with ThreadPoolExecutor(2) as pool:
+            whole = pool.submit(file_sha256, path)
+            starts = range(0, size, CHUNK_BYTES)
+            chunks = tuple(pool.map(lambda start: file_sha256(path, start, CHUNK_BYTES), starts))
+            digest = whole.result()
+    else:
+        digest = file_sha256(path)
+    return FileEntry(
+        path=path.relative_to(root).as_posix(),
+        size=size,
+        sha256=digest,
+        role=role,
+        chunks=chunks,
+    )

@@ -1,0 +1,97 @@
+"""A proven variant as the manifest's entry: what it is, where it runs, what it requires."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aotc.contract.manifest.partitions import PartitionReport
+from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.manifest.variant import Transfers, Variant
+from aotc.contract.target import Libc, Target
+from aotc.contract.versions import release
+from aotc.partitioning.partition_report import transfers
+from aotc.passes.same_sign_weights.products import exact_feature
+from aotc.stages.assembling.ort_wheel import ort_version, wheel_libc
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import ProvenModel
+
+
+def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions) -> Variant:
+    """The entry of one variant; `asset` is the folder of the shared weights in the payload."""
+    lowered = proven.lowered
+    optimized = lowered.optimized
+    specialized = optimized.specialized
+    plan = specialized.plan
+    target = options.target
+    feature = exact_feature(target.isa)
+    # Where no feature makes them exact, its integer products hold for CPUs like this one.
+    like_this = bool(optimized.saturating) and not feature and target.isa == options.host.isa
+    exact = plan.isa == "host" or like_this
+    folder = f"{specialized.component}/{plan.name}"
+    model = f"{folder}/model.onnx"
+    ort = ort_version()
+    major, minor = (*release(ort), 0)[:2]
+    return Variant(
+        name=plan.name,
+        spec=plan.spec,
+        buckets=plan.buckets,
+        component=specialized.component,
+        providers=lowered.providers,
+        device=lowered.device,
+        precision=plan.precision,
+        model=model,
+        weights=asset,
+        files=(
+            model,
+            *(f"{asset}/{name}" for name in lowered.files),
+            *(f"{folder}/{context.name}" for context in lowered.contexts),
+        ),
+        session=lowered.session,
+        domain=specialized.domain,
+        shape_nodes=optimized.shape_nodes[1],
+        shape_nodes_dropped=max(0, optimized.shape_nodes[0] - optimized.shape_nodes[1]),
+        passes=optimized.passes,
+        placement=proven.placement,
+        transfers=transfers(lowered.report.crossings) if lowered.report else Transfers(),
+        partitioning=_in_payload(lowered.report, folder) if lowered.report else None,
+        memory=lowered.memory,
+        parity=proven.parity,
+        requirements=Requirements(
+            os=target.os,
+            architecture=target.architecture,
+            libc=_libc(target),
+            isa=tuple(
+                sorted(
+                    {
+                        *(target.isa or () if exact else ()),
+                        *([feature] if plan.isa == "vnni" or optimized.saturating else ()),
+                    }
+                    - {""}
+                )
+            ),
+            isa_exact=exact,
+            # Optimized graphs hold operators internal to a minor version.
+            onnxruntime_min=f"{major}.{minor}.0",
+            onnxruntime_below=f"{major}.{minor + 1}",
+            providers=lowered.providers,
+            compatibility=lowered.compatibility,
+        ).joined(lowered.needs),
+    )
+
+
+def _in_payload(report: PartitionReport, folder: str) -> PartitionReport:
+    """Files of compiled partitions as paths inside of the payload."""
+    return replace(
+        report,
+        partitions=tuple(
+            replace(each, file=f"{folder}/{each.file}") if each.file else each
+            for each in report.partitions
+        ),
+    )
+
+
+def _libc(target: Target) -> Libc | None:
+    """The target's C library; for glibc with the least version that ONNX Runtime's wheel takes."""
+    if target.libc is None or target.libc.name != "glibc":
+        return target.libc
+    return Libc(name="glibc", version=wheel_libc())

@@ -1,0 +1,1 @@
+"""From claimed nodes to compiled parts."""

@@ -1,0 +1,70 @@
+"""Nodes that are left to the next provider, as parts with them could not be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from aotc.backends.base import mentioned
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.partitions import RefusedNode
+from aotc.errors import AotcError
+from aotc.partitioning.assignment import Part
+from aotc.partitioning.graph import GraphNode, PartitionGraph
+
+# Each round leaves fewer nodes to the provider that failed; then whole partitions are left.
+_ROUNDS: Final = 6
+
+
+class Blame:
+    """Which nodes are left to the next provider, as parts with them could not be compiled."""
+
+    def __init__(self, graph: PartitionGraph, variant: str) -> None:
+        """Nothing has failed yet."""
+        self._graph = graph
+        self._variant = variant
+        self.refused: dict[str, set[str]] = {}
+        self.refusals: list[RefusedNode] = []
+        self.findings: list[Finding] = []
+
+    def leave(self, part: Part, error: AotcError, attempt: int) -> None:
+        """Refuse those nodes of a part that its failure names; all of them where it names none."""
+        nodes = {self._graph.nodes[index].name: self._graph.nodes[index] for index in part.nodes}
+        text = f"{error.what}: {error.found}"
+        left = _named(text, nodes) if attempt < _ROUNDS else frozenset()
+        left = left or _own(nodes) or frozenset(nodes)
+        refused = self.refused.setdefault(part.provider, set())
+        refused.update(left)
+        # What crashed or hung says nothing that would be the same the next time.
+        reason = error.found if error.code == "AOTC-P005" and error.found else error.what
+        for name in [each for each in nodes if each in left]:
+            refused.update(nodes[name].bodies)
+            self.refusals.append(
+                RefusedNode(
+                    node=name,
+                    op=nodes[name].op,
+                    provider=part.provider,
+                    reason=f"could not be compiled: {reason}"[:300],
+                )
+            )
+        self.findings.append(
+            Finding(
+                code="AOTC-P006",
+                what=f"{part.provider} could not compile {len(nodes)} nodes ({error.code}: "
+                f"{reason[:600]}); {len(left)} are left to the next provider",
+                where=f"variant {self._variant}",
+            )
+        )
+
+
+def _named(text: str, nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+    """Nodes that a message names, by their names or by what they make."""
+    made = {value: name for name, node in nodes.items() for value in node.outputs}
+    words = mentioned(text, {**nodes, **made})
+    return frozenset(made.get(word, word) for word in words)
+
+
+def _own(nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+    """Nodes of ONNX Runtime's own operators, which other providers misread most often."""
+    found = frozenset(name for name, node in nodes.items() if node.op.startswith("com.microsoft"))
+    return found if len(found) < len(nodes) else frozenset()

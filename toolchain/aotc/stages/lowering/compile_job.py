@@ -1,0 +1,50 @@
+"""One partition's compilation, in the worker; requests and results are JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from aotc.backends.base import CompileRequest, Payload
+from aotc.contract.codec.parsing import Json, decode
+from aotc.contract.profile import PluginSpec
+from aotc.contract.target import Target
+from aotc.engine.named_backends import backend_of
+
+
+def payload_of(value: Json) -> Payload:
+    """What `compile_job` returned."""
+    return Payload(
+        attributes=value["attributes"],
+        files=tuple(value["files"]),
+        compatibility=value["compatibility"],
+        options=value["options"],
+        beside=value["beside"],
+    )
+
+
+def compile_job(request: Json) -> Json:
+    """In the worker: compile one partition."""
+    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
+    backend = backend_of(request["backend"], plugins)
+    payload = backend.compile(
+        CompileRequest(
+            # Relative, so that no path of this machine is in what is written.
+            model=Path(f"{request['stem']}.onnx"),
+            weights=Path(request["weights"]),
+            stem=request["stem"],
+            target=decode(Target, request["target"]),
+            precision=request["precision"],
+            shapes={
+                name: (tuple(shapes[0]), tuple(shapes[1]), tuple(shapes[2]))
+                for name, shapes in request["shapes"].items()
+            },
+            share=request["share"],
+        )
+    )
+    return {
+        **dataclasses.asdict(payload),
+        "files": list(payload.files),
+        "attributes": dict(payload.attributes),
+        "options": dict(payload.options),
+    }

@@ -1,0 +1,101 @@
+"""Jobs that compile the parts of one variant, each in a fresh process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from aotc.backends.base import Backend
+from aotc.contract.codec.parsing import Json, encode
+from aotc.errors import AotcError
+from aotc.partitioning.assignment import Part
+from aotc.partitioning.compute import sizes_at
+from aotc.partitioning.extraction import Extractor, borders
+from aotc.partitioning.graph import PartitionGraph
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.reuse.compiled_parts import part_key, taken_or_made
+from aotc.stages.types import ClaimedModel
+
+
+@dataclass(frozen=True, slots=True)
+class PartJob:
+    """A part that is being compiled, and the folder where its files will be."""
+
+    result: Future[Json]
+    folder: Path
+
+
+class PartJobs:
+    """Compiles parts of one claimed graph; what many parts ask of it is looked up once."""
+
+    def __init__(
+        self,
+        claimed: ClaimedModel,
+        model: onnx.ModelProto,
+        graph: PartitionGraph,
+        options: BuildOptions,
+    ) -> None:
+        """`graph` is that of `model`, the graph of `claimed`, which must not change meanwhile."""
+        self._claimed = claimed
+        self._graph = graph
+        self._options = options
+        self._extractor = Extractor(model, graph)
+        smallest = claimed.optimized.specialized.sizes.corner("min")
+        self._least: Mapping[str, tuple[int, ...]] = sizes_at(model, smallest).shapes
+
+    def submit(self, part: Part, backend: Backend, attempt: int, *, share: bool) -> PartJob:
+        """Begin to compile `part`; the result raises AOTC-P005, P010 and I013 to I015.
+
+        `attempt` counts from 0; with `share` constants are read from the weights of all variants.
+        """
+        plan, options = self._claimed.plan, self._options
+        # Of the part alone, and not of what else was divided how: equal parts give equal bytes.
+        names = "\n".join(self._graph.nodes[index].name for index in part.nodes)
+        stem = f"{backend.name}-{hashlib.sha256(names.encode()).hexdigest()[:12]}"
+        folder = options.work / f"compile-{plan.name}-{stem}-{attempt}"
+        folder.mkdir()
+        try:
+            extracted = self._extractor.extract(part.nodes, stem)
+        except ValueError as error:
+            failed: Future[Json] = Future()
+            failed.set_exception(AotcError("AOTC-P005", str(error), where=stem))
+            return PartJob(failed, folder)
+        text = extracted.SerializeToString(deterministic=True)
+        (folder / f"{stem}.onnx").write_bytes(text)
+        request: dict[str, Json] = {
+            "backend": backend.name,
+            "plugins": encode(dict(options.profile.plugins)),
+            "stem": stem,
+            "target": encode(options.target, full=True),
+            "precision": plan.precision if plan.precision in backend.precisions else "keep",
+            "shapes": self._shapes(part),
+            "share": share,
+        }
+        key = part_key(request, extracted, text, self._claimed.weights, backend, options)
+        job = options.workers.submit(
+            taken_or_made,
+            request,
+            key,
+            self._claimed.weights,
+            folder,
+            f"variant {plan.name}, provider {backend.name}",
+            options,
+        )
+        return PartJob(job, folder)
+
+    def _shapes(self, part: Part) -> dict[str, list[list[int]]]:
+        """(Minimum, optimum, maximum) of each border input of which all are known."""
+        if self._claimed.sizes is None:
+            return {}
+        opt, largest = self._claimed.sizes
+        found = {}
+        for value in borders(self._graph, part.nodes)[0]:
+            shapes = [one.get(value) for one in (self._least, opt.shapes, largest.shapes)]
+            if all(shape is not None for shape in shapes):
+                found[value] = [list(shape or ()) for shape in shapes]
+        return found

@@ -1,0 +1,71 @@
+"""How a variant's session is created: its providers' options, those of its plan, and its level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from aotc.backends.base import Backend, Payload
+from aotc.contract.manifest.variant import SessionSpec
+from aotc.contract.profile import Precision
+from aotc.stages.lowering.compiling import CompiledModel
+from aotc.stages.optimizing.levels import load_level
+from aotc.stages.types import VariantPlan
+
+_NO_PREPACKING = "session.disable_prepacking"
+
+
+def plain_session(backend: Backend, plan: VariantPlan) -> SessionSpec:
+    """The session of a variant that one provider takes whole, and compiles nothing of."""
+    return _with_plan(backend.session(load_level(plan)), plan)
+
+
+def divided_session(
+    backends: Mapping[str, Backend],
+    precisions: Mapping[str, Precision],
+    payloads: Mapping[int, Payload],
+    compiled: CompiledModel,
+) -> SessionSpec:
+    """The session of a variant whose nodes go to several providers, of which some compile.
+
+    `backends` are those that run a node, by ORT's name; `payloads` are as their providers joined
+    them.
+    """
+    plan = compiled.partitioned.plan
+    config: dict[str, str] = {}
+    options: dict[str, dict[str, str]] = {}
+    for name, backend in backends.items():
+        spec = backend.session("all", precisions[name])
+        config |= spec.config
+        for provider, stated in spec.provider_options.items():
+            options[provider] = {**options.get(provider, {}), **stated}
+    for index, payload in payloads.items():
+        provider = compiled.division.assignment.parts[index].provider
+        options.setdefault(provider, {}).update(payload.options)
+    for name, backend in backends.items():
+        if backend.compiles:
+            options[name] = backend.beside(options.get(name, {}), _left(compiled, name))
+    if plan.threads is not None:
+        for name, backend in backends.items():
+            if name in options:
+                options[name] = backend.threaded(options[name], plan.threads)
+    session = SessionSpec(
+        optimization="all" if plan.optimization == "auto" else plan.optimization,
+        config=config,
+        provider_options={name: stated for name, stated in options.items() if stated},
+    )
+    return _with_plan(session, plan)
+
+
+def _left(compiled: CompiledModel, provider: str) -> set[str]:
+    """Operators of the nodes that other providers run, those of bodies included."""
+    ops = {each.name: each.op for each in compiled.division.graph.nodes}
+    ops |= {each.name: each.op for each in compiled.division.graph.body_nodes}
+    placed = compiled.division.assignment.providers
+    return {op.rpartition("::")[2] for name, op in ops.items() if placed[name] != provider}
+
+
+def _with_plan(session: SessionSpec, plan: VariantPlan) -> SessionSpec:
+    if plan.prepack == "off":
+        session = replace(session, config={**session.config, _NO_PREPACKING: "1"})
+    return replace(session, threads=plan.threads)

@@ -1,0 +1,74 @@
+"""What a build was asked for beside its profile: ranges of dims, and the target."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from aotc.contract.builtin import load_profile, load_target, with_libraries
+from aotc.contract.codec.parsing import ParseError
+from aotc.contract.profile import Profile
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.target import Target
+from aotc.errors import AotcError
+from aotc.stages.planning.request import BuildRequest
+
+
+def asked_profile(request: BuildRequest) -> Profile:
+    """The profile that was asked for, with its dims and target as the request has them.
+
+    Raises AOTC-I021, I022, S003 and I027.
+    """
+    profile = request.profile
+    found = (
+        with_libraries(profile, Path()) if isinstance(profile, Profile) else load_profile(profile)
+    )
+    found = with_dims(found, request.dims or {})
+    return found if request.target is None else replace(found, target=str(request.target))
+
+
+def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
+    """`profile` with ranges from the command line; raises AOTC-S003 and I027."""
+    ranges = dict(profile.dims)
+    for name, text in dims.items():
+        if name in ranges and ranges[name].buckets:
+            raise AotcError(
+                "AOTC-I027",
+                "the profile has buckets for this dim, which --dim would replace",
+                where=f"--dim {name}={text}",
+                mend="Change the dim in the profile.",
+            )
+        try:
+            ranges[name] = DimRange.from_json(text)
+        except ParseError as error:
+            unread = "is neither" in error.problems[0].what
+            raise AotcError(
+                "AOTC-I027" if unread else "AOTC-S003",
+                str(error.problems[0].what),
+                where=f"--dim {name}={text}",
+                expected="NAME=SIZE, NAME=MIN..MAX or NAME=MIN..MAX:STEP",
+            ) from None
+    return replace(profile, dims=ranges)
+
+
+def target_of(profile: Profile, host: Target) -> Target:
+    """The target that the profile names, for its GPUs; `host` is this one."""
+    found = host if profile.target == "host" else load_target(profile.target)
+    if profile.compute_capabilities:
+        found = replace(found, compute_capabilities=profile.compute_capabilities)
+    return found
+
+
+def refuse_artifact(model: str | Path | bytes) -> None:
+    """Raise AOTC-I002 where `model` is the folder of an artifact."""
+    # Unlike Path.is_file, this takes a name that is too long for one that is not there.
+    manifest = "" if isinstance(model, bytes) else os.path.join(model, "payload", "aotc.json")  # noqa: PTH118
+    if os.path.isfile(manifest):  # noqa: PTH113
+        raise AotcError(
+            "AOTC-I002",
+            "this is an artifact already, not a model",
+            where=str(model),
+            mend="Build from the .onnx file; 'aotc inspect' tells which one it was.",
+        )

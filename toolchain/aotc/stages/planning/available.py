@@ -1,0 +1,33 @@
+"""Whether the execution providers that a build needs are here, asked before any model is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aotc.contract.profile import VariantSpec
+from aotc.engine.named_backends import backend_of, backends_of
+from aotc.stages.build_options import BuildOptions
+
+
+def is_built_here(spec: VariantSpec, options: BuildOptions) -> bool:
+    """Whether this host builds a variant of the profile for the target.
+
+    Level ALL bakes in the layout of the CPU that runs it, and some providers compile for that CPU
+    alone, so host and target must be alike.  Raises AOTC-P007.
+    """
+    host, target = options.host, options.target
+    if host.architecture == target.architecture and set(host.isa or ()) == set(target.isa or ()):
+        return True
+    order = spec.providers or options.profile.providers
+    native = any(backend_of(name, options.profile.plugins).native for name in order)
+    return spec.isa != "host" and not native
+
+
+def require_providers(specs: Iterable[VariantSpec], options: BuildOptions) -> None:
+    """Raises AOTC-P004 where a variant that is built here needs a provider that this host lacks.
+
+    Raises AOTC-P007 for a provider that there is not.
+    """
+    profile = options.profile
+    orders = (spec.providers or profile.providers for spec in specs if is_built_here(spec, options))
+    backends_of(tuple(dict.fromkeys(name for order in orders for name in order)), profile)

@@ -1,0 +1,71 @@
+"""What a caller asks of one build, in one record: the keyword arguments of `aotc.build`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from aotc.contract.profile import Profile
+from aotc.contract.trust.signer import Signer
+from aotc.engine.worker_pool import Workers
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """One build as it was asked for; see `aotc.build` for what each field means."""
+
+    model: str | Path | bytes
+    _: KW_ONLY
+    profile: str | Path | Profile = "edge"
+    target: str | Path | None = None
+    output: str | Path | None = None
+    key: str | Path | Signer | None = None
+    force: bool = False
+    dims: Mapping[str, str | int] | None = None
+    fixtures: str | Path | None = None
+    embed_fixtures: bool = False
+    cache: bool = True
+    tune: bool = False
+    tuned_from: str | Path | None = None
+    builder_id: str | None = None
+    invocation_id: str = ""
+    release: str = ""
+    licence: str = ""
+    progress: Callable[[str], None] | None = None
+    workers: Workers | None = None
+
+    @property
+    def name(self) -> str:
+        """What the model is called: its file's name without the suffix."""
+        return "model" if isinstance(self.model, bytes) else Path(self.model).stem
+
+    @property
+    def place(self) -> Path:
+        """Where the artifact is to be."""
+        return Path(self.output) if self.output is not None else Path(f"{self.name}.aotc")
+
+
+def called_with(
+    record: Callable[P, R],
+) -> Callable[[Callable[[R], T]], Callable[P, T]]:
+    """A function of one record is called with what makes the record, and has its signature."""
+
+    def decorated(function: Callable[[R], T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def call(*arguments: P.args, **named: P.kwargs) -> T:
+            return function(record(*arguments, **named))
+
+        returned = inspect.signature(function).return_annotation
+        signature = inspect.signature(record).replace(return_annotation=returned)
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
+
+    return decorated

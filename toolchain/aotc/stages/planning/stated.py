@@ -1,0 +1,174 @@
+"""What the profile states of dims and inputs, checked against the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from aotc.contract.codec.spelling import nearest
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.errors import AotcError
+from aotc.graphs.symbols import Symbols, equality_of, several_dims
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import SourceModel, StatedShapes
+
+
+def stated_shapes(source: SourceModel, options: BuildOptions) -> StatedShapes:
+    """What the profile states of `source`; raises AOTC-S002, S004 and S011."""
+    return StatedShapes(
+        ranges=_stated_ranges(source, options), crops=_stated_crops(source, options)
+    )
+
+
+def _stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, DimRange]:
+    """The profile's ranges, by the names that dims have after import.
+
+    A dim may be called by any of its names, or by a position `INPUT.AXIS`.
+    Raises AOTC-S002, S004, and S011 where two names of one dim have two ranges.
+    """
+    _check_inputs(source, options)
+    dims = {d for value in source.inputs for d in value.shape or () if isinstance(d, str)}
+    rankless = {f"{value.name}.0" for value in source.inputs if value.shape is None}
+    dims |= rankless
+    fixed = {
+        f"{value.name}.{index}": size
+        for value in source.inputs
+        for index, size in enumerate(value.shape or ())
+        if isinstance(size, int)
+    }
+    ranges: dict[str, DimRange] = {}
+    called: dict[str, str] = {}
+    for name, spec in options.profile.dims.items():
+        dim = name if name in dims else source.symbols.dim(name)
+        if dim is not None:
+            if ranges.setdefault(dim, spec) != spec:
+                raise _contradiction(called[dim], name, ranges[dim], spec)
+            called[dim] = name
+            if dim in rankless and (spec.buckets or spec.pads):
+                raise AotcError(
+                    "AOTC-S002",
+                    "an input of unknown rank has neither buckets nor padding",
+                    where=f"dims.{name}",
+                    expected="a range, or one size",
+                    found=range_text(spec),
+                )
+        elif several := source.symbols.called(name):
+            raise _several(f"dims.{name}", name, several)
+        elif name not in fixed:
+            raise AotcError(
+                "AOTC-S002",
+                f"the model has no dim {name!r}",
+                where=f"dims.{name}",
+                expected=", ".join(sorted(dims)) or "no free dim",
+                found=_nearest(name, dims),
+            )
+        elif not (spec.fixed() and spec.min == fixed[name]):
+            raise AotcError(
+                "AOTC-S004", "the model fixes this dim", where=name, found=f"size {fixed[name]}"
+            )
+    return ranges
+
+
+def _stated_crops(
+    source: SourceModel, options: BuildOptions
+) -> Mapping[str, Mapping[str, str] | None]:
+    """How the profile crops outputs, by the names that dims have after import.
+
+    Raises AOTC-S002 where a name that says nothing stands at several dims.
+    """
+    crops: dict[str, Mapping[str, str] | None] = {}
+    for name, spec in options.profile.outputs.items():
+        for dim in (spec.crop or {}).values():
+            several = source.symbols.called(dim)
+            if source.symbols.dim(dim) is None and several:
+                raise _several(f"outputs.{name}.crop", dim, several)
+        crops[name] = spec.crop and {
+            axis: source.symbols.dim(dim) or dim for axis, dim in spec.crop.items()
+        }
+    return crops
+
+
+def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
+    by_name = {value.name: value for value in source.inputs}
+    for name, stated in options.profile.inputs.items():
+        value = by_name.get(name)
+        if value is None:
+            raise AotcError(
+                "AOTC-S002",
+                f"the model has no input {name!r}",
+                where=f"inputs.{name}",
+                expected=", ".join(by_name) or "no input",
+                found=_nearest(name, by_name),
+            )
+        if stated.dtype is not None and stated.dtype != value.dtype:
+            raise AotcError(
+                "AOTC-S002",
+                "the input has another dtype",
+                where=f"inputs.{name}.dtype",
+                expected=value.dtype,
+                found=stated.dtype,
+            )
+        if stated.shape is not None and not _is_shape(stated.shape, value.shape, source.symbols):
+            raise AotcError(
+                "AOTC-S002",
+                "the input has another shape",
+                where=f"inputs.{name}.shape",
+                expected=_shape(value.shape),
+                found=_shape(stated.shape),
+                mend="Write the model's shape; sizes of its dims are stated under dims.",
+            )
+
+
+def _is_shape(
+    stated: tuple[int | str, ...], shape: tuple[int | str, ...] | None, symbols: Symbols
+) -> bool:
+    """Whether `stated` is the `shape` of an input, its dims called by any of their names."""
+    return (
+        shape is not None
+        and len(stated) == len(shape)
+        and all(
+            mine == theirs
+            or (isinstance(mine, str) and theirs in (symbols.dim(mine), *symbols.called(mine)))
+            for mine, theirs in zip(stated, shape, strict=True)
+        )
+    )
+
+
+def _several(where: str, name: str, dims: tuple[str, ...]) -> AotcError:
+    return AotcError(
+        "AOTC-S002",
+        several_dims(name, dims),
+        where=where,
+        expected=", ".join(dims),
+        mend="Name each dim by its position, or state under relations which of them are equal: "
+        f"{equality_of(dims)}.",
+    )
+
+
+def _contradiction(first: str, second: str, one: DimRange, other: DimRange) -> AotcError:
+    return AotcError(
+        "AOTC-S011",
+        f"{first!r} and {second!r} are one dim, and have two ranges",
+        where=f"dims.{second}",
+        expected=range_text(one),
+        found=range_text(other),
+        mend="State the range once.",
+    )
+
+
+def range_text(spec: DimRange) -> str:
+    """A stated range in words."""
+    sizes = ", ".join(str(size) for size in spec.buckets)
+    if not spec.bounded:
+        return f"multiples of {spec.multiple_of}"
+    bounds = str(spec.min) if spec.min == spec.max else f"{spec.min}..{spec.max}"
+    steps = f" in steps of {spec.multiple_of}" if spec.multiple_of > 1 else ""
+    return f"{sizes} within {bounds}" if sizes else bounds + steps
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = nearest(name, tuple(known))
+    return f"nearest: {close}" if close else ""
+
+
+def _shape(shape: tuple[int | str, ...] | None) -> str:
+    return "any" if shape is None else f"[{', '.join(str(size) for size in shape)}]"

@@ -1,0 +1,108 @@
+"""Which variants are built: the profile's, each for every combination of buckets."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from aotc.contract.finding import Finding
+from aotc.errors import AotcError
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.planning.available import is_built_here
+from aotc.stages.types import AnalyzedModel, ReferenceRun, StatedShapes, VariantPlan
+
+# Of the dims' names in a variant's, which names folders beside other words.
+_LONGEST: Final = 100
+
+
+def wanted_variants(
+    stated: StatedShapes, options: BuildOptions
+) -> tuple[tuple[VariantPlan, ...], tuple[Finding, ...]]:
+    """Variants that this host can build, and AOTC-O002 for each that it cannot.
+
+    The variant that takes all sizes comes first, then one for each combination of buckets; it is
+    left out where nothing is routed to it.  Raises AOTC-I022 where two get one
+    name, P004 where none is left, and P007.
+    """
+    host, target = options.host, options.target
+    ranges = stated.ranges
+    bucketed = {name: spec.buckets for name, spec in ranges.items() if spec.buckets}
+    combinations: list[dict[str, int]] = []
+    if not bucketed or any(spec.routes for spec in ranges.values()):
+        combinations.append({})
+    if bucketed:
+        chosen = itertools.product(*bucketed.values())
+        combinations += [dict(zip(bucketed, sizes, strict=True)) for sizes in chosen]
+    plans, findings = [], []
+    for spec in options.profile.variants:
+        order = spec.providers or options.profile.providers
+        if not is_built_here(spec, options):
+            findings.append(
+                Finding(
+                    code="AOTC-O002",
+                    what=f"this host is not the target {target.name}",
+                    where=spec.name,
+                )
+            )
+            continue
+        for buckets in combinations:
+            name = f"{spec.name}.{suffix(buckets)}" if buckets else spec.name
+            plans.append(
+                VariantPlan(
+                    name=name,
+                    spec=spec.name,
+                    isa=spec.isa,
+                    prepack=spec.prepack,
+                    buckets=buckets,
+                    providers=_with_cpu(order, options),
+                    precision=spec.precision or options.profile.precision,
+                    threads=spec.threads,
+                    optimization=spec.optimization,
+                    steps=spec.optimization == "auto",
+                )
+            )
+    if not plans:
+        raise AotcError(
+            "AOTC-P004",
+            "no variant of the profile can be built for this target here",
+            where="target",
+            expected=f"a build host with the CPU features of {target.name}",
+            found=", ".join(host.isa or ()),
+            mend="Build on a host like the target, or add a variant for any CPU to the profile.",
+        )
+    # They name folders, and not every system tells two cases apart.
+    names = Counter(plan.name.lower() for plan in plans)
+    twice = [plan.name for plan in plans if names[plan.name.lower()] > 1]
+    if twice:
+        raise AotcError(
+            "AOTC-I022",
+            f"two variants get the name {twice[0]!r}",
+            where="variants",
+            mend="Give one of the profile's variants another name.",
+        )
+    return tuple(plans), tuple(findings)
+
+
+def _with_cpu(order: tuple[str, ...], options: BuildOptions) -> tuple[str, ...]:
+    """`order`, and the CPU at its end where the fallback policy gives it the rest."""
+    allowed = options.profile.fallback.policy == "cpu"
+    return (*order, "cpu") if allowed and "cpu" not in order else order
+
+
+def suffix(buckets: Mapping[str, int]) -> str:
+    """What names a combination of buckets in files and components, such as `batch2-seq64`."""
+    words = [re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:32] for name in buckets]
+    if len(set(words)) < len(words) or not all(words) or sum(map(len, words)) > _LONGEST:
+        words = [f"dim{index}" for index in range(len(words))]
+    return "-".join(
+        f"{word}_{size}" if word[-1].isdigit() else f"{word}{size}"
+        for word, size in zip(words, buckets.values(), strict=True)
+    )
+
+
+def takes(analyzed: AnalyzedModel, plan: VariantPlan, reference: ReferenceRun) -> bool:
+    """Whether a variant takes the sizes of a reference run, padded where it has to be."""
+    return analyzed.domain.fitted(plan.buckets, reference.sizes) is not None

@@ -1,0 +1,291 @@
+"""Which compiled parts of a variant compute otherwise than the CPU, and which of their nodes.
+
+What is at the borders of all parts is compared between the divided graph and the same graph
+undivided on the CPU.  A part is to blame whose inputs agree and whose outputs do not; it is then
+compiled once more with all that is inside of it as outputs, to find the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.finding import Finding
+from aotc.contract.known_providers import CPU
+from aotc.contract.manifest.partitions import RefusedNode
+from aotc.contract.manifest.variant import SessionSpec
+from aotc.contract.profile import PluginSpec, Precision, Tolerance
+from aotc.engine import values
+from aotc.engine.named_backends import backend_of
+from aotc.engine.parity import compare
+from aotc.engine.session import create_session, run
+from aotc.errors import AotcError
+from aotc.partitioning.extraction import CONTEXT_OP, Extractor
+from aotc.partitioning.graph import PartitionGraph, read_graph
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import ClaimedModel, LoweredModel, ReferenceRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongNodes:
+    """Nodes that a provider (by ORT's name) shall not run, and what is wrong there.
+
+    `error` is by how much, which is not the same on every host.
+    """
+
+    provider: str
+    nodes: frozenset[str]
+    why: str
+    error: str = ""
+
+    def text(self) -> str:
+        """How many nodes, with the names of some."""
+        some = ", ".join(sorted(self.nodes)[:3]) + (", ..." if len(self.nodes) > 3 else "")
+        return f"{len(self.nodes)} node{'s' if len(self.nodes) > 1 else ''} ({some})"
+
+
+def locate(
+    lowered: LoweredModel, reference: ReferenceRun, tolerance: Tolerance, options: BuildOptions
+) -> tuple[WrongNodes, ...]:
+    """Compare part by part with the inputs of `reference`; empty where no part can be blamed."""
+    plan = lowered.plan
+    assert lowered.report is not None
+    compiled = {each.name: each.provider for each in lowered.report.partitions if each.compiled}
+    names = {backend_of(name, options.profile.plugins).ort_name: name for name in plan.providers}
+    value = options.workers.run(
+        "aotc.stages.retrying.wrong_parts:locate_job",
+        {
+            "model": str(lowered.model),
+            "weights": str(lowered.weights),
+            "session": encode(lowered.session),
+            "providers": list(lowered.providers),
+            "graph": str(lowered.partitioned.claimed.graph),
+            "graph_weights": str(lowered.partitioned.claimed.weights),
+            "parts": {part: names[provider] for part, provider in compiled.items()},
+            "plugins": encode(dict(options.profile.plugins)),
+            "precision": plan.precision,
+            "tolerance": encode(tolerance),
+            "inputs": {name: str(path) for name, path in reference.inputs.items()},
+        },
+        folder=options.work / f"locate-{plan.name}",
+        where=f"variant {plan.name}",
+    ).value
+    return tuple(
+        WrongNodes(
+            provider=compiled[part["name"]],
+            nodes=frozenset(part["nodes"]),
+            why=f"value {part['value']}",
+            error=part["error"],
+        )
+        for part in value
+    )
+
+
+def all_compiled(lowered: LoweredModel, why: str) -> tuple[WrongNodes, ...]:
+    """All that any provider compiled."""
+    assert lowered.report is not None
+    providers = {each.provider for each in lowered.report.partitions if each.compiled}
+    return tuple(
+        WrongNodes(provider=name, nodes=nodes, why=why)
+        for name, nodes in lowered.partitioned.claimed.claims
+        if name in providers
+    )
+
+
+def without(claimed: ClaimedModel, wrong: Sequence[WrongNodes]) -> ClaimedModel:
+    """The claims without those of wrong nodes, which are refusals then; and AOTC-P013."""
+    ops = dict(claimed.optimized.nodes)
+    refused: dict[str, set[str]] = {}
+    refusals, findings = list(claimed.refusals), list(claimed.findings)
+    where = f"variant {claimed.plan.name}"
+    for each in wrong:
+        refused.setdefault(each.provider, set()).update(each.nodes)
+        refusals += [
+            RefusedNode(
+                node=name,
+                op=ops.get(name, ""),
+                provider=each.provider,
+                reason=f"computes otherwise than the CPU: {each.why}"[:300],
+            )
+            for name in sorted(each.nodes)
+        ]
+        findings.append(
+            Finding(
+                code="AOTC-P013",
+                what=f"{each.provider} computes otherwise than the CPU ({each.why}); "
+                f"left to the next provider: {each.text()}"[:1000],
+                where=where,
+            )
+        )
+    return replace(
+        claimed,
+        claims=tuple((name, nodes - refused.get(name, set())) for name, nodes in claimed.claims),
+        refusals=tuple(refusals),
+        findings=tuple(findings),
+    )
+
+
+def locate_job(request: Json) -> Json:
+    """In the worker: the wrong parts, each with its wrong nodes or all of them."""
+    undivided = onnx.load(request["graph"], load_external_data=False)
+    divided = onnx.load(request["model"], load_external_data=False)
+    graph = read_graph(undivided)
+    tolerance = decode(Tolerance, request["tolerance"])
+    inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
+    contexts = [node for node in divided.graph.node if node.op_type == CONTEXT_OP]
+    shown = [name for node in contexts for name in (*node.input, *node.output) if name]
+    known = Extractor(undivided, graph).known
+    expected = _values(
+        _showing(undivided, shown, known),
+        inputs,
+        SessionSpec(optimization="disable"),
+        [CPU],
+        Path(request["graph_weights"]),
+    )
+    place = Path(request["model"]).with_name("shown.onnx")
+    place.write_bytes(_showing(divided, shown, known).SerializeToString())
+    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
+    libraries = {spec.provider: Path(spec.library) for spec in plugins.values()}
+    session = create_session(
+        place,
+        decode(SessionSpec, request["session"]),
+        providers=request["providers"],
+        weights_folder=Path(request["weights"]),
+        context_path=place,
+        libraries=libraries,
+    )
+    found = _run(session, inputs)
+
+    def differs(name: str) -> str:
+        if name not in expected or name not in found:
+            return ""
+        error = compare(expected[name], found[name], tolerance, name)
+        return "" if error.passed else error.reason
+
+    blamed = []
+    for node in contexts:
+        wrong = [(name, text) for name in node.output if (text := differs(name))]
+        if not wrong or any(differs(name) for name in node.input):
+            continue
+        part = _nodes_between(graph, set(node.input), node.output)
+        backend = backend_of(request["parts"][node.name], plugins)
+        precision: Precision = (
+            request["precision"] if request["precision"] in backend.precisions else "keep"
+        )
+        given = {**inputs, **expected}
+        try:
+            nodes = _culprits(
+                undivided,
+                graph,
+                part,
+                {name: given[name] for name in node.input if name in given},
+                (backend.session("disable", precision), [backend.ort_name, CPU], libraries),
+                tolerance,
+                Path(request["graph_weights"]),
+            )
+        except (AotcError, ValueError):
+            # With all of its values as outputs, the provider may refuse the part.
+            nodes = []
+        names = {index: graph.nodes[index] for index in nodes or part}
+        blamed.append(
+            {
+                "name": node.name,
+                "nodes": [n for each in names.values() for n in (each.name, *each.bodies)],
+                "value": wrong[0][0],
+                "error": wrong[0][1],
+            }
+        )
+    return blamed
+
+
+def _nodes_between(graph: PartitionGraph, inputs: set[str], outputs: Sequence[str]) -> list[int]:
+    """Indices of the nodes that make `outputs` of `inputs`, in order of execution."""
+    producers = graph.producers()
+    found: set[int] = set()
+    pending = [name for name in outputs if name]
+    while pending:
+        name = pending.pop()
+        index = producers.get(name)
+        if name in inputs or index is None or index in found:
+            continue
+        found.add(index)
+        pending += graph.nodes[index].inputs
+    return sorted(found)
+
+
+def _culprits(
+    model: onnx.ModelProto,
+    graph: PartitionGraph,
+    part: Sequence[int],
+    inputs: Mapping[str, Any],
+    provider: tuple[SessionSpec, list[str], Mapping[str, Path]],
+    tolerance: Tolerance,
+    weights: Path,
+) -> list[int]:
+    """Those nodes of a part whose inputs agree with the CPU's, and whose outputs do not."""
+    extractor = Extractor(model, graph)
+    alone = extractor.extract(part, "part")
+    made = [name for index in part for name in graph.nodes[index].outputs]
+    alone = _showing(alone, made, extractor.known)
+    spec, names, libraries = provider
+    expected = _values(alone, inputs, SessionSpec(optimization="disable"), [CPU], weights)
+    found = _values(alone, inputs, spec, names, weights, libraries)
+    wrong = {
+        name
+        for name in expected
+        if name in found and not compare(expected[name], found[name], tolerance, name).passed
+    }
+    return [
+        index
+        for index in part
+        if wrong.intersection(graph.nodes[index].outputs)
+        and not wrong.intersection(graph.nodes[index].inputs)
+    ]
+
+
+def _showing(
+    model: onnx.ModelProto, names: Sequence[str], known: Mapping[str, onnx.ValueInfoProto]
+) -> onnx.ModelProto:
+    """A copy of `model` with values of its main graph as outputs too."""
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    made = {name for node in model.graph.node for name in node.output if name}
+    outputs = {value.name for value in model.graph.output}
+    shown.graph.output.extend(
+        known[name]
+        for name in dict.fromkeys(names)
+        if name in made and name in known and name not in outputs
+    )
+    return shown
+
+
+def _values(
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Any],
+    spec: SessionSpec,
+    providers: Sequence[str],
+    weights: Path,
+    libraries: Mapping[str, Path] | None = None,
+) -> dict[str, Any]:
+    """All outputs of one run, by name."""
+    session = create_session(
+        model.SerializeToString(),
+        spec,
+        providers=providers,
+        weights_folder=weights,
+        libraries=libraries,
+        compiles=True,
+    )
+    return _run(session, inputs)
+
+
+def _run(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    wanted = {value.name for value in session.get_inputs()}
+    names = [value.name for value in session.get_outputs()]
+    given = {name: value for name, value in inputs.items() if name in wanted}
+    return dict(zip(names, run(session, given, names), strict=True))

@@ -1,0 +1,1 @@
+"""What was built before and need not be built again."""

@@ -1,0 +1,93 @@
+"""Digests of what a build is given: models with their external data, folders, constants."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+
+from aotc.graphs.capture import MAX_PROTOBUF, tensors
+
+_BLOCK = 1 << 20
+
+
+def model_digest(model: str | Path | bytes) -> str | None:
+    """Of the model with its external data; None where it cannot be read, which the import tells."""
+    try:
+        return _model_digest(model)
+    except (OSError, ValueError, EOFError):
+        return None
+
+
+def _model_digest(model: str | Path | bytes) -> str:
+    if not isinstance(model, bytes):
+        # The name is a part of the key.
+        str(model).encode()
+    data = model if isinstance(model, bytes) else _content(Path(model))
+    digest = hashlib.sha256(data)
+    try:
+        parsed = onnx.load_model_from_string(data)
+    except Exception as error:
+        # protobuf's own error class is no part of its interface.
+        raise ValueError(str(error)) from None
+    files = sorted({location for location in _locations(parsed) if location})
+    if isinstance(model, bytes):
+        return digest.hexdigest()
+    for location in files:
+        path = Path(model).parent / location
+        digest.update(location.encode())
+        with _plain(path).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _content(path: Path) -> bytes:
+    """The model's bytes; raises `ValueError` where it is more than protobuf reads."""
+    if _plain(path).stat().st_size > MAX_PROTOBUF:
+        raise ValueError(f"{path} is too large")
+    return path.read_bytes()
+
+
+def _plain(path: Path) -> Path:
+    """`path`; raises `ValueError` where it is no file, as reading a pipe would never end."""
+    if not path.is_file():
+        raise ValueError(f"{path} is no file")
+    return path
+
+
+def _locations(model: onnx.ModelProto) -> Iterator[str]:
+    for tensor in tensors(model):
+        for pair in tensor.external_data:
+            if pair.key == "location":
+                if not isinstance(pair.value, str):
+                    raise ValueError("a location is not UTF-8")
+                yield pair.value
+
+
+def folder_digest(folder: Path) -> str:
+    """Of all files of a folder by their names, or of one file; raises `OSError`."""
+    digest = hashlib.sha256()
+    files = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.is_file())
+    for path in files:
+        digest.update(str(path.relative_to(folder)).encode() + b"\0")
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def constants_digest(model: onnx.ModelProto, weights: Path) -> str:
+    """Of all external constants that a graph reads from the folder `weights`, in order."""
+    digest = hashlib.sha256()
+    for tensor in tensors(model):
+        entry = {pair.key: pair.value for pair in tensor.external_data}
+        if "location" not in entry:
+            continue
+        left = int(entry.get("length", "0"))
+        with (weights / entry["location"]).open("rb") as file:
+            file.seek(int(entry.get("offset", "0")))
+            while left and (block := file.read(min(left, _BLOCK))):
+                digest.update(block)
+                left -= len(block)
+    return digest.hexdigest()

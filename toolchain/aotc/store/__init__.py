@@ -1,0 +1,1 @@
+"""Installed artifacts, verified and read-only, by the digest of their manifest."""

@@ -1,0 +1,64 @@
+"""What is at a path, opened as what it is: a folder, a packed artifact, or an entry of a store."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from aotc.contract.artifact_words import id_in
+from aotc.contract.codec.parsing import MAX_JSON_BYTES
+from aotc.errors import AotcError
+from aotc.files.failures import told
+from aotc.verification.container.base import MANIFEST, Container
+from aotc.verification.container.folder_container import FolderContainer
+
+
+def open_container(path: Path) -> Container:
+    """The artifact at a path: a folder, or a packed one; or of an id (see `artifact_words`).
+
+    Raises I001 where there is nothing to read, G015 where it is neither; of what is packed also
+    G008, G012 and G039; I027 for what is no path; of an id what `open_entry` does.
+    """
+    asked = id_in(path)
+    if asked is not None:
+        return open_entry(asked)
+    try:
+        is_file = path.is_file()
+    except OSError:
+        is_file = False
+    with told(str(path)):
+        if is_file:
+            from aotc.verification.container.archive_container import ArchiveContainer
+
+            return ArchiveContainer(path)
+        return FolderContainer(path)
+
+
+def open_entry(artifact_id: str) -> Container:
+    """The entry of this id in the system-wide store, or in this user's.
+
+    Raises I001 where neither has it, R006 where it holds another artifact, R016 for a store that
+    others may change.
+    """
+    from aotc.verification.stores import entry_of
+
+    container = FolderContainer(entry_of(artifact_id))
+    try:
+        found = hashlib.sha256(container.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
+        if found != artifact_id:
+            raise other_artifact(container.root, artifact_id, found)
+    except BaseException:
+        container.close()
+        raise
+    return container
+
+
+def other_artifact(entry: Path, asked: str, found: str) -> AotcError:
+    """R006 for an entry that holds another artifact than the one that was asked for."""
+    return AotcError(
+        "AOTC-R006",
+        "the entry of the store holds another artifact than its name says",
+        where=str(entry),
+        expected=asked,
+        found=found,
+    )

@@ -1,0 +1,49 @@
+"""Step 7 of the gate: the policy about an artifact that is what its signers say it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    from aotc.contract.results.policy_decision import PolicyDecision
+    from aotc.verification.examination import Examination
+    from aotc.verification.policy.host_trust import Trust
+
+
+def check_policy(state: Examination) -> str:
+    """Judge; what decided, in words.  Nothing is remembered yet.
+
+    Where the ground is missing (no manifest that somebody vouched for) nothing is decided.
+    """
+    if state.trust.policy is None:
+        return "no policy"
+    if not state.trust.rules:
+        return "the keys of the policy, and none of its rules"
+    if state.manifest is None or state.digests is None:
+        return ""
+    from aotc.verification.policy.evaluate import judge
+
+    try:
+        judged = judge(state.trust, state.artifact_id, state.manifest.name, state.statements)
+    except AotcError as error:
+        state.refuse(error)
+        return ""
+    for refusal in judged.refusals:
+        state.refuse(refusal)
+    state.decision = replace(judged.decision, accepted=not state.refusals)
+    return f"rule {judged.decision.rule}" if judged.decision.rule else ""
+
+
+def qualified_of(decision: PolicyDecision | None) -> tuple[str, ...] | None:
+    """The variants that a policy lets load; None: all."""
+    return decision.qualified if decision is not None else None
+
+
+def remember(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
+    """Note the release of an accepted artifact; raises G030, G035, G036."""
+    from aotc.verification.policy import evaluate
+
+    evaluate.remember(trust, decision, artifact_id)

@@ -1,0 +1,1 @@
+"""What models refer to outside of their own files, read without onnx."""
