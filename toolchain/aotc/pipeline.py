@@ -17,6 +17,7 @@ from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.results.reports import BuildReport, Evidence
 from aotc.contract.results.tuning import Tried
+from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.signer import Signer
 from aotc.engine.worker_pool import Workers
@@ -43,7 +44,7 @@ from aotc.stages.partition import partition
 from aotc.stages.planning.asked import asked_profile, refuse_artifact, target_of
 from aotc.stages.planning.available import require_providers
 from aotc.stages.planning.request import BuildRequest, called_with
-from aotc.stages.planning.stated import stated_shapes
+from aotc.stages.planning.stated import stated_ranges
 from aotc.stages.planning.variants import wanted_variants
 from aotc.stages.prove import prove
 from aotc.stages.retrying.empty_sizes import fails_empty, not_empty
@@ -54,7 +55,7 @@ from aotc.stages.reuse.content_digests import model_digest
 from aotc.stages.reuse.source_digest import source_digest
 from aotc.stages.specialize import specialize
 from aotc.stages.tuning.candidate_trials import try_all
-from aotc.stages.tuning.choices import candidate_specs, choose, resolved, stated_orders
+from aotc.stages.tuning.choices import asked_specs, choose, resolved, stated_orders
 from aotc.stages.tuning.tuned_evidence import tuned_on_another, tuning_of
 from aotc.stages.types import (
     AnalyzedModel,
@@ -64,7 +65,6 @@ from aotc.stages.types import (
     ProvenVariants,
     SignedArtifact,
     SourceModel,
-    StatedShapes,
     VariantPlan,
 )
 
@@ -124,6 +124,7 @@ def build(request: BuildRequest) -> BuildReport:
             embed_fixtures=request.embed_fixtures,
         )
         options.work.mkdir()
+        require_providers(asked_specs(request, profile), options)
         source = model_digest(request.model) if cache is not None else None
         tuned = _tuned(request, options)
         options = tuned.options
@@ -234,17 +235,15 @@ class _Tuned:
 def _tuned(request: BuildRequest, options: BuildOptions) -> _Tuned:
     """Choose among the profile's candidates, where that was asked for.
 
-    Raises AOTC-P004 and P007 where a provider is missing that the build needs.
+    Raises AOTC-P004 and P007 where a provider is missing that was chosen.
     """
-    profile = options.profile
     if not request.tune and request.tuned_from is None:
-        require_providers(profile.variants, options)
         return _Tuned(options=options)
+    profile = options.profile
     options = replace(options, judged=stated_orders(profile))
     model, measured_on = None, ""
     if request.tune:
-        require_providers(candidate_specs(profile), options)
-        model = _analyzed(*_imported(request, options), options)
+        model = _analyzed(_imported(request, options), None, options)
         table = try_all(model, options, run_stages)
     else:
         assert request.tuned_from is not None
@@ -255,17 +254,20 @@ def _tuned(request: BuildRequest, options: BuildOptions) -> _Tuned:
     return _Tuned(options=options, model=model, table=table, measured_on=measured_on)
 
 
-def _imported(request: BuildRequest, options: BuildOptions) -> tuple[SourceModel, StatedShapes]:
-    """The model as it was given, and what the profile states of it."""
+def _imported(request: BuildRequest, options: BuildOptions) -> SourceModel:
+    """The model as it was given."""
     with options.clock.stage("import"):
-        source = import_model(request.model, options)
-    return source, stated_shapes(source, options)
+        return import_model(request.model, options)
 
 
-def _analyzed(source: SourceModel, stated: StatedShapes, options: BuildOptions) -> AnalyzedModel:
-    """The model as all variants start from it."""
+def _analyzed(
+    source: SourceModel, ranges: Mapping[str, DimRange] | None, options: BuildOptions
+) -> AnalyzedModel:
+    """The model as all variants start from it; `ranges` are what the profile states, if known."""
     with options.clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
-        return analyze(source, stated, options)
+        if ranges is None:
+            ranges = stated_ranges(source, options)
+        return analyze(source, ranges, options)
 
 
 def _made(
@@ -276,10 +278,11 @@ def _made(
     `model` is given where it was imported and analyzed before.
     """
     clock = options.clock
-    source, stated = _imported(request, options) if model is None else (model.source, model.stated)
-    plans, skipped = wanted_variants(stated, options)
+    source = _imported(request, options) if model is None else model.source
+    ranges = stated_ranges(source, options) if model is None else model.ranges
+    plans, skipped = wanted_variants(ranges, options)
     ahead = optimize_ahead(source, plans, options)
-    model = model or _analyzed(source, stated, options)
+    model = model or _analyzed(source, ranges, options)
     findings = [*source.capture.findings, *model.findings]
     try:
         settled = run_stages(model, plans, options, ahead)
@@ -289,7 +292,7 @@ def _made(
             raise
         options = options.apart("not-empty")
         with clock.stage("analyze", "without size 0"):
-            model = analyze(source, stated, options, empties=False)
+            model = analyze(source, ranges, options, empties=False)
         findings = [*source.capture.findings, *model.findings, not_empty(error)]
         settled = run_stages(model, plans, options)
         dropped = drop_failed(settled.attempts, settled.variants, options)
@@ -338,9 +341,9 @@ def _run_once(
     with clock.stage("partition"):
         claimed = claim(optimized, {each.plan.name: each.wrong for each in attempts}, options)
         findings += [finding for item in claimed for finding in item.findings]
-        partitioned, undivided = partition(claimed, options)
+        partitioned = partition(claimed, options)
     with clock.stage("lower"):
-        lowered, uncompiled = lower(partitioned, options)
+        lowered, dropped = lower(partitioned, options)
     findings += [finding for item in lowered for finding in item.findings]
     proven: list[ProvenModel] = []
     failed: list[tuple[LoweredModel, AotcError]] = []
@@ -356,12 +359,10 @@ def _run_once(
                     failed.append((item, error))
                 else:
                     findings.append(left_out(item.plan, f"{error.code} {error.what}"))
-        order = [item.plan.name for item in claimed]
-        dropped = sorted((*undivided, *uncompiled), key=lambda each: order.index(each.name))
         return ProvenVariants(
             proven=tuple(proven),
             failed=tuple(failed),
-            left_out=tuple(dropped),
+            left_out=dropped,
             findings=tuple(findings),
             weights=weights.result(),
         )

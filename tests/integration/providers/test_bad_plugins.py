@@ -55,6 +55,20 @@ def test_a_plugin_that_is_not_there(bench: Workbench, tmp_path: Path) -> None:
     assert "nothing.so" in caught.value.found
 
 
+@pytest.mark.parametrize("tune", [False, True])
+def test_what_is_missing_is_told_before_the_model_is_read(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tune: bool
+) -> None:
+    read: list[object] = []
+    monkeypatch.setattr("aotc.pipeline.model_digest", read.append)
+    monkeypatch.setattr("aotc.pipeline.import_model", read.append)
+    spec = profile(**own_plugin(tmp_path / "nothing.so"))
+    with pytest.raises(AotcError) as caught:
+        bench.build(models.plain(), "unread", profile=spec, tune=tune)
+    assert caught.value.code == "AOTC-P004"
+    assert not read
+
+
 def test_a_library_that_is_none(bench: Workbench, tmp_path: Path) -> None:
     library = tmp_path / "text.so"
     library.write_text("no library")

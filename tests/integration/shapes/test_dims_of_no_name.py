@@ -192,6 +192,22 @@ def test_a_crop_of_an_old_name_that_stands_twice_is_refused(bench: Workbench) ->
     assert (caught.value.code, caught.value.where) == ("AOTC-S002", "outputs.styled.crop")
 
 
+def test_a_fault_of_the_variants_is_told_before_one_of_a_crop(bench: Workbench) -> None:
+    told: list[str] = []
+    fields = {"dims": {BATCH: {"buckets": [1, 2], "outside": "pad"}}}
+    crops = {"styled": {"crop": {"0": "None"}}}
+    twice = [{"name": "same"}, {"name": "Same"}]
+    with pytest.raises(AotcError) as caught:
+        bench.build(
+            style_network("None", "None", "None"),
+            "twice",
+            profile=profile(**fields, outputs=crops, variants=twice),
+            progress=told.append,
+        )
+    assert caught.value.code == "AOTC-I022"
+    assert told == ["import"]
+
+
 def test_two_inputs_with_one_counter_may_differ(bench: Workbench) -> None:
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["a/b.c", "x"], ["y"], name="product")],

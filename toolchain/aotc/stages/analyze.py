@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import ValueShapes
+from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
 from aotc.probing.trial_log import left_behind
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel, StatedShapes
+from aotc.stages.planning.stated import stated_crops
+from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
 _MOST_CRASHES = 12
 # By a signal, such as of the system when memory is short.
@@ -21,7 +24,11 @@ _DEATHS = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
 
 
 def analyze(
-    source: SourceModel, stated: StatedShapes, options: BuildOptions, *, empties: bool = True
+    source: SourceModel,
+    ranges: Mapping[str, DimRange],
+    options: BuildOptions,
+    *,
+    empties: bool = True,
 ) -> AnalyzedModel:
     """Domain, golden outputs and findings of `source`.
 
@@ -41,8 +48,8 @@ def analyze(
             "hints": source.hints,
             "graph": str(source.graph),
             "pads": {name: encode(spec.pad) for name, spec in profile.inputs.items()},
-            "crops": stated.crops,
-            "stated": {name: encode(spec) for name, spec in stated.ranges.items()},
+            "crops": stated_crops(source, options),
+            "stated": {name: encode(spec) for name, spec in ranges.items()},
             "probe": encode(profile.probe),
             "empties": empties,
             "parity": encode(profile.parity),
@@ -57,7 +64,7 @@ def analyze(
         rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
     return AnalyzedModel(
         source=source,
-        stated=stated,
+        ranges=ranges,
         domain=decode(Domain, result["domain"]),
         references=tuple(_reference(item, folder) for item in result["references"]),
         activation_bytes=result["activation_bytes"],

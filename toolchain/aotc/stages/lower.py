@@ -28,27 +28,31 @@ from aotc.stages.lowering.memory_plan import memory_plan
 from aotc.stages.lowering.session_spec import divided_session, plain_session
 from aotc.stages.partition import backends_by_ort_name
 from aotc.stages.placing import SHARED
-from aotc.stages.types import LoweredModel, PartitionedModel
+from aotc.stages.types import LoweredModel, PartitionedModel, UndividedModel
 
 
 def lower(
-    variants: Sequence[PartitionedModel], options: BuildOptions
+    variants: Sequence[PartitionedModel | UndividedModel], options: BuildOptions
 ) -> tuple[tuple[LoweredModel, ...], tuple[DroppedVariant, ...]]:
     """Compile what is to be compiled, and write each variant's final graph.
 
     Constants that only compiled parts read, which hold them, are dropped from the weights.
-    The second are variants that the fallback policy leaves out.  Raises what `compile_parts` does.
+    The second are variants that the fallback policy leaves out.  Raises what `compile_parts` does,
+    and the refusal of an undivided variant that the policy does not leave out.
     """
     lowered: list[LoweredModel] = []
     dropped: list[DroppedVariant] = []
     for item in variants:
+        if isinstance(item, UndividedModel):
+            dropped.append(drop(item.refusal, item.plan, options))
+            continue
         backends = backends_by_ort_name(item.plan, options)
         if item.division is None:
             (backend,) = backends.values()
             lowered.append(_plain(item, backend))
             continue
         try:
-            compiled = compile_parts(item, backends, options)
+            compiled = compile_parts(item.claimed, item.division, backends, options)
         except AotcError as error:
             dropped.append(drop(error, item.plan, options))
             continue
@@ -104,7 +108,7 @@ def _divided(
     compiled: CompiledModel, backends: Mapping[str, Backend], options: BuildOptions
 ) -> LoweredModel:
     """Compiled parts become nodes of one graph, which other providers' nodes surround."""
-    claimed, assignment = compiled.partitioned.claimed, compiled.division.assignment
+    claimed, assignment = compiled.claimed, compiled.division.assignment
     plan = claimed.plan
     folder = options.work / f"lower-{plan.name}"
     folder.mkdir()
@@ -127,7 +131,7 @@ def _divided(
     if any(payload.options for payload in payloads.values()):
         files.update(file.name for file in claimed.weights.iterdir() if file.name == SHARED)
     return LoweredModel(
-        partitioned=compiled.partitioned,
+        partitioned=PartitionedModel(claimed=claimed, division=compiled.division),
         model=path,
         weights=claimed.weights,
         files=tuple(sorted(files)),
@@ -177,12 +181,11 @@ def _compatibility(compiled: CompiledModel, payloads: Mapping[int, Payload]) -> 
 def _report(
     compiled: CompiledModel, payloads: Mapping[int, Payload], backends: Mapping[str, Backend]
 ) -> PartitionReport:
-    partitioned, assignment = compiled.partitioned, compiled.division.assignment
-    claimed = partitioned.claimed
+    claimed, assignment = compiled.claimed, compiled.division.assignment
     assert claimed.sizes is not None
     given = [
         each
-        for each in partitioned.refusals
+        for each in compiled.division.refusals
         if assignment.providers.get(each.node) != each.provider
     ]
     given += _given_away(compiled)
@@ -200,7 +203,7 @@ def _report(
 
 def _given_away(compiled: CompiledModel) -> list[RefusedNode]:
     """Nodes that a provider would run, and that the rules of partitioning gave to another."""
-    claimed, assignment = compiled.partitioned.claimed, compiled.division.assignment
+    claimed, assignment = compiled.claimed, compiled.division.assignment
     ops = dict(claimed.optimized.nodes)
     found = []
     for node, why in assignment.given_away.items():

@@ -8,37 +8,37 @@ import onnx
 
 from aotc.backends.base import Backend
 from aotc.contract.manifest.partitions import RefusedNode
-from aotc.contract.manifest.variant import DroppedVariant
 from aotc.engine.named_backends import backends_of
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Rules, assign
 from aotc.partitioning.graph import PartitionGraph, read_graph
 from aotc.partitioning.policy import refusal_rows
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.fallback import drop
-from aotc.stages.types import ClaimedModel, Division, PartitionedModel, VariantPlan
+from aotc.stages.types import (
+    ClaimedModel,
+    Division,
+    PartitionedModel,
+    UndividedModel,
+    VariantPlan,
+)
 
 
 def partition(
     variants: Sequence[ClaimedModel], options: BuildOptions
-) -> tuple[tuple[PartitionedModel, ...], tuple[DroppedVariant, ...]]:
-    """Divide each variant's graph among its providers.
+) -> tuple[PartitionedModel | UndividedModel, ...]:
+    """Divide each variant's graph among its providers; one with a node that runs nowhere is not."""
+    return tuple(_partition(each, options) for each in variants)
 
-    The second are variants that the fallback policy leaves out.  Raises AOTC-P001 where a node
-    runs nowhere.
-    """
-    divided: list[PartitionedModel] = []
-    dropped: list[DroppedVariant] = []
-    for item in variants:
-        if item.sizes is None:
-            divided.append(PartitionedModel(claimed=item, refusals=item.refusals))
-            continue
-        graph = read_graph(onnx.load(item.graph, load_external_data=False))
-        try:
-            divided.append(divide(item, graph, {}, item.refusals, options))
-        except AotcError as error:
-            dropped.append(drop(error, item.plan, options))
-    return tuple(divided), tuple(dropped)
+
+def _partition(claimed: ClaimedModel, options: BuildOptions) -> PartitionedModel | UndividedModel:
+    if claimed.plan.on_cpu_alone:
+        return PartitionedModel(claimed=claimed)
+    graph = read_graph(onnx.load(claimed.graph, load_external_data=False))
+    try:
+        division = divide(claimed, graph, {}, claimed.refusals, options)
+    except AotcError as error:
+        return UndividedModel(claimed=claimed, refusal=error)
+    return PartitionedModel(claimed=claimed, division=division)
 
 
 def divide(
@@ -47,7 +47,7 @@ def divide(
     refused: Mapping[str, set[str]],
     refusals: Sequence[RefusedNode],
     options: BuildOptions,
-) -> PartitionedModel:
+) -> Division:
     """`graph` divided by its claims without those of `refused`, nodes by ORT's name of a provider.
 
     `refusals` say of every node that a provider does not run why.  Raises AOTC-P001.
@@ -64,11 +64,7 @@ def divide(
     assignment, missing = assign(graph, claims, rules)
     if missing:
         raise _nowhere(claimed, missing, refusals)
-    return PartitionedModel(
-        claimed=claimed,
-        refusals=tuple(refusals),
-        division=Division(graph=graph, assignment=assignment),
-    )
+    return Division(graph=graph, assignment=assignment, refusals=tuple(refusals))
 
 
 def backends_by_ort_name(plan: VariantPlan, options: BuildOptions) -> dict[str, Backend]:

@@ -99,17 +99,6 @@ class SourceModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatedShapes:
-    """What the profile states of a model's shapes, by the names that dims have after import.
-
-    `ranges` of dims; `crops` of outputs, dim by axis, None where nothing is stated of an output.
-    """
-
-    ranges: Mapping[str, DimRange]
-    crops: Mapping[str, Mapping[str, str] | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceRun:
     """One fixture: input and output files, and the sizes of the dims."""
 
@@ -123,10 +112,13 @@ class ReferenceRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyzedModel:
-    """The source with its proven domain and the reference's answers."""
+    """The source with its proven domain and the reference's answers.
+
+    `ranges` are what the profile states of dims, by their names after import.
+    """
 
     source: SourceModel
-    stated: StatedShapes
+    ranges: Mapping[str, DimRange]
     domain: Domain
     references: tuple[ReferenceRun, ...]
     activation_bytes: int | None
@@ -208,27 +200,43 @@ class ClaimedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """One graph divided among providers: every node goes to the first that claims and gets it."""
+    """One graph divided among providers: every node goes to the first that claims and gets it.
+
+    `refusals` are those of the claims, and those of providers that claimed nodes and could not
+    compile them.
+    """
 
     graph: PartitionGraph
     assignment: Assignment
+    refusals: tuple[RefusedNode, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionedModel:
-    """Which provider takes which node.
-
-    `refusals` are those of the claims, and those of providers that claimed nodes and could not
-    compile them; `division` is None where one provider takes all.
-    """
+    """Which provider takes which node; `division` is None where one provider takes all."""
 
     claimed: ClaimedModel
-    refusals: tuple[RefusedNode, ...] = ()
     division: Division | None = None
 
     @property
     def plan(self) -> VariantPlan:
         """The variant that this is to be."""
+        return self.claimed.plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndividedModel:
+    """A variant with nodes that run on none of its providers, and the refusal that says which.
+
+    The fallback policy has its say where it has it of what cannot be compiled, variant by variant.
+    """
+
+    claimed: ClaimedModel
+    refusal: AotcError
+
+    @property
+    def plan(self) -> VariantPlan:
+        """The variant that this was to be."""
         return self.claimed.plan
 
 

@@ -19,7 +19,7 @@ from aotc.stages.lowering.blame import Blame
 from aotc.stages.lowering.compile_job import payload_of
 from aotc.stages.lowering.part_jobs import PartJobs
 from aotc.stages.partition import divide
-from aotc.stages.types import ClaimedModel, Division, PartitionedModel
+from aotc.stages.types import ClaimedModel, Division
 
 _FAILURES: Final = frozenset({"AOTC-P005", "AOTC-I013", "AOTC-I014", "AOTC-I015"})
 
@@ -35,7 +35,7 @@ class CompiledModel:
     the `folders` of their files are by index of part.
     """
 
-    partitioned: PartitionedModel
+    claimed: ClaimedModel
     division: Division
     model: onnx.ModelProto
     names: tuple[str, ...]
@@ -45,20 +45,21 @@ class CompiledModel:
 
 
 def compile_parts(
-    partitioned: PartitionedModel, backends: Mapping[str, Backend], options: BuildOptions
+    claimed: ClaimedModel,
+    division: Division,
+    backends: Mapping[str, Backend],
+    options: BuildOptions,
 ) -> CompiledModel:
-    """Compile, and divide again without what could not be compiled, until all is.
+    """Compile the parts of `division`, and divide again without what fails, until all is compiled.
 
     `backends` by ORT's name.  Raises AOTC-P001 where a node runs nowhere, P005 where the last
     provider that takes a node fails on it, and P010.
     """
-    assert partitioned.division is not None  # Asked by the caller.
-    claimed, division = partitioned.claimed, partitioned.division
     graph = division.graph
     model = onnx.load(claimed.graph, load_external_data=False)
     jobs = PartJobs(claimed, model, graph, options)
     blame = Blame(graph, claimed.plan.name)
-    blame.refusals += partitioned.refusals
+    blame.refusals += division.refusals
     done: _Done = {}
     # Providers that compile all constants in.
     alone: set[str] = set()
@@ -73,9 +74,7 @@ def compile_parts(
         alone |= mixed
         for part, failure in failed:
             blame.leave(part, failure, attempt)
-        partitioned = divide(claimed, graph, blame.refused, blame.refusals, options)
-        assert partitioned.division is not None
-        division = partitioned.division
+        division = divide(claimed, graph, blame.refused, blame.refusals, options)
     parts = division.assignment.parts
     made = {
         index: done[part.provider, part.nodes]
@@ -83,7 +82,7 @@ def compile_parts(
         if (part.provider, part.nodes) in done
     }
     return CompiledModel(
-        partitioned=partitioned,
+        claimed=claimed,
         division=division,
         model=model,
         names=tuple(f"{backends[part.provider].name}{i}" for i, part in enumerate(parts)),

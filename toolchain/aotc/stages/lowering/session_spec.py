@@ -31,7 +31,7 @@ def divided_session(
     `backends` are those that run a node, by ORT's name; `payloads` are as their providers joined
     them.
     """
-    plan = compiled.partitioned.plan
+    plan = compiled.claimed.plan
     config: dict[str, str] = {}
     options: dict[str, dict[str, str]] = {}
     for name, backend in backends.items():

@@ -61,7 +61,13 @@ def called_with(
     def decorated(function: Callable[[R], T]) -> Callable[P, T]:
         @functools.wraps(function)
         def call(*arguments: P.args, **named: P.kwargs) -> T:
-            return function(record(*arguments, **named))
+            try:
+                asked = record(*arguments, **named)
+            except TypeError as error:
+                # Callers called the function, and know of no record.
+                text = str(error).replace(f"{record.__qualname__}.__init__()", f"{call.__name__}()")
+                raise TypeError(text) from None
+            return function(asked)
 
         returned = inspect.signature(function).return_annotation
         signature = inspect.signature(record).replace(return_annotation=returned)

@@ -9,17 +9,10 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
 from aotc.graphs.symbols import Symbols, equality_of, several_dims
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import SourceModel, StatedShapes
+from aotc.stages.types import SourceModel
 
 
-def stated_shapes(source: SourceModel, options: BuildOptions) -> StatedShapes:
-    """What the profile states of `source`; raises AOTC-S002, S004 and S011."""
-    return StatedShapes(
-        ranges=_stated_ranges(source, options), crops=_stated_crops(source, options)
-    )
-
-
-def _stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, DimRange]:
+def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, DimRange]:
     """The profile's ranges, by the names that dims have after import.
 
     A dim may be called by any of its names, or by a position `INPUT.AXIS`.
@@ -68,7 +61,7 @@ def _stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, D
     return ranges
 
 
-def _stated_crops(
+def stated_crops(
     source: SourceModel, options: BuildOptions
 ) -> Mapping[str, Mapping[str, str] | None]:
     """How the profile crops outputs, by the names that dims have after import.

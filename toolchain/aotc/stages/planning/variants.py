@@ -9,26 +9,26 @@ from collections.abc import Mapping
 from typing import Final
 
 from aotc.contract.finding import Finding
+from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.available import is_built_here
-from aotc.stages.types import AnalyzedModel, ReferenceRun, StatedShapes, VariantPlan
+from aotc.stages.types import AnalyzedModel, ReferenceRun, VariantPlan
 
 # Of the dims' names in a variant's, which names folders beside other words.
 _LONGEST: Final = 100
 
 
 def wanted_variants(
-    stated: StatedShapes, options: BuildOptions
+    ranges: Mapping[str, DimRange], options: BuildOptions
 ) -> tuple[tuple[VariantPlan, ...], tuple[Finding, ...]]:
     """Variants that this host can build, and AOTC-O002 for each that it cannot.
 
-    The variant that takes all sizes comes first, then one for each combination of buckets; it is
-    left out where nothing is routed to it.  Raises AOTC-I022 where two get one
-    name, P004 where none is left, and P007.
+    `ranges` are what the profile states of the model's dims.  The variant that takes all sizes
+    comes first, then one for each combination of buckets; it is left out where nothing is routed
+    to it.  Raises AOTC-I022 where two get one name, P004 where none is left, and P007.
     """
     host, target = options.host, options.target
-    ranges = stated.ranges
     bucketed = {name: spec.buckets for name, spec in ranges.items() if spec.buckets}
     combinations: list[dict[str, int]] = []
     if not bucketed or any(spec.routes for spec in ranges.values()):

@@ -66,7 +66,7 @@ def _candidate(
     # What cannot be run here cannot be timed here; and no quicker form stands beside it.
     profile = replace(options.profile, variants=(spec,), unproven="refuse", max_variants=1)
     apart = replace(options.apart(f"tune-{index}"), profile=profile)
-    plans, _ = wanted_variants(analyzed.stated, apart)
+    plans, _ = wanted_variants(analyzed.ranges, apart)
     if not plans:
         raise AotcError("AOTC-N002", "this host is not the target")
     plan = next((each for each in plans if takes(analyzed, each, reference)), plans[0])

@@ -9,6 +9,7 @@ from dataclasses import replace
 from aotc.contract.profile import Isa, Profile, VariantSpec
 from aotc.contract.results.tuning import Tried
 from aotc.errors import AotcError
+from aotc.stages.planning.request import BuildRequest
 
 
 def candidates(profile: Profile) -> tuple[Tried, ...]:
@@ -64,9 +65,16 @@ def spec_as(tried: Tried, profile: Profile) -> VariantSpec:
     )
 
 
-def candidate_specs(profile: Profile) -> tuple[VariantSpec, ...]:
-    """The profile's variants as all candidates would have them."""
-    return tuple(spec_as(tried, profile) for tried in candidates(profile))
+def asked_specs(request: BuildRequest, profile: Profile) -> tuple[VariantSpec, ...]:
+    """The variants that will be built for sure, before anything is measured: all candidates.
+
+    Without tuning these are the profile's own; none where the choice is read from elsewhere.
+    """
+    if request.tuned_from is not None:
+        return ()
+    if request.tune:
+        return tuple(spec_as(tried, profile) for tried in candidates(profile))
+    return profile.variants
 
 
 def stated_orders(profile: Profile) -> dict[str, tuple[str, ...]]:

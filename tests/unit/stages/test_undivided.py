@@ -1,0 +1,82 @@
+"""Variants that cannot be divided and those that cannot be compiled: judged in their order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from aotc.contract.builtin import load_profile
+from aotc.contract.profile import Fallback, VariantSpec
+from aotc.errors import AotcError
+from aotc.partitioning.assignment import Assignment
+from aotc.partitioning.graph import PartitionGraph
+from aotc.stages import lower as stage
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.types import (
+    ClaimedModel,
+    Division,
+    PartitionedModel,
+    UndividedModel,
+    VariantPlan,
+)
+
+
+def options(fallback: Fallback) -> BuildOptions:
+    """Of a profile that would rather leave a variant out."""
+    variants = tuple(VariantSpec(name=name) for name in "abc")
+    profile = replace(load_profile("edge"), variants=variants, fallback=fallback)
+    here: Any = Mock()
+    return BuildOptions(profile=profile, target=here, host=here, work=Path(), workers=here)
+
+
+def claimed(name: str) -> ClaimedModel:
+    optimized: Any = Mock(plan=VariantPlan(name=name, spec=name, isa="baseline"))
+    return ClaimedModel(optimized=optimized, graph=Path(), weights=Path(), providers=())
+
+
+def undivided(name: str) -> UndividedModel:
+    return UndividedModel(
+        claimed=claimed(name), refusal=AotcError("AOTC-P001", f"{name} runs nowhere")
+    )
+
+
+def divided(name: str) -> PartitionedModel:
+    division = Division(
+        graph=PartitionGraph((), (), (), ()), assignment=Assignment((), {}, {}), refusals=()
+    )
+    return PartitionedModel(claimed=claimed(name), division=division)
+
+
+@pytest.fixture(autouse=True)
+def compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """None compiles; the variants that it was asked to compile."""
+    asked: list[str] = []
+
+    def fail(claimed: ClaimedModel, *_: object) -> None:
+        asked.append(claimed.plan.name)
+        raise AotcError("AOTC-P005", f"{claimed.plan.name} is not compiled")
+
+    monkeypatch.setattr(stage, "compile_parts", fail)
+    return asked
+
+
+def test_what_is_left_out_is_in_the_order_of_the_variants() -> None:
+    alternate = options(Fallback(policy="alternate-variant"))
+    lowered, dropped = stage.lower([divided("a"), undivided("b"), divided("c")], alternate)
+    assert not lowered
+    assert [each.name for each in dropped] == ["a", "b", "c"]
+    assert [each.reason[:9] for each in dropped] == ["AOTC-P005", "AOTC-P001", "AOTC-P005"]
+
+
+def test_the_first_variants_refusal_is_told(compiler: list[str]) -> None:
+    strict = options(Fallback())
+    with pytest.raises(AotcError, match="a is not compiled"):
+        stage.lower([divided("a"), undivided("b")], strict)
+    assert compiler == ["a"]
+    with pytest.raises(AotcError, match="b runs nowhere"):
+        stage.lower([undivided("b"), divided("a")], strict)
+    assert compiler == ["a"]
