@@ -237,19 +237,18 @@ def _tuned(request: BuildRequest, options: BuildOptions) -> _Tuned:
 
     Raises AOTC-P004 and P007 where a provider is missing that was chosen.
     """
-    if not request.tune and request.tuned_from is None:
-        return _Tuned(options=options)
     profile = options.profile
-    options = replace(options, judged=stated_orders(profile))
+    judged = replace(options, judged=stated_orders(profile))
     model, measured_on = None, ""
     if request.tune:
-        model = _analyzed(_imported(request, options), None, options)
-        table = try_all(model, options, run_stages)
-    else:
-        assert request.tuned_from is not None
+        model = _analyzed(_imported(request, judged), judged)
+        table = try_all(model, judged, run_stages)
+    elif request.tuned_from is not None:
         measured, measured_on = tuning_of(Path(request.tuned_from))
         table = choose(measured)
-    options = replace(options, profile=resolved(profile, table))
+    else:
+        return _Tuned(options=options)
+    options = replace(judged, profile=resolved(profile, table))
     require_providers(options.profile.variants, options)
     return _Tuned(options=options, model=model, table=table, measured_on=measured_on)
 
@@ -261,9 +260,12 @@ def _imported(request: BuildRequest, options: BuildOptions) -> SourceModel:
 
 
 def _analyzed(
-    source: SourceModel, ranges: Mapping[str, DimRange] | None, options: BuildOptions
+    source: SourceModel, options: BuildOptions, ranges: Mapping[str, DimRange] | None = None
 ) -> AnalyzedModel:
-    """The model as all variants start from it; `ranges` are what the profile states, if known."""
+    """The model as all variants start from it.
+
+    `ranges` are what the profile states of its dims, where that is known already.
+    """
     with options.clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
         if ranges is None:
             ranges = stated_ranges(source, options)
@@ -282,7 +284,7 @@ def _made(
     ranges = stated_ranges(source, options) if model is None else model.ranges
     plans, skipped = wanted_variants(ranges, options)
     ahead = optimize_ahead(source, plans, options)
-    model = model or _analyzed(source, ranges, options)
+    model = model or _analyzed(source, options, ranges)
     findings = [*source.capture.findings, *model.findings]
     try:
         settled = run_stages(model, plans, options, ahead)

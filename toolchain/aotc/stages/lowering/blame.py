@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aotc.backends.base import mentioned
@@ -19,12 +19,14 @@ _ROUNDS: Final = 6
 class Blame:
     """Which nodes are left to the next provider, as parts with them could not be compiled."""
 
-    def __init__(self, graph: PartitionGraph, variant: str) -> None:
-        """Nothing has failed yet."""
+    def __init__(
+        self, graph: PartitionGraph, variant: str, refusals: Sequence[RefusedNode] = ()
+    ) -> None:
+        """Nothing has failed yet; `refusals` are of nodes that were not claimed."""
         self._graph = graph
         self._variant = variant
         self.refused: dict[str, set[str]] = {}
-        self.refusals: list[RefusedNode] = []
+        self.refusals = list(refusals)
         self.findings: list[Finding] = []
 
     def leave(self, part: Part, error: AotcError, attempt: int) -> None:

@@ -19,12 +19,9 @@ from aotc.stages.lowering.blame import Blame
 from aotc.stages.lowering.compile_job import payload_of
 from aotc.stages.lowering.part_jobs import PartJobs
 from aotc.stages.partition import divide
-from aotc.stages.types import ClaimedModel, Division
+from aotc.stages.types import ClaimedModel, Division, VariantPlan
 
 _FAILURES: Final = frozenset({"AOTC-P005", "AOTC-I013", "AOTC-I014", "AOTC-I015"})
-
-# Payloads with the folders of their files, by provider and nodes.
-_Done = dict[tuple[str, tuple[int, ...]], tuple[Payload, Path]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,30 +54,19 @@ def compile_parts(
     """
     graph = division.graph
     model = onnx.load(claimed.graph, load_external_data=False)
-    jobs = PartJobs(claimed, model, graph, options)
-    blame = Blame(graph, claimed.plan.name)
-    blame.refusals += division.refusals
-    done: _Done = {}
-    # Providers that compile all constants in.
-    alone: set[str] = set()
+    compiler = _PartCompiler(PartJobs(claimed, model, graph, options), backends, options)
+    blame = Blame(graph, claimed.plan.name, division.refusals)
     # It ends: every round that fails leaves nodes, or shares no weights where the last one did.
     for attempt in count():
-        failed = _round(division.assignment, done, alone, attempt, jobs, backends, claimed, options)
-        mixed = _mixed(division.assignment, done) - alone
+        failed = compiler.compile(division.assignment, claimed.plan, attempt)
+        mixed = compiler.unshare_mixed(division.assignment)
         if not failed and not mixed:
             break
-        for key in [key for key in done if key[0] in mixed]:
-            del done[key]
-        alone |= mixed
         for part, failure in failed:
             blame.leave(part, failure, attempt)
         division = divide(claimed, graph, blame.refused, blame.refusals, options)
     parts = division.assignment.parts
-    made = {
-        index: done[part.provider, part.nodes]
-        for index, part in enumerate(parts)
-        if (part.provider, part.nodes) in done
-    }
+    made = {index: found for index, part in enumerate(parts) if (found := compiler.made(part))}
     return CompiledModel(
         claimed=claimed,
         division=division,
@@ -92,52 +78,70 @@ def compile_parts(
     )
 
 
-def _round(
-    assignment: Assignment,
-    done: _Done,
-    alone: set[str],
-    attempt: int,
-    jobs: PartJobs,
-    backends: Mapping[str, Backend],
-    claimed: ClaimedModel,
-    options: BuildOptions,
-) -> list[tuple[Part, AotcError]]:
-    """Compile into `done` all parts that are not there yet; those that failed."""
-    begun = {
-        part: jobs.submit(part, backends[part.provider], attempt, share=part.provider not in alone)
-        for part in assignment.parts
-        if backends[part.provider].compiles and (part.provider, part.nodes) not in done
-    }
-    for name in dict.fromkeys(part.provider for part in begun):
-        number = sum(part.provider == name for part in begun)
-        options.tell(f"compile {number} partitions with {backends[name].name}, {claimed.plan.name}")
-    failed: list[tuple[Part, AotcError]] = []
-    for part, job in begun.items():
-        try:
-            done[part.provider, part.nodes] = payload_of(job.result.result()), job.folder
-        except AotcError as error:
-            if error.code not in _FAILURES:
-                raise
-            options.tell(error.line())
-            failed.append((part, error))
-    return failed
+class _PartCompiler:
+    """Compiles the parts of one division after the other, each part once."""
 
+    def __init__(
+        self, jobs: PartJobs, backends: Mapping[str, Backend], options: BuildOptions
+    ) -> None:
+        self._jobs = jobs
+        self._backends = backends
+        self._options = options
+        # Payloads with the folders of their files, by provider and nodes.
+        self._done: dict[tuple[str, tuple[int, ...]], tuple[Payload, Path]] = {}
+        # Providers that compile all constants in.
+        self._alone: set[str] = set()
 
-def _mixed(assignment: Assignment, done: _Done) -> set[str]:
-    """Providers with parts that one session cannot read together.
+    def made(self, part: Part) -> tuple[Payload, Path] | None:
+        """What `part` was compiled to, and the folder of its files."""
+        return self._done.get((part.provider, part.nodes))
 
-    Options by which some parts read the shared weights hold for those, too, that must not.
-    """
-    found: dict[str, list[Payload]] = {}
-    for part in assignment.parts:
-        if (part.provider, part.nodes) in done:
-            found.setdefault(part.provider, []).append(done[part.provider, part.nodes][0])
-    return {
-        name
-        for name, payloads in found.items()
-        if any(each.options for each in payloads)
-        and any(not each.options and not each.beside for each in payloads)
-    }
+    def compile(
+        self, assignment: Assignment, plan: VariantPlan, attempt: int
+    ) -> list[tuple[Part, AotcError]]:
+        """Compile all parts that are not compiled yet; those that failed."""
+        begun = {
+            part: self._jobs.submit(
+                part, self._backends[part.provider], attempt, share=part.provider not in self._alone
+            )
+            for part in assignment.parts
+            if self._backends[part.provider].compiles and not self.made(part)
+        }
+        for name in dict.fromkeys(part.provider for part in begun):
+            number = sum(part.provider == name for part in begun)
+            called = self._backends[name].name
+            self._options.tell(f"compile {number} partitions with {called}, {plan.name}")
+        failed: list[tuple[Part, AotcError]] = []
+        for part, job in begun.items():
+            try:
+                payload = payload_of(job.result.result())
+                self._done[part.provider, part.nodes] = payload, job.folder
+            except AotcError as error:
+                if error.code not in _FAILURES:
+                    raise
+                self._options.tell(error.line())
+                failed.append((part, error))
+        return failed
+
+    def unshare_mixed(self, assignment: Assignment) -> bool:
+        """Forget parts that one session cannot read together; whether there were any.
+
+        Options by which some parts read the shared weights hold for those, too, that must not; so
+        all of that provider's are compiled anew, with all constants in them.
+        """
+        found: dict[str, list[Payload]] = {}
+        for part in assignment.parts:
+            if made := self.made(part):
+                found.setdefault(part.provider, []).append(made[0])
+        mixed = {
+            name
+            for name, payloads in found.items()
+            if any(each.options for each in payloads)
+            and any(not each.options and not each.beside for each in payloads)
+        } - self._alone
+        self._done = {key: made for key, made in self._done.items() if key[0] not in mixed}
+        self._alone |= mixed
+        return bool(mixed)
 
 
 def _outside(
