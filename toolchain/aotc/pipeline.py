@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from aotc.caching.cache import BuildCache
-from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.results.reports import BuildReport, Evidence
 from aotc.contract.results.tuning import Tried
@@ -75,6 +74,7 @@ LATER: Final = (
     "aotc.stages.prove",
     "aotc.runtime.rehearsal_jobs",
 )
+_NOTHING: Final[Ahead] = {}
 
 
 @called_with(BuildRequest)
@@ -311,9 +311,6 @@ def _made(
         host={**provenance.describe(options.host), "cores": str(os.cpu_count() or 0)},
     )
     return artifact, evidence
-
-
-_NOTHING: Final[Mapping[str, Future[Json]]] = {}
 
 
 def run_stages(

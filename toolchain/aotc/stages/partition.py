@@ -26,7 +26,7 @@ from aotc.stages.types import (
 def partition(
     variants: Sequence[ClaimedModel], options: BuildOptions
 ) -> tuple[PartitionedModel | UndividedModel, ...]:
-    """Divide each variant's graph among its providers; one with a node that runs nowhere is not."""
+    """Divide each variant's graph among its providers, where each node runs on one of them."""
     return tuple(_partition(each, options) for each in variants)
 
 

@@ -228,7 +228,7 @@ class PartitionedModel:
 class UndividedModel:
     """A variant with nodes that run on none of its providers, and the refusal that says which.
 
-    The fallback policy has its say where it has it of what cannot be compiled, variant by variant.
+    The fallback policy judges it among those that cannot be compiled, in the order of variants.
     """
 
     claimed: ClaimedModel
