@@ -1,10 +1,10 @@
 """Networks of random weights, exported as users do.
 
-`python benchmarks/networks/exports.py FOLDER [NAME…] [--small]` writes NAME.onnx by torch's exporter with
-`dynamic_shapes`, weights inside.  It needs packages that neither the toolchain nor its tests need:
-torch, transformers, onnx and onnxscript (2.13, 5.23, 1.23 and 0.7.2 wrote what is committed).
-`--small` keeps the form of a graph, a few layers deep and a few channels wide: those of
-`tests/data/exports`.
+`python benchmarks/networks/exports.py FOLDER [NAME…] [--small]` writes NAME.onnx by torch's
+exporter with `dynamic_shapes`, weights inside.  It needs packages that neither the toolchain nor
+its tests need: torch, transformers, onnx and onnxscript (2.13, 5.23, 1.23 and 0.7.2 wrote what is
+committed).  `--small` keeps the form of a graph, a few layers deep and a few channels wide: those
+of `tests/data/exports`.
 """
 
 from __future__ import annotations

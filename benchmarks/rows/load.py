@@ -26,7 +26,9 @@ def run(workshop: Workshop) -> Result:
     """Plain, native, portable and first load by turns."""
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
-    modules = fresh("rows.load:modules", _request(workshop, "resnet50", PORTABLE), store=workshop.store)
+    modules = fresh(
+        "rows.load:modules", _request(workshop, "resnet50", PORTABLE), store=workshop.store
+    )
     for name, limits in ASKED.items():
         found = _measure(workshop, name, modules)
         samples |= {f"{name} {what}": values for what, values in found.items()}
