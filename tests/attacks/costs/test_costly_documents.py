@@ -17,9 +17,9 @@ from artifact_builder import build_artifact
 
 from aotc.checking.outcomes import read_answer
 from aotc.contract.builtin import load_profile, load_target
-from aotc.contract.codec.documents import MAX_YAML_VALUES
 from aotc.contract.codec.parsing import MAX_PROBLEMS, ParseError, decode, record
 from aotc.contract.codec.spelling import nearest
+from aotc.contract.codec.strict_yaml import MAX_YAML_VALUES
 from aotc.contract.manifest.interface import Value
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError

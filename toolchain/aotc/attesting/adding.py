@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.attesting.approval import approval
-from aotc.contract.artifact_words import artifact_path
+from aotc.contract.artifact_names import artifact_path
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.finding import Finding

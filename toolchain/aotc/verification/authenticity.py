@@ -14,7 +14,7 @@ from aotc.signing import statements as attest
 from aotc.signing.bundle_verification import VerifiedBundle, verify_bundle
 from aotc.verification.container.base import Container
 from aotc.verification.examination import Examination, malformed
-from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.signed_attestations import Statement
 
 MAX_BUNDLES = 64
 # Of all bundles together: they are read before anybody vouches for them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from aotc.contract.artifact_words import id_in
+from aotc.contract.artifact_names import id_in
 from aotc.contract.codec.parsing import MAX_JSON_BYTES
 from aotc.errors import AotcError
 from aotc.files.failures import told
