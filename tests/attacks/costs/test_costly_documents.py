@@ -28,7 +28,7 @@ from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command
 from aotc.stages.tuning.tuned_evidence import tuning_of
-from aotc.verification.authenticity import MAX_BUNDLES
+from aotc.verification.container.base import MAX_BUNDLES
 from aotc.verification.policy.policy_document import read_policy, read_roots
 
 MOST_LOOKED_FOR = 25

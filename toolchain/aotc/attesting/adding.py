@@ -29,7 +29,7 @@ from aotc.errors import AotcError
 from aotc.signing import dsse, oms, sealing
 from aotc.signing import statements as attest
 from aotc.signing.bundle_verification import claimed_signer
-from aotc.verification.authenticity import MAX_BUNDLES
+from aotc.verification.container.base import MAX_BUNDLES
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import AuthenticArtifact, authenticate
 from aotc.verification.policy.host_trust import Trust, resolve

@@ -47,9 +47,8 @@ from aotc.inspection.coverage import shape_report, traffic_coverage
 from aotc.signing import dsse
 from aotc.signing import statements as attest
 from aotc.signing.keys.development import default_trust
-from aotc.verification.authenticity import MAX_BUNDLES, MAX_BUNDLES_BYTES
 from aotc.verification.container.archive_container import is_packed
-from aotc.verification.container.base import Container
+from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
 from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread
 
