@@ -26,7 +26,7 @@ from aotc.authoring.policy_files import write_policy, write_roots
 from aotc.authoring.policy_signing import sign_policy
 from aotc.contract.attestation_kinds import Usage
 from aotc.contract.builtin import load_target
-from aotc.contract.codec.documents import yaml_text
+from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.trust.attestations import parse_instant
 from aotc.contract.trust.trust_policy import Match, PolicyKey, Requirement, Rule, TrustPolicy
 from aotc.contract.versions import VERSION

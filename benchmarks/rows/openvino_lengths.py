@@ -101,7 +101,7 @@ def _learned(workshop: Workshop, precision: str, label: str, highest: int) -> di
 
 def learn(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: the learned dims, and what the learner says."""
-    from aotc.contract.codec.documents import yaml_text
+    from aotc.contract.codec.strict_yaml import yaml_text
     from aotc.learning.learn import learn as choose
 
     answer, table = choose(

@@ -90,7 +90,7 @@ def signed(request: dict[str, Any]) -> float:
     """In a fresh process: seconds of verify, and of a load to the first answer."""
     import_all(request["modules"])
     import aotc
-    from aotc.backends.base import import_onnxruntime
+    from aotc.backends.onnxruntime_import import import_onnxruntime
     from benchmarks.rows.load import inputs
 
     import_onnxruntime()

@@ -111,7 +111,7 @@ def _built(workshop: Workshop, name: str, profile: Path) -> Path:
 
 def learn(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: the learned profile, and what the learner says of a stepped backend."""
-    from aotc.contract.codec.documents import yaml_text
+    from aotc.contract.codec.strict_yaml import yaml_text
     from aotc.learning.learn import learn as choose
 
     answer, _ = choose(

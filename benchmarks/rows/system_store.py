@@ -125,7 +125,7 @@ def signed(request: dict[str, Any]) -> dict[str, float]:
 def _prepare(request: dict[str, Any]) -> dict[str, Any]:
     """Import, make the inputs, and become nobody where that is asked."""
     import_all(request["modules"])
-    from aotc.backends.base import import_onnxruntime
+    from aotc.backends.onnxruntime_import import import_onnxruntime
 
     import_onnxruntime()
     given = inputs(request)

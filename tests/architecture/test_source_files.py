@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,10 @@ MOST = 20
 OPEN = {"aotc/cli/commands", "aotc/backends/kernels"}
 # Names that say nothing of the one concept that a file holds.
 SHAPELESS = {"utils", "util", "helpers", "helper", "misc", "common", "manager", "handler"}
+
+# In every open folder `base.py` says what its files are; a command's file is what the user types.
+SAME = {"__init__", "base"}
+TYPED = TOOLCHAIN / "aotc" / "cli" / "commands"
 
 
 def test_there_are_sources() -> None:
@@ -42,3 +47,16 @@ def test_folder(folder: Path) -> None:
     files = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
     if short(folder) not in OPEN:
         assert len(files) <= MOST, f"{len(files)} files side by side; which subjects are they?"
+
+
+def alike(name: str) -> str:
+    """A name without what tells no two files apart: the plural."""
+    return name.removesuffix("s")
+
+
+def test_names_tell_files_apart() -> None:
+    places = defaultdict(set)
+    for path in SOURCES:
+        if path.stem not in SAME and path.parent != TYPED:
+            places[alike(path.stem)].add(short(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -22,7 +22,7 @@ from repository import ROOT
 from aotc.cli import main as cli
 from aotc.cli.commands import COMMANDS, HELP
 from aotc.cli.commands.base import Command
-from aotc.cli.failure import error_lines
+from aotc.cli.refusal_output import error_lines
 from aotc.errors import INSTALL_RUNTIME, AotcError, install_extra
 
 TOOLCHAIN = ROOT / "toolchain"

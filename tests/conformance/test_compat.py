@@ -19,8 +19,8 @@ from repository import ROOT
 
 from aotc import inspect, load
 from aotc.contract.builtin import load_target
-from aotc.contract.codec.documents import strict_yaml, yaml_text
 from aotc.contract.codec.parsing import encode
+from aotc.contract.codec.strict_yaml import strict_yaml, yaml_text
 from aotc.contract.results.reports import VerifyReport
 from aotc.contract.trust.anchors import key_id
 from aotc.contract.trust.attestations import parse_instant

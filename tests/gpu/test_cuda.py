@@ -15,7 +15,7 @@ from networks import residual
 import aotc
 from aotc.engine.placement import observe
 from aotc.errors import AotcError
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.ready_model import ReadyModel
 
 pytestmark = pytest.mark.gpu
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"

@@ -17,9 +17,9 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Tolerance
 from aotc.contract.results.reports import BuildReport
 from aotc.graphs.capture import read_model
-from aotc.probing.inputs.fixtures import generate
+from aotc.probing.inputs.generated_fixtures import generate
 from aotc.probing.inputs.input_hints import hints_of
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.ready_model import ReadyModel
 from aotc.signing.keys import key_files
 
 

@@ -14,7 +14,8 @@ from typing import Final
 
 from aotc.caching.cache import BuildCache
 from aotc.contract.finding import Finding
-from aotc.contract.results.reports import BuildReport, Evidence
+from aotc.contract.results.build_evidence import Evidence
+from aotc.contract.results.reports import BuildReport
 from aotc.contract.results.tuning import Tried
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.trust.attestations import instant
@@ -40,14 +41,14 @@ from aotc.stages.optimize import optimize, optimize_ahead
 from aotc.stages.optimizing.integer_products import left_out
 from aotc.stages.package import digest_weights, package
 from aotc.stages.partition import partition
-from aotc.stages.planning.asked import asked_profile, refuse_artifact, target_of
 from aotc.stages.planning.available import require_providers
+from aotc.stages.planning.planned_variants import wanted_variants
+from aotc.stages.planning.profile_overrides import asked_profile, refuse_artifact, target_of
 from aotc.stages.planning.request import BuildRequest, called_with
 from aotc.stages.planning.stated import stated_ranges
-from aotc.stages.planning.variants import wanted_variants
 from aotc.stages.prove import prove
 from aotc.stages.retrying.empty_sizes import fails_empty, not_empty
-from aotc.stages.retrying.instead import Attempt, drop_failed, instead_of, slowed_down
+from aotc.stages.retrying.other_forms import Attempt, drop_failed, instead_of, slowed_down
 from aotc.stages.retrying.settling import Ahead, Settled, settle
 from aotc.stages.reuse.cached_build import keep, place_of, take
 from aotc.stages.reuse.content_digests import model_digest

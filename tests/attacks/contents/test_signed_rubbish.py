@@ -12,8 +12,8 @@ from edited_artifact import base, edited, written
 from fuzz_loaded import SPINNING, SPINS
 from made_keys import TRUSTED
 
-from aotc.contract.codec.documents import strict_yaml
 from aotc.contract.codec.parsing import ParseError
+from aotc.contract.codec.strict_yaml import strict_yaml
 from aotc.contract.session_keys import MANIFEST_KEYS
 from aotc.engine import values
 from aotc.errors import AotcError

@@ -27,7 +27,7 @@ from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing.keys import certificates
 from aotc.signing.keys.key_loading import PrivateKey
-from aotc.verification.authenticity import MAX_BUNDLES_BYTES
+from aotc.verification.container.base import MAX_BUNDLES_BYTES
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.examination import MAX_REFUSALS
 from aotc.verification.gate import verify

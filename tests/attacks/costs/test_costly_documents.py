@@ -17,9 +17,9 @@ from artifact_builder import build_artifact
 
 from aotc.checking.outcomes import read_answer
 from aotc.contract.builtin import load_profile, load_target
-from aotc.contract.codec.documents import MAX_YAML_VALUES
 from aotc.contract.codec.parsing import MAX_PROBLEMS, ParseError, decode, record
 from aotc.contract.codec.spelling import nearest
+from aotc.contract.codec.strict_yaml import MAX_YAML_VALUES
 from aotc.contract.manifest.interface import Value
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError
@@ -28,7 +28,7 @@ from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command
 from aotc.stages.tuning.tuned_evidence import tuning_of
-from aotc.verification.authenticity import MAX_BUNDLES
+from aotc.verification.container.base import MAX_BUNDLES
 from aotc.verification.policy.policy_document import read_policy, read_roots
 
 MOST_LOOKED_FOR = 25

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aotc.cli import main as cli
-from aotc.cli import measurements, render, views
+from aotc.cli import measurement_views, render, views
 from aotc.cli.attestation_views import attested_view
 from aotc.cli.policy_views import decision_view
 from aotc.cli.store_views import install_view, list_view
@@ -165,7 +165,7 @@ def test_of_an_entry_there_is_no_path(artifact: str) -> None:
         session_seconds=0.001,
         warmup_seconds=0.001,
     )
-    shown = text(measurements.run_view(RunAnswer(artifact=artifact, load=load, runs=())))
+    shown = text(measurement_views.run_view(RunAnswer(artifact=artifact, load=load, runs=())))
     assert ("the files at the path" in shown) == (artifact == "m.aotc")
 
 

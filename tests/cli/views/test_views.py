@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aotc.cli import measurements, render, views
+from aotc.cli import measurement_views, render, views
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.requirements import Requirements
@@ -28,6 +28,7 @@ from aotc.contract.results.answers import (
     RunOutput,
     Timing,
 )
+from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.reports import (
     ArtifactSummary,
     BuildReport,
@@ -35,7 +36,6 @@ from aotc.contract.results.reports import (
     Claim,
     InspectReport,
     LoadReport,
-    OutputError,
     Refusal,
     VariantSummary,
     VariantVerdict,
@@ -327,9 +327,9 @@ VIEWS = {
     "verify_optimal": lambda: views.verify_view(verify_report()),
     "verify_refused": lambda: views.verify_view(refused_report()),
     "verify_incompatible": lambda: views.verify_view(incompatible_report()),
-    "run": lambda: measurements.run_view(run_answer()),
-    "bench": lambda: measurements.bench_view(bench_answer()),
-    "doctor": lambda: measurements.doctor_view(doctor_answer()),
+    "run": lambda: measurement_views.run_view(run_answer()),
+    "bench": lambda: measurement_views.bench_view(bench_answer()),
+    "doctor": lambda: measurement_views.doctor_view(doctor_answer()),
 }
 
 

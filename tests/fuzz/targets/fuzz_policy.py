@@ -13,8 +13,8 @@ from made_keys import AUTHORITY, TRUSTED, signer
 from structured import mutated, words_of
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.documents import yaml_text
 from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.trust.trust_policy import RootKeys, TrustPolicy
 from aotc.errors import AotcError
 from aotc.verification.policy.policy_document import parse_policy, read_roots

@@ -218,7 +218,7 @@ def test_a_planted_defect_is_not_published(
 
 def test_the_command_says_why(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """One error with its reasons; what is to be done is for the builder."""
-    from aotc.cli.failure import error_lines
+    from aotc.cli.refusal_output import error_lines
 
     monkeypatch.setattr(aotc.pipeline, "package", after_packaging(add_a_file))
     with pytest.raises(AotcError) as caught:

@@ -19,7 +19,7 @@ from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import decode, encode, strict_json
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
-from aotc.contract.results.reports import Evidence
+from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.results.tuning import Tried
 from aotc.errors import AotcError
 from aotc.host.probe import probe

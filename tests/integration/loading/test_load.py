@@ -28,7 +28,7 @@ from aotc.engine import session, values
 from aotc.engine.parity import compare
 from aotc.errors import AotcError
 from aotc.runtime.loading import load
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.ready_model import ReadyModel
 from aotc.signing import oms
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import load_private

@@ -20,7 +20,7 @@ from aotc.contract.profile import Profile, VariantSpec
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.ready_model import ReadyModel
 
 WIDTH, WORDS = 8, 50
 

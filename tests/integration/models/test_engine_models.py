@@ -15,7 +15,7 @@ from aotc.contract.profile import ParitySpec
 from aotc.engine import placement, session, values
 from aotc.engine.parity import compare
 from aotc.graphs.capture import read_model, value_of
-from aotc.probing.inputs.fixtures import generate
+from aotc.probing.inputs.generated_fixtures import generate
 from aotc.probing.inputs.input_hints import hints_of
 
 MODELS = os.environ.get("AOTC_MODELS", "")

@@ -20,7 +20,7 @@ from workbench import Built, Workbench, assert_agree, plain_answer, plain_sessio
 from aotc.contract.profile import ProbeLimits, Profile, WorkerLimits
 from aotc.contract.shapes.domain import Dim
 from aotc.errors import AotcError
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.ready_model import ReadyModel
 
 NAMES = tuple(CALLS)
 WITH_PAST = ("gpt2", "gpt2_loose", "llama_eager", "llama_sdpa")

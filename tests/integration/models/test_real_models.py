@@ -15,7 +15,7 @@ from workbench import Built, Workbench, assert_agree, plain_answer, plain_sessio
 
 from aotc import inspect, verify
 from aotc.contract.shapes.domain import Domain
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.ready_model import ReadyModel
 
 MODELS = Path(os.environ.get("AOTC_MODELS", ""))
 pytestmark = pytest.mark.skipif(

@@ -31,7 +31,7 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
 from aotc.host.probe import probe
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.ready_model import ReadyModel
 from aotc.signing import oms
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import load_private

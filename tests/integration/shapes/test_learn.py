@@ -12,7 +12,7 @@ import pytest
 from workbench import Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.builtin import load_profile
-from aotc.contract.codec.documents import yaml_text
+from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.results.answers import LearnAnswer
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError

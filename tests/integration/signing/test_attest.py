@@ -44,7 +44,7 @@ from aotc.host.probe import probe
 from aotc.signing import oms
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import load_private, load_public
-from aotc.verification.authenticity import MAX_BUNDLES
+from aotc.verification.container.base import MAX_BUNDLES
 
 TOOLCHAIN = str(ROOT / "toolchain")
 Add = Callable[[Path, Signer, Path], AttestAnswer]

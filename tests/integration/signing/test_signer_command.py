@@ -14,7 +14,7 @@ import pytest
 from built_artifact import DIGITS
 
 from aotc import build, verify
-from aotc.contract.codec.documents import strict_yaml
+from aotc.contract.codec.strict_yaml import strict_yaml
 from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError
 from aotc.signing import oms

@@ -26,7 +26,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotc.caching import cache as caching
-from aotc.caching import copying, folder
+from aotc.caching import cache_folder as folder
+from aotc.caching import copying
 from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.contract.manifest.payload_files import CHUNK_BYTES
 from aotc.errors import AotcError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aotc.checking.models import find_models, matches, user_of
+from aotc.checking.found_models import find_models, matches, user_of
 from aotc.errors import AotcError
 
 

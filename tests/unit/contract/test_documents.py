@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aotc.contract.builtin import builtin_profiles, builtin_targets, load_profile, load_target
-from aotc.contract.codec.documents import MAX_YAML_BYTES, MAX_YAML_VALUES, strict_yaml, yaml_text
 from aotc.contract.codec.parsing import ParseError
+from aotc.contract.codec.strict_yaml import MAX_YAML_BYTES, MAX_YAML_VALUES, strict_yaml, yaml_text
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
 

@@ -16,8 +16,8 @@ from aotc.contract.builtin import (
     load_target,
 )
 from aotc.contract.codec import schema
-from aotc.contract.codec.documents import strict_yaml
 from aotc.contract.codec.parsing import ParseError, decode, encode
+from aotc.contract.codec.strict_yaml import strict_yaml
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from aotc.backends import base
+from aotc.backends import onnxruntime_import
 from aotc.backends.base import BACKENDS, Capability, ClaimRequest
 from aotc.contract.manifest.variant import NodePlacement, SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS
@@ -180,7 +180,7 @@ def test_a_session_is_silent() -> None:
         "        print(error.code)\n"
     )
     here = Path(__file__).resolve().parent
-    toolchain = Path(base.__file__).resolve().parents[2]
+    toolchain = Path(onnxruntime_import.__file__).resolve().parents[2]
     result = subprocess.run(
         [sys.executable, "-c", code, str(here), str(toolchain)], capture_output=True, check=True
     )
@@ -190,25 +190,25 @@ def test_a_session_is_silent() -> None:
 
 def test_two_distributions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.31.1")
-    base.import_onnxruntime.cache_clear()
+    onnxruntime_import.import_onnxruntime.cache_clear()
     try:
         with pytest.raises(AotcError) as caught:
-            base.import_onnxruntime()
+            onnxruntime_import.import_onnxruntime()
     finally:
-        base.import_onnxruntime.cache_clear()
+        onnxruntime_import.import_onnxruntime.cache_clear()
     assert caught.value.code == "AOTC-I020"
     assert caught.value.found == "onnxruntime 1.31.1 and onnxruntime-gpu 1.31.1"
 
 
 def test_a_missing_onnxruntime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    base.import_onnxruntime.cache_clear()
+    onnxruntime_import.import_onnxruntime.cache_clear()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     try:
         with pytest.raises(AotcError) as caught:
-            base.import_onnxruntime()
+            onnxruntime_import.import_onnxruntime()
         probed = BACKENDS.load("cpu")().probe()
     finally:
-        base.import_onnxruntime.cache_clear()
+        onnxruntime_import.import_onnxruntime.cache_clear()
     assert (caught.value.code, caught.value.mend) == ("AOTC-I019", INSTALL_RUNTIME)
     assert not probed.available
     assert probed.reason == caught.value.line()
@@ -216,8 +216,8 @@ def test_a_missing_onnxruntime_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_options_in_a_model_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
-    base.import_onnxruntime.cache_clear()
-    base.import_onnxruntime()
+    onnxruntime_import.import_onnxruntime.cache_clear()
+    onnxruntime_import.import_onnxruntime()
     assert "ORT_LOAD_CONFIG_FROM_MODEL" not in os.environ
 
 

@@ -12,7 +12,7 @@ import pytest
 from lock_holding import held_by_another, named
 from repository import ROOT
 
-from aotc.caching import folder as cache_folder
+from aotc.caching import cache_folder
 from aotc.errors import AotcError
 from aotc.files import locking
 from aotc.store import hold

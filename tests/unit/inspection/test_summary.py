@@ -13,7 +13,7 @@ from repository import ROOT
 
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import encode
-from aotc.contract.results.reports import Comparison, Evidence, OutputError, VariantEvidence
+from aotc.contract.results.build_evidence import Comparison, Evidence, OutputError, VariantEvidence
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect, worst_errors
 from aotc.signing import statements as attest

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.backends.base import Rates
-from aotc.contract.manifest.partitions import PartitionReport
+from aotc.contract.manifest.divided_graph import PartitionReport
 from aotc.graphs.value_types import with_types
 from aotc.partitioning.assignment import Assignment, Rules, assign
 from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at

@@ -16,9 +16,9 @@ from aotc.passes.constant_inputs import ConstantInputs
 from aotc.passes.fix_dims import FixDims
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
-from aotc.probing.cost import Growth
-from aotc.probing.inputs.fixtures import generate
+from aotc.probing.inputs.generated_fixtures import generate
 from aotc.probing.inputs.input_hints import hints_of
+from aotc.probing.run_cost import Growth
 
 
 def model_of(

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from aotc.graphs.capture import value_of
-from aotc.probing.inputs.fixtures import generate
+from aotc.probing.inputs.generated_fixtures import generate
 from aotc.probing.inputs.input_hints import hints_of
 
 HEAD = '<ir_version: 9, opset_import: ["" : 20, "com.microsoft" : 1]>\n'

@@ -18,8 +18,8 @@ from aotc.contract.shapes.domain import Dim, Domain, Relation
 from aotc.errors import AotcError
 from aotc.graphs.symbols import symbols_of
 from aotc.probing.estimator import input_bytes
-from aotc.probing.sizes.candidates import candidates
 from aotc.probing.sizes.dim_hints import DimHints
+from aotc.probing.sizes.likely_sizes import candidates
 from aotc.probing.sizes.moves import Mover
 from aotc.probing.sizes.trials import Trial, Trials
 from aotc.probing.stated_relations import RelationCheck

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.partitions import RefusedNode
+from aotc.contract.manifest.divided_graph import RefusedNode
 from aotc.engine import kept_logs
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Part

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotc.verification.policy.signers import distinct_signers
+from aotc.verification.policy.distinct_signers import distinct_signers
 
 SIGNED = st.lists(
     st.tuples(st.sampled_from("klmn"), st.sampled_from("PQRS")), max_size=6, unique=True

@@ -28,8 +28,8 @@ from aotc.authoring.policy_files import write_policy
 from aotc.authoring.requested_change import requirement
 from aotc.cli.main import main
 from aotc.contract.attestation_kinds import KINDS
-from aotc.contract.codec.documents import strict_yaml
 from aotc.contract.codec.schema import schema_of
+from aotc.contract.codec.strict_yaml import strict_yaml
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.trust_policy import MAX_DAYS, Match, Revoked, RootKeys, Rule, TrustPolicy
 from aotc.errors import AotcError
@@ -44,7 +44,7 @@ from aotc.verification.policy.policy_document import (
     read_policy,
     read_roots,
 )
-from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.signed_attestations import Statement
 
 
 @pytest.fixture(scope="module")

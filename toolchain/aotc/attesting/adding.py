@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.attesting.approval import approval
-from aotc.contract.artifact_words import artifact_path
+from aotc.contract.artifact_names import artifact_path
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.finding import Finding
@@ -29,7 +29,7 @@ from aotc.errors import AotcError
 from aotc.signing import dsse, oms, sealing
 from aotc.signing import statements as attest
 from aotc.signing.bundle_verification import claimed_signer
-from aotc.verification.authenticity import MAX_BUNDLES
+from aotc.verification.container.base import MAX_BUNDLES
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import AuthenticArtifact, authenticate
 from aotc.verification.policy.host_trust import Trust, resolve

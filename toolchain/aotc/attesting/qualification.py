@@ -9,7 +9,7 @@ from typing import Final
 
 from aotc.attesting.acceptance import Accepted, Request, accept
 from aotc.attesting.adding import add_statement, check_place, tag, vouched_for
-from aotc.contract.artifact_words import artifact_path
+from aotc.contract.artifact_names import artifact_path
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.canonical import canonical_sha256
 from aotc.contract.finding import Finding

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from aotc.authoring.policy_changes import Change, changed
-from aotc.contract.codec.documents import yaml_text
 from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.trust.trust_policy import RootKeys, TrustPolicy
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write

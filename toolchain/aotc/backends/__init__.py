@@ -1,1 +1,1 @@
-"""Execution providers, one a file."""
+"""Execution providers, one a file, and the import of ONNX Runtime itself."""

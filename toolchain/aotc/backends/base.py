@@ -11,18 +11,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from aotc.contract.known_providers import KNOWN_PROVIDERS, RUNTIMES
-from aotc.contract.manifest.partitions import Certainty
+from aotc.contract.known_providers import KNOWN_PROVIDERS
+from aotc.contract.manifest.divided_graph import Certainty
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.profile import Precision
 from aotc.contract.target import Target
-from aotc.errors import INSTALL_RUNTIME, AotcError
 from aotc.registry import Registry
 
 if TYPE_CHECKING:
@@ -31,12 +28,6 @@ if TYPE_CHECKING:
 BACKENDS = Registry("backend", tuple((row.name, row.backend) for row in KNOWN_PROVIDERS))
 
 Shape = tuple[int, ...]
-
-_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
-# A place in ONNX Runtime's sources, with the function where there is one.
-_PLACE = re.compile(r"\S*/\S+\.(?:cc|h|cpp|hpp):\d+ (?:[^()'\"]*\([^()]*\)(?: const)? )?")
-_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/\"':]+/)+")
-_SILENT = 4  # ONNX Runtime's severity FATAL; errors still come as exceptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,74 +217,3 @@ def mentioned(message: str, names: Mapping[str, object]) -> frozenset[str]:
     """Those of `names` that stand in a provider's message as whole words."""
     words = frozenset(re.split(r"[\s'\"()<>,:;]+", message))
     return frozenset(name for name in names if name in words)
-
-
-@cache
-def import_onnxruntime() -> ModuleType:
-    """ONNX Runtime, made silent and deaf to options that a model carries.
-
-    Raises AOTC-I019 (not installed) and AOTC-I020 (both distributions installed).
-    """
-    import os
-    from importlib.metadata import PackageNotFoundError, version
-
-    installed = {}
-    for name in RUNTIMES:
-        try:
-            installed[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    if len(installed) > 1:
-        raise AotcError(
-            "AOTC-I020",
-            "two distributions of ONNX Runtime are installed",
-            expected="one",
-            found=" and ".join(f"{name} {number}" for name, number in installed.items()),
-        )
-    # With it set, ONNX Runtime takes session options out of the model's metadata.
-    os.environ.pop("ORT_LOAD_CONFIG_FROM_MODEL", None)
-    # Its wheels report to their maker and keep a device id and a database in the user's cache.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise AotcError(
-            "AOTC-I019",
-            "ONNX Runtime cannot be imported",
-            found=str(error),
-            mend=INSTALL_RUNTIME,
-        ) from None
-    onnxruntime.set_default_logger_severity(_SILENT)
-    module: ModuleType = onnxruntime
-    return module
-
-
-@cache
-def ort_errors() -> tuple[type[Exception], ...]:
-    """The exceptions that ONNX Runtime raises; its own have no base class but `Exception`."""
-    import_onnxruntime()
-    from onnxruntime.capi import onnxruntime_pybind11_state as native
-
-    own = [
-        kind
-        for kind in vars(native).values()
-        if isinstance(kind, type) and issubclass(kind, Exception)
-    ]
-    # pybind11 turns C++ exceptions into these.
-    return (*own, RuntimeError, ValueError, TypeError, IndexError, UnicodeDecodeError)
-
-
-def ort_text(error: Exception) -> str:
-    """What ONNX Runtime said, word by word; a message that quotes what is not UTF-8 as well."""
-    if isinstance(error, UnicodeDecodeError):
-        return error.object.decode("utf-8", "backslashreplace")
-    return str(error)
-
-
-def ort_message(error: Exception) -> str:
-    """ONNX Runtime's message in one line, without its prefix and its source paths."""
-    text = _PLACE.sub("", _PREFIX.sub("", ort_text(error)))
-    text = re.sub(r"Load model from \S+ failed:?", "", text)
-    # Folders are of one machine, and messages go into manifests.
-    text = _FOLDERS.sub("", text)
-    return " ".join(text.split()) or type(error).__name__

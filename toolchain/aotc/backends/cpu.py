@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from aotc.backends.base import Backend, Capability, ClaimRequest, Claims, Rates, import_onnxruntime
+from aotc.backends.base import Backend, Capability, ClaimRequest, Claims, Rates
+from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.profile import Precision

@@ -16,16 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from aotc.backends.base import (
-    Backend,
-    Capability,
-    ClaimRequest,
-    Claims,
-    Rates,
-    Refusal,
-    import_onnxruntime,
-)
+from aotc.backends.base import Backend, Capability, ClaimRequest, Claims, Rates, Refusal
 from aotc.backends.kernels import KernelTable, claim_by_kernels, prefers_cpu
+from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.contract.known_providers import BY_NAME, RUNTIME_WHEELS
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec

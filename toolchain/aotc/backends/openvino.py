@@ -14,15 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from aotc.backends.base import (
-    Capability,
-    CompileRequest,
-    Payload,
-    Rates,
-    import_onnxruntime,
-    ort_errors,
-)
+from aotc.backends.base import Capability, CompileRequest, Payload, Rates
 from aotc.backends.offered_devices import offered
+from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors
 from aotc.backends.openvino_container import join_containers
 from aotc.backends.plugin import PluginBackend, registered_devices
 from aotc.contract.known_providers import BY_NAME

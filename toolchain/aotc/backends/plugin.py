@@ -21,11 +21,9 @@ from aotc.backends.base import (
     Payload,
     Rates,
     Refusal,
-    import_onnxruntime,
     mentioned,
-    ort_errors,
-    ort_message,
 )
+from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.profile import Precision

@@ -24,8 +24,8 @@ from aotc.backends.base import (
     Payload,
     Rates,
     Refusal,
-    import_onnxruntime,
 )
+from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.backends.tensorrt_rtx_engine import build_engine, stated_capabilities
 from aotc.backends.tensorrt_rtx_parser import MODULE, bodies, refusals, unfit_type, walk
 from aotc.contract.known_providers import BY_NAME, PLUGIN_PACKAGES

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from aotc.caching import folder as place
+from aotc.caching import cache_folder as place
 from aotc.caching import upkeep
 from aotc.caching.entry import Damaged, fill, plan, read_index, take, touch
 from aotc.contract.codec.canonical import canonical_sha256

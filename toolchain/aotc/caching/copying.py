@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotc.caching.folder import unusable
+from aotc.caching.cache_folder import unusable
 from aotc.contract.manifest.payload_files import CHUNK_BYTES
 from aotc.contract.results.cache_answers import chunks_of
 

@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from aotc.caching.cache_folder import unusable
 from aotc.caching.copying import Copy, copy_all, open_plain
-from aotc.caching.folder import unusable
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import (
     MAX_JSON_BYTES,

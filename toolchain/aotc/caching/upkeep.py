@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotc.caching.cache_folder import STALE_SECONDS, alone, remove, remove_leftovers, unusable
 from aotc.caching.entry import INDEX, SEAL, Damaged, read_index
-from aotc.caching.folder import STALE_SECONDS, alone, remove, remove_leftovers, unusable
 from aotc.contract.results.cache_answers import CacheEntry, PruneReport
 from aotc.errors import AotcError
 

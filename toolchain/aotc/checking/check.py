@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotc.checking import outcomes
-from aotc.checking.models import FoundModel, find_models, matches, user_of
+from aotc.checking.found_models import FoundModel, find_models, matches, user_of
 from aotc.checking.sandbox import Sandbox
 from aotc.contract.builtin import load_profile, with_libraries
 from aotc.contract.codec.parsing import Json, encode

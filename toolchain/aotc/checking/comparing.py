@@ -15,7 +15,7 @@ from aotc.engine.parity import compare
 from aotc.errors import AotcError
 from aotc.graphs.original import open_original
 from aotc.probing.inputs.user_fixtures import read_test_data
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.ready_model import ReadyModel
 from aotc.runtime.rehearsal_jobs import open_staged
 
 # Of several sets of data the worst counts.

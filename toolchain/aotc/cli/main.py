@@ -109,7 +109,7 @@ def _is_named(words: list[str], prog: str, about: str, rows: Mapping[str, str]) 
 
 def _fail(error: AotcError, words: list[str], debug: bool) -> int:
     """Tell an error where it can be told; its exit status."""
-    from aotc.cli.failure import error_answer, error_lines, tables
+    from aotc.cli.refusal_output import error_answer, error_lines, tables
     from aotc.cli.render import show, terminal_width, write_lines
 
     if debug:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import count, duration, provider, section, size
-from aotc.contract.manifest.partitions import Crossing, Partition, PartitionReport, ProviderShare
+from aotc.contract.manifest.divided_graph import Crossing, Partition, PartitionReport, ProviderShare
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

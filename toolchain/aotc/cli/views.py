@@ -26,12 +26,12 @@ from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.variant import Parity
+from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.reports import (
     ArtifactSummary,
     BuildReport,
     Claim,
     InspectReport,
-    OutputError,
     Refusal,
     VariantSummary,
     VerifyReport,

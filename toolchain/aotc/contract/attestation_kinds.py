@@ -90,7 +90,7 @@ _ROWS: Final = (
     AttestationKind(
         usage="evidence",
         predicate_type="urn:aotc:evidence:v1",
-        record="aotc.contract.results.reports:Evidence",
+        record="aotc.contract.results.build_evidence:Evidence",
         words="aotc.inspection.attestation_claims:evidence",
         made_at=("built_at",),
         by_build=True,

@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from aotc.contract.codec.documents import MAX_YAML_BYTES, strict_yaml
 from aotc.contract.codec.parsing import (
     ParseError,
     Problem,
     decode,
 )
 from aotc.contract.codec.spelling import nearest
+from aotc.contract.codec.strict_yaml import MAX_YAML_BYTES, strict_yaml
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 from aotc.errors import AotcError

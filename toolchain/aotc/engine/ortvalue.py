@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from aotc.backends.base import import_onnxruntime
+from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.engine.values import NARROW_BITS, Data, dtype_name, numpy_dtype
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from aotc.contract.profile import Tolerance
-from aotc.contract.results.reports import OutputError
+from aotc.contract.results.build_evidence import OutputError
 from aotc.engine.values import Data, describe, dtype_name
 
 UNBOUNDED: Final = sys.float_info.max

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from aotc.backends.base import import_onnxruntime
+from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.engine.named_backends import library_of, plugin_devices
 
 

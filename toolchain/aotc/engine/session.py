@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aotc.backends.base import import_onnxruntime, ort_errors, ort_message, ort_text
+from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message, ort_text
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS, MOST_THREADS

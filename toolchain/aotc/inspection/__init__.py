@@ -1,1 +1,1 @@
-"""What can be told of an artifact or a model without vouching for it."""
+"""What can be told of artifacts, models, codes and providers, with nobody vouching for it."""

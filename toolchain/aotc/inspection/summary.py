@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from aotc.contract.artifact_words import artifact_path, id_in
+from aotc.contract.artifact_names import artifact_path, id_in
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.contract.codec.parsing import (
     MAX_JSON_BYTES,
@@ -24,15 +24,13 @@ from aotc.contract.codec.parsing import (
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.build_evidence import Evidence, OutputError, VariantEvidence
 from aotc.contract.results.reports import (
     ArtifactSummary,
     Claim,
-    Evidence,
     InspectReport,
-    OutputError,
     Refusal,
     ShapeReport,
-    VariantEvidence,
     VariantSummary,
 )
 from aotc.contract.traffic import read_traffic
@@ -49,9 +47,8 @@ from aotc.inspection.coverage import shape_report, traffic_coverage
 from aotc.signing import dsse
 from aotc.signing import statements as attest
 from aotc.signing.keys.development import default_trust
-from aotc.verification.authenticity import MAX_BUNDLES, MAX_BUNDLES_BYTES
 from aotc.verification.container.archive_container import is_packed
-from aotc.verification.container.base import Container
+from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
 from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread
 
@@ -65,7 +62,7 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     Raises I001 where there is nothing; I027 for the traffic of a model; S020 to S023 on the
     traffic; of an artifact G006, G008,
     G009, G010, G012, G015 and G039 where aotc.json cannot be read, of a model what
-    `inspection.evidence` raises.
+    `inspection.model_capture` raises.
     """
     place = artifact_path(path)
     if id_in(place) is None and place.is_file() and not is_packed(place):
@@ -76,7 +73,7 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
                 where=str(place),
                 mend="Build it first, or leave the traffic out.",
             )
-        from aotc.inspection.evidence import inspect_model
+        from aotc.inspection.model_capture import inspect_model
 
         return inspect_model(place)
     return reread(place, lambda: _opened(place, traffic), holds=lambda report: not report.problems)

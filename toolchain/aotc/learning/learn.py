@@ -28,7 +28,7 @@ from aotc.learning.cost_table import CostTable
 from aotc.learning.measure import measure
 from aotc.learning.plans import Plan, Traffic, choose, plans
 from aotc.learning.varying import VaryingDims
-from aotc.probing.inputs.fixtures import shape_of
+from aotc.probing.inputs.generated_fixtures import shape_of
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.importing import import_model
 from aotc.stages.types import SourceModel

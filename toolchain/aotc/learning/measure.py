@@ -21,7 +21,7 @@ from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.graphs.offline import MODEL, write_optimized
 from aotc.learning.cost_table import CostTable
-from aotc.probing.inputs.fixtures import Hints, generate
+from aotc.probing.inputs.generated_fixtures import Hints, generate
 from aotc.stages.types import SourceModel
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 
 from aotc.contract import packed_form
-from aotc.contract.artifact_words import artifact_path
+from aotc.contract.artifact_names import artifact_path
 from aotc.contract.results.packing_answers import PackAnswer
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from aotc.contract.manifest.partitions import (
+from aotc.contract.manifest.divided_graph import (
     Certainty,
     Compute,
     Crossing,

@@ -8,8 +8,8 @@ from typing import Final
 
 from aotc.contract.manifest.interface import Value
 from aotc.engine.values import NARROW_BITS, numpy_dtype
-from aotc.probing.cost import Growth, RunCost
-from aotc.probing.inputs.fixtures import shape_of
+from aotc.probing.inputs.generated_fixtures import shape_of
+from aotc.probing.run_cost import Growth, RunCost
 
 # A text and the reference to it, as Python keeps them.
 _TEXT_BYTES: Final = 64

@@ -27,14 +27,14 @@ from aotc.errors import AotcError
 from aotc.graphs.original import create_original, open_original
 from aotc.graphs.rejection import out_of_memory, refuse_text
 from aotc.graphs.symbols import Symbols
-from aotc.probing.cost import RunCost, read_profile
 from aotc.probing.cpu_time import cpu_deadline, cpu_limit
 from aotc.probing.declared_shapes import DeclaredShapes
 from aotc.probing.estimator import Estimator, input_bytes
 from aotc.probing.inputs.fixture_plan import Given, combinations_of, domain_of, padded_points
-from aotc.probing.inputs.fixtures import Hints, generate, one_sided
+from aotc.probing.inputs.generated_fixtures import Hints, generate, one_sided
 from aotc.probing.inputs.rejected_values import MOST_SIZES, readings
 from aotc.probing.produced import Produced
+from aotc.probing.run_cost import RunCost, read_profile
 from aotc.probing.sizes.dim_hints import hints_on
 from aotc.probing.sizes.search import Prober
 from aotc.probing.sizes.trials import Cost, Trial

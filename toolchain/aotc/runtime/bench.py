@@ -18,7 +18,7 @@ from aotc.engine.ortvalue import needs_ortvalues
 from aotc.errors import AotcError
 from aotc.runtime import arrays
 from aotc.runtime.loading import load
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.ready_model import ReadyModel
 from aotc.runtime.telemetry import percentile
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from aotc.contract.target import Target
 from aotc.engine import session
 from aotc.errors import AotcError
 from aotc.host.probe import probe
-from aotc.runtime.model import ReadyModel
 from aotc.runtime.promises import (
     check_compatibility_strings,
     check_placement,
     check_session,
     profile_of,
 )
+from aotc.runtime.ready_model import ReadyModel
 from aotc.runtime.recorder import ShapeRecorder
 from aotc.runtime.routing import choose, spec_of
 from aotc.runtime.warmup import open_variant

@@ -15,7 +15,7 @@ from aotc.engine import placement
 from aotc.engine.named_backends import backend_of
 from aotc.engine.provider_verdict import verdicts
 from aotc.errors import AotcError
-from aotc.partitioning.policy import breaches, with_flops
+from aotc.partitioning.budgets import breaches, with_flops
 
 if TYPE_CHECKING:
     import onnxruntime as ort

@@ -15,7 +15,7 @@ from aotc.contract.target import Target
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.runtime.loading import host_of, open_stored
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.ready_model import ReadyModel
 from aotc.store.hold import hold
 from aotc.store.user_store import StoredArtifact
 from aotc.verification.compatibility import error_of, judge

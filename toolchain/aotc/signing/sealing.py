@@ -14,7 +14,7 @@ from typing import Final
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, FOLDER, KINDS, Usage
 from aotc.contract.codec.parsing import Json, decode, encode, strict_json
 from aotc.contract.manifest.document import Manifest
-from aotc.contract.results.reports import Evidence
+from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.trust.signer import Signer
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write

@@ -1,1 +1,1 @@
-"""The closed stages of a build, one a file."""
+"""The closed stages of a build, one a file; the last, signing, is `signing/sealing.py`."""

@@ -12,7 +12,7 @@ import onnx
 from aotc.backends.base import Backend, ClaimRequest, Claims, Refusal
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.partitions import Certainty, RefusedNode
+from aotc.contract.manifest.divided_graph import Certainty, RefusedNode
 from aotc.contract.profile import PluginSpec
 from aotc.contract.target import Target
 from aotc.engine import values
@@ -22,9 +22,9 @@ from aotc.graphs.value_types import with_types
 from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
 from aotc.passes.base import walk_nodes
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.placing import place_weights
 from aotc.stages.retrying.wrong_parts import WrongNodes, without
 from aotc.stages.types import ClaimedModel, OptimizedModel, SpecializedModel, VariantPlan
+from aotc.stages.weight_files import place_weights
 
 
 def claim(

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 
 from aotc.backends.base import Backend, Payload
-from aotc.contract.manifest.partitions import PartitionReport, RefusedNode
+from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
 from aotc.contract.manifest.variant import DroppedVariant, NodePlacement
 from aotc.contract.profile import Precision
 from aotc.engine.session import WEIGHTS_SIGN
@@ -27,8 +27,8 @@ from aotc.stages.lowering.compiling import CompiledModel, compile_parts
 from aotc.stages.lowering.memory_plan import memory_plan
 from aotc.stages.lowering.session_spec import divided_session, plain_session
 from aotc.stages.partition import backends_by_ort_name
-from aotc.stages.placing import SHARED
 from aotc.stages.types import LoweredModel, PartitionedModel, UndividedModel
+from aotc.stages.weight_files import SHARED
 
 
 def lower(

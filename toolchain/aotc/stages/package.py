@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import encode
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.payload_files import FileEntry, Fixture, FixtureTensor
+from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.variant import DroppedVariant
 from aotc.errors import AotcError
-from aotc.files.names import file_name
 from aotc.stages.assembling.file_entries import file_entry
 from aotc.stages.assembling.manifests import manifest_of, ort_manifest
+from aotc.stages.assembling.shipped_fixtures import ship_fixtures
 from aotc.stages.assembling.variant_entry import variant_entry
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import AnalyzedModel, Artifact, ProvenModel, ReferenceRun
+from aotc.stages.types import Artifact, ProvenModel
 
 
 def package(
@@ -52,7 +52,7 @@ def package(
             shutil.move(context, place.with_name(context.name))
             entries.append(file_entry(place.with_name(context.name), payload, "ep-context"))
         variants.append(variant)
-    fixtures = _fixtures(analyzed, payload, options)
+    fixtures = ship_fixtures(analyzed, payload, options)
     if not fixtures and options.profile.fixtures.max_count:
         limit = options.profile.fixtures.max_bytes
         why = f"none fits fixtures.max_bytes ({limit} bytes): loads are not accepted by example"
@@ -106,44 +106,3 @@ def _weights(
     (payload / name).parent.mkdir()
     shutil.move(source, payload / name)
     return name, [replace(entry, path=f"{name}/{entry.path}") for entry in entries]
-
-
-def _fixtures(analyzed: AnalyzedModel, payload: Path, options: BuildOptions) -> tuple[Fixture, ...]:
-    """Small golden fixtures; the user's own data only where asked for."""
-    spec = options.profile.fixtures
-    kept: list[Fixture] = []
-    total = 0
-    for reference in sorted(analyzed.references, key=_embedding_order):
-        if reference.origin == "user" and not options.embed_fixtures:
-            continue
-        files = (*reference.inputs.values(), *reference.outputs.values())
-        size = sum(path.stat().st_size for path in files)
-        if len(kept) == spec.max_count or total + size > spec.max_bytes:
-            continue
-        total += size
-        kept.append(
-            Fixture(
-                name=reference.name,
-                origin="user" if reference.origin == "user" else "generated",
-                sizes=reference.sizes,
-                inputs=_copied(reference.inputs, reference.name, payload),
-                outputs=_copied(reference.outputs, reference.name, payload),
-            )
-        )
-    return tuple(kept)
-
-
-def _embedding_order(reference: ReferenceRun) -> tuple[bool, bool, int]:
-    """The user's, then the optimal shape, then the smallest: every load runs what is embedded."""
-    size = sum(path.stat().st_size for path in reference.inputs.values())
-    return reference.origin != "user", reference.name != "opt", size
-
-
-def _copied(files: Mapping[str, Path], name: str, payload: Path) -> tuple[FixtureTensor, ...]:
-    result = []
-    for value, source in files.items():
-        path = f"fixtures/{file_name(name)}/{source.name}"
-        (payload / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, payload / path)
-        result.append(FixtureTensor(name=value, path=path))
-    return tuple(result)

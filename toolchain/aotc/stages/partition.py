@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from aotc.backends.base import Backend
-from aotc.contract.manifest.partitions import RefusedNode
+from aotc.contract.manifest.divided_graph import RefusedNode
 from aotc.engine.named_backends import backends_of
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Rules, assign
+from aotc.partitioning.budgets import refusal_rows
 from aotc.partitioning.graph import PartitionGraph, read_graph
-from aotc.partitioning.policy import refusal_rows
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import (
     ClaimedModel,

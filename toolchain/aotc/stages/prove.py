@@ -13,15 +13,15 @@ from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, Transfers
 from aotc.contract.profile import Arithmetic, Tolerance
-from aotc.contract.results.reports import Comparison, OutputError, VariantEvidence
+from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
 from aotc.contract.shapes.domain import raised_to
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of
 from aotc.engine.worker_pool import JobResult
 from aotc.errors import AotcError
+from aotc.partitioning.budgets import breaches
 from aotc.partitioning.partition_report import transfers
-from aotc.partitioning.policy import breaches
 from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.probing.inputs.fixture_plan import lower_edge
 from aotc.stages.build_options import BuildOptions

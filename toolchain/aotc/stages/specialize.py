@@ -7,7 +7,7 @@ from dataclasses import replace
 from aotc.contract.shapes.domain import Dim, Domain
 from aotc.contract.target import Target
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.planning.variants import suffix
+from aotc.stages.planning.planned_variants import suffix
 from aotc.stages.types import AnalyzedModel, SpecializedModel, VariantPlan
 
 _ISA_NAMES = (

@@ -15,12 +15,8 @@ from typing import Literal
 
 from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
+from aotc.contract.manifest.divided_graph import Certainty, PartitionReport, RefusedNode
 from aotc.contract.manifest.interface import Value, ValueShapes
-from aotc.contract.manifest.partitions import (
-    Certainty,
-    PartitionReport,
-    RefusedNode,
-)
 from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
@@ -34,7 +30,7 @@ from aotc.contract.manifest.variant import (
     SessionSpec,
 )
 from aotc.contract.profile import Level, Precision, Prepack
-from aotc.contract.results.reports import VariantEvidence
+from aotc.contract.results.build_evidence import VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from aotc.contract.artifact_words import artifact_path
+from aotc.contract.artifact_names import artifact_path
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX
 from aotc.contract.results.store_answers import InstallReport
 from aotc.contract.trust.anchors import TrustedKey
@@ -23,8 +23,7 @@ from aotc.signing.dsse import MAX_BUNDLE_BYTES
 from aotc.store.draft import Draft, remove_leftovers
 from aotc.store.hold import alone, unwritable
 from aotc.store.user_store import Store, StoredArtifact
-from aotc.verification.authenticity import MAX_BUNDLES
-from aotc.verification.container.base import Container
+from aotc.verification.container.base import MAX_BUNDLES, Container
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.artifact_words import ENTRY, id_in
+from aotc.contract.artifact_names import ENTRY, id_in
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
 from aotc.contract.results.store_answers import StoreEntry, StoreListAnswer, StorePruneReport
 from aotc.errors import AotcError

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotc.contract.artifact_words import ENTRY, artifact_path, id_in
+from aotc.contract.artifact_names import ENTRY, artifact_path, id_in
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError

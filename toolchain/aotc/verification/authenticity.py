@@ -12,13 +12,10 @@ from aotc.errors import AotcError
 from aotc.signing import dsse, oms
 from aotc.signing import statements as attest
 from aotc.signing.bundle_verification import VerifiedBundle, verify_bundle
-from aotc.verification.container.base import Container
+from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
 from aotc.verification.examination import Examination, malformed
-from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.signed_attestations import Statement
 
-MAX_BUNDLES = 64
-# Of all bundles together: they are read before anybody vouches for them.
-MAX_BUNDLES_BYTES = 64 << 20
 # What an unknown signer lists is read only to tell which files do not even match that.
 _MOST_CLAIMED_BYTES = 4 << 20
 _OMS: Final = KINDS["oms"]

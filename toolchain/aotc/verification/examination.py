@@ -15,7 +15,7 @@ from aotc.errors import AotcError
 from aotc.signing.dsse import Bundle
 from aotc.verification.container.base import Container, Listing
 from aotc.verification.policy.host_trust import Trust
-from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.signed_attestations import Statement
 
 # Nobody reads more, and an unauthenticated bundle may claim any number of files.
 MAX_REFUSALS = 1000

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from aotc.contract.artifact_words import artifact_path, id_in
+from aotc.contract.artifact_names import artifact_path, id_in
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.policy_decision import PolicyDecision

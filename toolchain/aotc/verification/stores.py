@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.artifact_words import ENTRY
+from aotc.contract.artifact_names import ENTRY
 from aotc.errors import AotcError
 from aotc.files.ownership import ROOT_USER, Unsafe, known_here, open_folder
 from aotc.files.user_folders import cache_folder

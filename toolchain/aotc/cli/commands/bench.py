@@ -99,7 +99,7 @@ def bench(
 
         write_document(answer)
     else:
-        from aotc.cli.measurements import bench_view
+        from aotc.cli.measurement_views import bench_view
         from aotc.cli.render import show
 
         show(bench_view(answer))

@@ -55,7 +55,7 @@ def doctor(*, json: bool) -> int:
 
         write_document(answer)
     else:
-        from aotc.cli.measurements import doctor_view
+        from aotc.cli.measurement_views import doctor_view
         from aotc.cli.render import show
 
         show(doctor_view(answer))
@@ -300,7 +300,7 @@ def _system_store() -> list[DoctorCheck]:
 
 
 def _cache() -> DoctorCheck:
-    from aotc.caching.folder import default_folder, is_usable
+    from aotc.caching.cache_folder import default_folder, is_usable
 
     if os.environ.get("AOTC_CACHE") == "off":
         return DoctorCheck(name="build cache", status="note", found="off, by AOTC_CACHE")

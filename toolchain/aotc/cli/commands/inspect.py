@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aotc.cli.commands.base import Command, Parser, add_json
-from aotc.contract.artifact_words import artifact_path
+from aotc.contract.artifact_names import artifact_path
 from aotc.errors import EXIT_YES
 
 

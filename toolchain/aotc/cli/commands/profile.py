@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aotc.cli.commands.base import Command, Group, Parser, add_json, positive
 from aotc.contract.builtin import builtin_profiles, load_profile
-from aotc.contract.codec.documents import yaml_text
+from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.results.answers import CheckAnswer, ListAnswer
 from aotc.errors import EXIT_YES
 
@@ -182,7 +182,7 @@ def learn(
 
         write_document(answer)
     else:
-        from aotc.cli.learned import learn_view
+        from aotc.cli.learned_views import learn_view
         from aotc.cli.render import show
 
         show(learn_view(answer))

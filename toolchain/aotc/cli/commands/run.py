@@ -24,7 +24,7 @@ from aotc.errors import EXIT_YES, AotcError
 from aotc.files.names import file_names
 
 if TYPE_CHECKING:
-    from aotc.runtime.model import ReadyModel
+    from aotc.runtime.ready_model import ReadyModel
     from aotc.runtime.telemetry import Telemetry
 
 
@@ -140,7 +140,7 @@ def run(
 
         write_document(answer)
     else:
-        from aotc.cli.measurements import run_view
+        from aotc.cli.measurement_views import run_view
         from aotc.cli.render import show
 
         show(run_view(answer))

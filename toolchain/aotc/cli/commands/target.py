@@ -6,7 +6,7 @@ import sys
 
 from aotc.cli.commands.base import Command, Group, Parser, add_json
 from aotc.contract.builtin import builtin_targets, load_target
-from aotc.contract.codec.documents import yaml_text
+from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.results.answers import ListAnswer
 from aotc.contract.target import Target
 from aotc.errors import EXIT_YES

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from aotc.contract.codec.parsing import Bounds, record
-from aotc.contract.manifest.partitions import Certainty, PartitionReport
+from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.payload_files import (
     PayloadPath,
     PlainName,

@@ -1,1 +1,1 @@
-"""What commands and the library answer, in Python and with `--json`."""
+"""What commands and the library answer, in Python and with `--json`; what a build measured."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from aotc.contract.codec.parsing import Json
 from aotc.contract.manifest.interface import Value
-from aotc.probing.inputs.fixtures import Hints
+from aotc.probing.inputs.generated_fixtures import Hints
 
 # Readings that are tried at most, each at every one of the sizes.
 MOST_READINGS: Final = 24

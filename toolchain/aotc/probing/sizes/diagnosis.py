@@ -9,9 +9,9 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Dim, Relation
 from aotc.errors import AotcError
 from aotc.probing.sizes.bounds import Bounder
-from aotc.probing.sizes.candidates import candidates
 from aotc.probing.sizes.dim_hints import DimHints
 from aotc.probing.sizes.found_relations import relations_of
+from aotc.probing.sizes.likely_sizes import candidates
 from aotc.probing.sizes.moves import Mover
 from aotc.probing.sizes.trials import Trials
 

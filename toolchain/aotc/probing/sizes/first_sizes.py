@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from aotc.contract.shapes.dim_range import DimRange
-from aotc.probing.sizes.candidates import beside, candidates, suggested
 from aotc.probing.sizes.dim_hints import DimHints
+from aotc.probing.sizes.likely_sizes import beside, candidates, suggested
 from aotc.probing.sizes.trials import Trials
 
 # Runs in search of them, at least.

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from aotc.contract.codec.documents import strict_yaml
 from aotc.contract.codec.parsing import ParseError, decode, strict_json
+from aotc.contract.codec.strict_yaml import strict_yaml
 from aotc.contract.finding import Finding
 from aotc.contract.trust.anchors import key_id, split_certificates
 from aotc.contract.trust.signer import Signer, SignerFile

@@ -1,1 +1,1 @@
-"""From proven variants to entries of the manifest."""
+"""From proven variants to the fixtures, entries and manifests of a payload."""

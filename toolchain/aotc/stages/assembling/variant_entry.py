@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aotc.contract.manifest.partitions import PartitionReport
+from aotc.contract.manifest.divided_graph import PartitionReport
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.variant import Transfers, Variant
 from aotc.contract.target import Libc, Target

@@ -1,1 +1,1 @@
-"""From claimed nodes to compiled parts."""
+"""From partitions to compiled parts, and to what a session with them needs."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from aotc.backends.base import mentioned
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.partitions import RefusedNode
+from aotc.contract.manifest.divided_graph import RefusedNode
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Part
 from aotc.partitioning.graph import GraphNode, PartitionGraph

@@ -9,7 +9,7 @@ import onnx
 
 from aotc.contract.manifest.variant import MemoryPlan
 from aotc.graphs.capture import tensors
-from aotc.probing.inputs.fixtures import shape_of
+from aotc.probing.inputs.generated_fixtures import shape_of
 from aotc.stages.types import ClaimedModel
 
 _WIDTHS: Final[Mapping[str, int]] = {

@@ -28,7 +28,7 @@ from aotc.passes.same_sign_weights.products import (
     saturating,
 )
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.planning.variants import suffix
+from aotc.stages.planning.planned_variants import suffix
 from aotc.stages.types import OptimizedModel, SpecializedModel, VariantPlan
 
 _COMPANION: Final = "vnni"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aotc.contract.codec.parsing import Json
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.retrying.instead import Attempt, first_refusal, next_attempts
+from aotc.stages.retrying.other_forms import Attempt, first_refusal, next_attempts
 from aotc.stages.types import ProvenVariants, VariantPlan
 
 # Results of the optimizer that were begun earlier, by variant.

@@ -17,7 +17,7 @@ import onnx
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
 from aotc.contract.known_providers import CPU
-from aotc.contract.manifest.partitions import RefusedNode
+from aotc.contract.manifest.divided_graph import RefusedNode
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile import PluginSpec, Precision, Tolerance
 from aotc.engine import values

@@ -9,7 +9,7 @@ from pathlib import Path
 from aotc.caching.cache import ARTIFACT, BuildCache
 from aotc.contract.codec.parsing import Json, ParseError, decode, encode
 from aotc.contract.finding import Finding
-from aotc.contract.results.reports import Evidence
+from aotc.contract.results.build_evidence import Evidence
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.reuse.build_key import artifact_key_parts
 from aotc.stages.types import Artifact

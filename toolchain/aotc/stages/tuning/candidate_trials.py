@@ -9,8 +9,8 @@ from typing import Final
 from aotc.contract.results.tuning import Tried
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.planning.variants import takes, wanted_variants
-from aotc.stages.retrying.instead import first_refusal
+from aotc.stages.planning.planned_variants import takes, wanted_variants
+from aotc.stages.retrying.other_forms import first_refusal
 from aotc.stages.retrying.settling import Settled
 from aotc.stages.timing import alternate
 from aotc.stages.tuning.choices import bare, candidates, choose, spec_as

@@ -11,7 +11,7 @@ from typing import Final
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.finding import Finding
-from aotc.contract.results.reports import Evidence
+from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.results.tuning import Tried
 from aotc.contract.versions import is_newer
 from aotc.errors import AotcError

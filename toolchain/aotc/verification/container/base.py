@@ -16,6 +16,9 @@ from aotc.errors import AotcError
 MANIFEST = "payload/aotc.json"
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
+MAX_BUNDLES = 64
+# Of all bundles together: they are read before anybody vouches for them.
+MAX_BUNDLES_BYTES = 64 << 20
 
 READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 # O_NONBLOCK: opening a FIFO must not wait for a writer; plain files ignore it.

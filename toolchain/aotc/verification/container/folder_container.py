@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
-from aotc.contract.artifact_words import id_in
+from aotc.contract.artifact_names import id_in
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read, said
 from aotc.verification.container.base import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from aotc.contract.artifact_words import id_in
+from aotc.contract.artifact_names import id_in
 from aotc.contract.codec.parsing import MAX_JSON_BYTES
 from aotc.errors import AotcError
 from aotc.files.failures import told
@@ -14,7 +14,7 @@ from aotc.verification.container.folder_container import FolderContainer
 
 
 def open_container(path: Path) -> Container:
-    """The artifact at a path: a folder, or a packed one; or of an id (see `artifact_words`).
+    """The artifact at a path: a folder, or a packed one; or of an id (see `artifact_names`).
 
     Raises I001 where there is nothing to read, G015 where it is neither; of what is packed also
     G008, G012 and G039; I027 for what is no path; of an id what `open_entry` does.

@@ -9,7 +9,7 @@ from typing import Literal
 from aotc.errors import AotcError
 from aotc.verification.policy.fitness import Subject, unfit
 from aotc.verification.policy.host_trust import AppliedPolicy
-from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.signed_attestations import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,14 +26,14 @@ from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.trust_policy import Requirement, Rule
 from aotc.errors import AotcError, compared
 from aotc.verification.policy.channel import Channel, channel_of
+from aotc.verification.policy.distinct_signers import distinct_signers
 from aotc.verification.policy.fitness import FUTURE_SLACK, Subject, unfit
 from aotc.verification.policy.host_trust import AppliedPolicy, Trust
 from aotc.verification.policy.match import matches, the_rule
 from aotc.verification.policy.qualified import qualified_variants
 from aotc.verification.policy.release import is_below, is_version, rank
-from aotc.verification.policy.signers import distinct_signers
+from aotc.verification.policy.signed_attestations import Statement
 from aotc.verification.policy.state import check_artifact
-from aotc.verification.policy.statement import Statement
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from aotc.contract.trust.attestations import instant, parse_instant, target_dige
 from aotc.contract.trust.trust_policy import Holder, Requirement, TrustPolicy
 from aotc.errors import AotcError
 from aotc.verification.policy.host_trust import AppliedPolicy
-from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.signed_attestations import Statement
 
 # Clocks of signers run ahead by so much without harm.
 FUTURE_SLACK = timedelta(hours=1)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from aotc.contract.codec.documents import MAX_YAML_BYTES, strict_yaml
 from aotc.contract.codec.parsing import ParseError, Problem, decode
+from aotc.contract.codec.strict_yaml import MAX_YAML_BYTES, strict_yaml
 from aotc.contract.trust.anchors import split_certificates
 from aotc.contract.trust.trust_policy import PolicyKey, RootKeys, TrustPolicy
 from aotc.errors import AotcError

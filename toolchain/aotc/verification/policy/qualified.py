@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aotc.contract.trust.trust_policy import Rule
+from aotc.verification.policy.distinct_signers import distinct_signers
 from aotc.verification.policy.fitness import Subject, unfit
 from aotc.verification.policy.host_trust import AppliedPolicy
-from aotc.verification.policy.signers import distinct_signers
-from aotc.verification.policy.statement import Statement
+from aotc.verification.policy.signed_attestations import Statement
 
 
 def qualified_variants(

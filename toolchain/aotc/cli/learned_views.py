@@ -18,8 +18,8 @@ _LISTED = 10
 
 def learn_view(answer: LearnAnswer) -> list[RenderableType]:
     """The verdict, the comparison, the distribution of each dim, and the profile's dims."""
-    from aotc.contract.codec.documents import yaml_text
     from aotc.contract.codec.parsing import encode
+    from aotc.contract.codec.strict_yaml import yaml_text
 
     chosen = next(plan for plan in answer.plans if plan.chosen)
     parts = [

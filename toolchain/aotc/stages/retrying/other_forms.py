@@ -13,12 +13,12 @@ from typing import Final
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import DroppedVariant
 from aotc.contract.profile import Tolerance
-from aotc.contract.results.reports import Evidence, WrongForm
+from aotc.contract.results.build_evidence import Evidence, WrongForm
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import drop, nothing_left
 from aotc.stages.optimizing.levels import lower_level
-from aotc.stages.planning.variants import takes
+from aotc.stages.planning.planned_variants import takes
 from aotc.stages.prove import arithmetic_of
 from aotc.stages.retrying.wrong_parts import WrongNodes, all_compiled, locate
 from aotc.stages.timing import alternate

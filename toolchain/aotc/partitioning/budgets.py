@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aotc.contract.known_providers import CPU
-from aotc.contract.manifest.partitions import PartitionReport, RefusedNode
+from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
 from aotc.contract.manifest.variant import NodePlacement, Placement, Transfers
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError

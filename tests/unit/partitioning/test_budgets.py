@@ -9,7 +9,7 @@ import pytest
 
 from aotc.contract.codec.parsing import decode
 from aotc.contract.known_providers import CPU
-from aotc.contract.manifest.partitions import (
+from aotc.contract.manifest.divided_graph import (
     Compute,
     Crossing,
     Partition,
@@ -21,8 +21,8 @@ from aotc.contract.manifest.variant import NodePlacement, Placement, Transfers
 from aotc.contract.profile import Profile
 from aotc.engine.placement import placement_of
 from aotc.errors import AotcError
+from aotc.partitioning.budgets import breaches, with_flops
 from aotc.partitioning.partition_report import transfers
-from aotc.partitioning.policy import breaches, with_flops
 
 OPENVINO = "OpenVINOExecutionProvider"
 OTHER = "OtherExecutionProvider"
