@@ -9,8 +9,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-MANIFEST: Final = Path("payload", "aotc.json")
-"""What makes a folder an artifact.  It goes first where a folder is emptied."""
+from aotc.files.artifact_layout import MANIFEST
+
 FOLDER: Final = (
     os.O_RDONLY
     | getattr(os, "O_DIRECTORY", 0)

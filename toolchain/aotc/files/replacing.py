@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.failures import cannot_write
 from aotc.files.mounts import mounted_in
-from aotc.files.removing import FOLDER, MANIFEST, empty, empty_open, erase
+from aotc.files.removing import FOLDER, empty, empty_open, erase
 from aotc.files.renaming import EXISTS, UNKNOWN, exchange, rename_new
 
 NEW: Final = "new"
@@ -30,7 +31,7 @@ OLD: Final = "old"
 """What was moved aside, beside the draft that takes its place."""
 
 # All that an artifact's folder holds; what lies beside them is somebody's own.
-_PARTS: Final = frozenset((MANIFEST.parts[0], "attestations"))
+_PARTS: Final = frozenset((PAYLOAD, ATTESTATIONS))
 # Others replace the same: who was slower tries again.
 _TRIES: Final = 200
 _PAUSE_SECONDS: Final = 0.01

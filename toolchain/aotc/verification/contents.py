@@ -15,6 +15,7 @@ from aotc.contract.versions import (
     unsupported_manifest,
 )
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.verification import consistency
 from aotc.verification.digests import Sink, Wanted, check
 from aotc.verification.examination import Examination, malformed
@@ -32,11 +33,11 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
     if digests is None:
         state.unread = "no file was hashed: nobody vouches for their digests"
         return
-    payload = state.listing.under("payload")
+    payload = state.listing.under(PAYLOAD)
     wanted = []
     told = {refusal.where for refusal in state.refusals}
     for path in sorted(digests):
-        where = f"payload/{path}"
+        where = f"{PAYLOAD}/{path}"
         if path not in payload:
             if where not in told:
                 state.refuse(AotcError("AOTC-G006", "a signed file is missing", where=where))
@@ -66,7 +67,7 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
             continue
         files.append(
             Wanted(
-                path=f"payload/{path}",
+                path=f"{PAYLOAD}/{path}",
                 sha256=entry.sha256,
                 size=entry.size,
                 chunks=entry.chunks,
@@ -81,7 +82,7 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
 def _check_documents(state: Examination, digests: Mapping[str, str], sink: Sink | None) -> None:
     """The digests of what is in memory already."""
     for path in sorted(digests.keys() & state.documents.keys()):
-        text, where = state.documents[path], f"payload/{path}"
+        text, where = state.documents[path], f"{PAYLOAD}/{path}"
         state.bytes_hashed += len(text)
         if state.digest_of(path) != digests[path]:
             state.refuse(_changed(where, digests[path], state.digest_of(path)))
@@ -94,14 +95,14 @@ def check_unlisted(state: Examination, sink: Sink | None) -> None:
     digests = state.digests if state.digests is not None else state.claimed
     if digests is None:
         return
-    expected = {f"payload/{path}" for path in digests}
-    folders = {"payload", "attestations"}
+    expected = {f"{PAYLOAD}/{path}" for path in digests}
+    folders = {PAYLOAD, ATTESTATIONS}
     for path in expected:
         while "/" in path:
             path = path.rpartition("/")[0]
             folders.add(path)
     for path in state.listing.files:
-        is_bundle = path.count("/") == 1 and path.startswith("attestations/")
+        is_bundle = path.count("/") == 1 and path.startswith(f"{ATTESTATIONS}/")
         if path not in expected and not (is_bundle and path.endswith(BUNDLE_SUFFIX)):
             state.refuse(AotcError("AOTC-G007", "a file was not signed", where=path))
     for folder in sorted(state.listing.folders - folders):
@@ -165,7 +166,7 @@ def _decode(state: Examination) -> None:
     if "aotc.json" not in state.parsed:
         return
     data = state.parsed["aotc.json"]
-    where = "payload/aotc.json"
+    where = MANIFEST
     schema = data.get("schema") if isinstance(data, dict) else None
     if what := unsupported_manifest(schema):
         problems.append(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS
 from aotc.verification.policy.fitness import Subject, unfit
 from aotc.verification.policy.host_trust import AppliedPolicy
 from aotc.verification.policy.statement import Statement
@@ -40,7 +41,7 @@ def channel_of(
         raise AotcError(
             "AOTC-G024",
             "the artifact is approved for several channels",
-            where="attestations",
+            where=ATTESTATIONS,
             expected="--channel with one of them",
             found=", ".join(names),
         )
