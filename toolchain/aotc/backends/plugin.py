@@ -26,6 +26,7 @@ from aotc.backends.base import (
     ort_errors,
     ort_message,
 )
+from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.profile import Precision
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 _registered: dict[str, str] = {}
 _registering = threading.Lock()
-_FOLDER = "session.model_external_initializers_file_folder_path"
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
@@ -166,7 +166,7 @@ class PluginBackend(Backend):
         nodes = _walk(graph)
         options = self._session_options(request.precision)
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        options.add_session_config_entry(_FOLDER, str(request.weights))
+        options.add_session_config_entry(WEIGHTS_OPTION, str(request.weights))
         try:
             session = runtime.InferenceSession(str(request.model), options, enable_fallback=0)
         except ort_errors() as error:
@@ -234,7 +234,7 @@ class PluginBackend(Backend):
         import onnx
 
         runtime = import_onnxruntime()
-        options.add_session_config_entry(_FOLDER, str(request.weights))
+        options.add_session_config_entry(WEIGHTS_OPTION, str(request.weights))
         output = Path(f"{request.stem}_ctx.onnx")
         output.unlink(missing_ok=True)
         try:

@@ -26,24 +26,13 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
-from aotc.files.folders import make_below
+from aotc.files.folders import FOLDER, make_below
 
 ROOT_USER: Final = 0
 _OTHERS_WRITE: Final = 0o022
 _MAX_LINKS: Final = 40
 # O_PATH: folders on the way need not be readable, only searchable.
-_ON_THE_WAY: Final = (
-    getattr(os, "O_PATH", os.O_RDONLY)
-    | getattr(os, "O_DIRECTORY", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
-_FOLDER: Final = (
-    os.O_RDONLY
-    | getattr(os, "O_DIRECTORY", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
+_ON_THE_WAY: Final = getattr(os, "O_PATH", 0) | FOLDER
 
 
 class Unsafe(Exception):
@@ -122,7 +111,7 @@ def open_folder(path: Path, owners: Collection[int], *, make: int | None = None)
             )
         # A link may have led here last, before it was known that nothing follows.
         _require_folder(os.fstat(at), shown, allowed, leads=False, at=at)
-        return os.open(".", _FOLDER, dir_fd=at)
+        return os.open(".", FOLDER, dir_fd=at)
     except OSError as error:
         if error.filename is None or not os.path.isabs(error.filename):  # noqa: PTH117
             error.filename = str(shown)
@@ -190,7 +179,7 @@ def _walk(
             if not stat.S_ISDIR(found.st_mode):
                 sizes[path] = found.st_size
                 continue
-            below = os.open(entry.name, _FOLDER, dir_fd=folder)
+            below = os.open(entry.name, FOLDER, dir_fd=folder)
             try:
                 _require(os.fstat(below), shown / path, allowed)
                 _walk(below, shown, f"{path}/", allowed, sizes)
@@ -296,7 +285,7 @@ def _has_list(folder: int) -> bool:
     if not hasattr(os, "listxattr"):
         return True
     try:
-        readable = os.open(".", _FOLDER, dir_fd=folder)
+        readable = os.open(".", FOLDER, dir_fd=folder)
         try:
             return "system.posix_acl_access" in os.listxattr(readable)
         finally:

@@ -18,6 +18,7 @@ from aotc.contract.codec.parsing import MAX_INTEGER
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Kind, Value
 from aotc.contract.manifest.source import Capture, ControlFlow
+from aotc.contract.operator_domains import STANDARD
 from aotc.contract.shapes.dim_names import is_anonymous
 from aotc.engine.file_digest import file_sha256
 from aotc.errors import AotcError
@@ -327,7 +328,7 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
 
 
 def _op_name(domain: str, op_type: str) -> str:
-    return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
+    return f"{domain}::{op_type}" if domain not in STANDARD else op_type
 
 
 def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:

@@ -19,7 +19,7 @@ from aotc.contract.results.store_answers import InstallReport
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS
-from aotc.files.removing import FOLDER
+from aotc.files.folders import FOLDER
 from aotc.signing.dsse import MAX_BUNDLE_BYTES
 from aotc.store.draft import Draft, remove_leftovers
 from aotc.store.hold import alone, unwritable

@@ -91,12 +91,15 @@ class Evidence:
     tuned_on: Annotated[str, "the same of the model that tuning measured"] = ""
 
 
+Status = Literal["passed", "failed", "not-run"]
+
+
 @record
 class CheckResult:
     """One numbered step of the gate, or one compatibility check."""
 
     step: str
-    status: Literal["passed", "failed", "not-run"]
+    status: Status
     detail: str = ""
 
 

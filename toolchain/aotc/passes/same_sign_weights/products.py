@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from aotc.contract.operator_domains import STANDARD
 from aotc.partitioning.graph import bodies_of
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def _is_small(tensor: onnx.TensorProto, activation_signed: bool) -> bool:
 def _constants(graph: onnx.GraphProto) -> dict[str, Constant]:
     found = {tensor.name: Constant(tensor, graph) for tensor in graph.initializer}
     for node in graph.node:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
+        if node.op_type == "Constant" and node.domain in STANDARD and node.output:
             for attribute in node.attribute:
                 if attribute.HasField("t"):
                     found[node.output[0]] = Constant(attribute.t, graph)

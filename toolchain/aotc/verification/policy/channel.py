@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
+from aotc.contract.results.policy_decision import ChannelSource
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS
 from aotc.verification.policy.fitness import Subject, unfit
@@ -18,7 +18,7 @@ class Channel:
     """Its name, and who said so; an empty name where nobody did."""
 
     name: str
-    source: Literal["", "argument", "approval"]
+    source: ChannelSource
 
 
 def channel_of(
