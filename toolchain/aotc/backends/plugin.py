@@ -29,6 +29,7 @@ from aotc.backends.base import (
 from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.operator_domains import EP_CONTEXT
 from aotc.contract.profile import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
@@ -202,7 +203,7 @@ class PluginBackend(Backend):
     def _payload(self, request: CompileRequest, context: onnx.ModelProto) -> Payload:
         import onnx
 
-        left = [node for node in context.graph.node if node.op_type != "EPContext"]
+        left = [node for node in context.graph.node if node.op_type != EP_CONTEXT]
         if left or len(context.graph.node) != 1:
             raise AotcError(
                 "AOTC-P005",

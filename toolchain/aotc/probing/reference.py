@@ -1,6 +1,6 @@
 """The reference: the original model on the CPU execution provider, optimizations off, one thread.
 
-A run that crashes or hangs ends the process; the caller finds its sizes in `TRYING`.
+A run that crashes or hangs ends the process; the caller finds its sizes in `trial_log.TRYING`.
 """
 
 from __future__ import annotations

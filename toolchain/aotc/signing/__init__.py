@@ -1,1 +1,1 @@
-"""Signatures: DSSE envelopes, the OMS signature, other in-toto attestations, and who may sign."""
+"""Signatures: DSSE envelopes, the OMS signature, other in-toto attestations, and who signed."""

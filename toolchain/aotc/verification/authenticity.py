@@ -52,26 +52,42 @@ def list_files(state: Examination, attestations: Container) -> bool:
                 )
             )
         return False
-    if len(names) > MAX_BUNDLES:
+    if not _within_limits(state, payload, {name: outside.files[name] for name in names}):
+        return False
+    for name in names:
+        _read(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles)
+    for name in DOCUMENTS:
+        if name in payload:
+            _read(
+                state, state.container, f"{PAYLOAD}/{name}", MAX_JSON_BYTES, state.documents, name
+            )
+    return all(refusal.code != "AOTC-G012" for refusal in state.refusals)
+
+
+def _within_limits(
+    state: Examination, payload: Mapping[str, int], bundles: Mapping[str, int]
+) -> bool:
+    """Whether sizes by path are ones that a reader, and a policy, take; what is not is refused."""
+    if len(bundles) > MAX_BUNDLES:
         state.refuse(
             AotcError(
                 "AOTC-G012",
                 "the artifact exceeds the limits",
                 where=ATTESTATIONS,
                 expected=f"at most {MAX_BUNDLES} bundles",
-                found=str(len(names)),
+                found=str(len(bundles)),
             )
         )
         return False
     if state.trust.policy is not None:
         from aotc.verification.policy.limits import exceeded
 
-        excesses = exceeded(state.trust.policy.policy.limits, payload, len(names))
+        excesses = exceeded(state.trust.policy.policy.limits, payload, len(bundles))
         for excess in excesses:
             state.refuse(excess)
         if excesses:
             return False
-    total = sum(outside.files[name] for name in names)
+    total = sum(bundles.values())
     if total > MAX_BUNDLES_BYTES:
         state.refuse(
             AotcError(
@@ -83,14 +99,7 @@ def list_files(state: Examination, attestations: Container) -> bool:
             )
         )
         return False
-    for name in names:
-        _read(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles)
-    for name in DOCUMENTS:
-        if name in payload:
-            _read(
-                state, state.container, f"{PAYLOAD}/{name}", MAX_JSON_BYTES, state.documents, name
-            )
-    return all(refusal.code != "AOTC-G012" for refusal in state.refusals)
+    return True
 
 
 def parse_bundles(state: Examination) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX
 from aotc.contract.codec.parsing import ParseError, Problem, decode
@@ -57,9 +57,20 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
         read = state.reads(state.manifest)
         wanted = [path for path in wanted if path in read]
         state.hashed = frozenset(wanted)
-    entries = {entry.path: entry for entry in state.manifest.files}
+    files = _wanted(state, state.manifest, wanted, digests)
+    checked = check(state.container, files, sink=sink, full=full)
+    state.bytes_hashed += checked.bytes_hashed
+    for problem in checked.problems:
+        state.refuse(problem)
+
+
+def _wanted(
+    state: Examination, manifest: Manifest, paths: Iterable[str], digests: Mapping[str, str]
+) -> list[Wanted]:
+    """What is hashed of `paths`: files that the manifest lists with their signed digests."""
+    entries = {entry.path: entry for entry in manifest.files}
     files = []
-    for path in wanted:
+    for path in paths:
         entry = entries.get(path)
         if entry is None or entry.sha256 != digests[path]:
             # Step 6 refuses it.
@@ -73,10 +84,7 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
                 chunks=entry.chunks,
             )
         )
-    checked = check(state.container, files, sink=sink, full=full)
-    state.bytes_hashed += checked.bytes_hashed
-    for problem in checked.problems:
-        state.refuse(problem)
+    return files
 
 
 def _check_documents(state: Examination, digests: Mapping[str, str], sink: Sink | None) -> None:
