@@ -28,6 +28,7 @@ from aotc.host.probe import probe
 from aotc.signing import provenance
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import load_private
+from aotc.stages.planning.request import BuildRequest
 
 STARTED = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
@@ -41,19 +42,15 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 def gathered(**changes: Any) -> provenance.Materials:
-    stated: dict[str, Any] = {
-        "label": provenance.label("https://ci.example.com/builders/1", "run-7", "1.4.0"),
-        "started": STARTED,
-        "fixtures": None,
-        "tuned_from": None,
-        "dims": {"batch": 8},
-        "options": {"tune": False},
-        "host": probe(gpus=False),
-        "source_sha256": "ab" * 32,
-        "cached": False,
-        "licence": "MIT",
-    }
-    return provenance.gather("/some/where/linear.onnx", **{**stated, **changes})
+    asked: dict[str, Any] = {"dims": {"batch": 8}, "licence": "MIT"}
+    return provenance.gather(
+        BuildRequest("/some/where/linear.onnx", **{**asked, **changes}),
+        label=provenance.label("https://ci.example.com/builders/1", "run-7", "1.4.0"),
+        started=STARTED,
+        host=probe(gpus=False),
+        source_sha256="ab" * 32,
+        cached=False,
+    )
 
 
 def said(manifest: Manifest, materials: provenance.Materials) -> dict[str, Any]:
@@ -98,7 +95,7 @@ def test_external_parameters_are_what_the_user_chose(manifest: Manifest) -> None
     assert asked["profile"] == manifest.profile
     assert asked["model"] == "linear.onnx"
     assert asked["target"] == {"name": "host", "sha256": "0" * 64}
-    assert asked["options"] == {"dims": {"batch": "8"}, "tune": False}
+    assert asked["options"] == {"dims": {"batch": "8"}, "embed_fixtures": False, "tune": False}
     assert asked["version"] == "1.4.0"
 
 
