@@ -38,16 +38,13 @@ _ON_THE_WAY: Final = getattr(os, "O_PATH", 0) | FOLDER
 class Unsafe(Exception):
     """Somebody else may change what is at a path.
 
-    `place` is the folder or file that lets them; `leads` where it merely leads to the path.  `mend`
-    follows "Look at what is in this one, then".
+    `place` is the folder or file that lets them.  `mend` follows "Look at what is in this one,
+    then".
     """
 
-    def __init__(
-        self, what: str, place: Path, *, leads: bool, expected: str, found: str, mend: str
-    ) -> None:
+    def __init__(self, what: str, place: Path, *, expected: str, found: str, mend: str) -> None:
         self.what = what
         self.place = place
-        self.leads = leads
         self.expected = expected
         self.found = found
         self.mend = mend
@@ -160,7 +157,6 @@ def _link(at: int, part: str, shown: Path, allowed: Collection[int], *, sticky: 
         raise Unsafe(
             "{name} is reached through a link of another user",
             shown,
-            leads=True,
             expected=_named(allowed),
             found=f"user {found.st_uid}",
             mend=" name the folder itself",
@@ -193,13 +189,12 @@ def _require(found: os.stat_result, shown: Path, allowed: Collection[int]) -> No
         raise Unsafe(
             "{name} holds a link",
             shown,
-            leads=False,
             expected="a file or folder",
             found="a link",
             mend=" remove it, and install anew",
         )
     if found.st_uid not in allowed:
-        raise _owned(found, shown, allowed, leads=False, what="{name} holds what is another user's")
+        raise _owned(found, shown, allowed, what="{name} holds what is another user's")
     if found.st_mode & _OTHERS_WRITE:
         raise _written(found, shown, leads=False, what="{name} holds what others may write")
 
@@ -216,7 +211,7 @@ def _require_folder(
     """Raises Unsafe for a folder that others may change; else whether all may write it."""
     if found.st_uid not in allowed and not (leads and not in_sticky and _is_outside(found.st_uid)):
         what = "{name} lies in another user's folder" if leads else "{name} belongs to another user"
-        raise _owned(found, shown, allowed, leads=leads, what=what)
+        raise _owned(found, shown, allowed, what)
     if not found.st_mode & _OTHERS_WRITE:
         return False
     if leads and found.st_mode & stat.S_ISVTX:
@@ -227,13 +222,10 @@ def _require_folder(
     raise _written(found, shown, leads=leads, what=what)
 
 
-def _owned(
-    found: os.stat_result, shown: Path, allowed: Collection[int], *, leads: bool, what: str
-) -> Unsafe:
+def _owned(found: os.stat_result, shown: Path, allowed: Collection[int], what: str) -> Unsafe:
     return Unsafe(
         what,
         shown,
-        leads=leads,
         expected=_named(allowed),
         found=f"user {found.st_uid}",
         mend=f", as root: chown {os.geteuid()} {shown}",
@@ -249,7 +241,6 @@ def _written(found: os.stat_result, shown: Path, *, leads: bool, what: str) -> U
     return Unsafe(
         what,
         shown,
-        leads=leads,
         expected="nothing that group or others may write",
         found=f"mode {stat.S_IMODE(found.st_mode):04o}",
         mend=f"{who}{instead}: chmod {writers}-w {shown}",
