@@ -11,6 +11,7 @@ import socket
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 def gathered(**changes: Any) -> provenance.Materials:
+<<<<<<< HEAD
     asked: dict[str, Any] = {"dims": {"batch": 8}, "licence": "MIT"}
     return provenance.gather(
         BuildRequest("/some/where/linear.onnx", **{**asked, **changes}),
@@ -51,6 +53,20 @@ def gathered(**changes: Any) -> provenance.Materials:
         source_sha256="ab" * 32,
         cached=False,
     )
+=======
+    asked = {"fixtures": None, "tuned_from": None, "dims": {"batch": 8}, "licence": "MIT"}
+    stated: dict[str, Any] = {
+        "label": provenance.label("https://ci.example.com/builders/1", "run-7", "1.4.0"),
+        "started": STARTED,
+        "options": {"tune": False},
+        "host": probe(gpus=False),
+        "source_sha256": "ab" * 32,
+        "cached": False,
+    }
+    asked |= {name: changes.pop(name) for name in asked.keys() & changes.keys()}
+    model = "/some/where/linear.onnx"
+    return provenance.gather(SimpleNamespace(model=model, **asked), **stated | changes)
+>>>>>>> main
 
 
 def said(manifest: Manifest, materials: provenance.Materials) -> dict[str, Any]:
