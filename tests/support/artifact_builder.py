@@ -32,7 +32,7 @@ from aotc.contract.manifest.variant import (
 from aotc.contract.profile import Profile, Tolerance
 from aotc.contract.shapes.domain import Dim, Domain
 from aotc.contract.target import Libc
-from aotc.contract.versions import MANIFEST_SCHEMA, PROFILE_SCHEMA, VERSION
+from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
 from aotc.host.probe import probe
 from aotc.signing import oms
 from aotc.signing import statements as attest
@@ -247,7 +247,7 @@ def _variant(
 def _manifest(
     variants: tuple[Variant, ...], fixture: Fixture, files: tuple[FileEntry, ...]
 ) -> Manifest:
-    profile = encode(Profile(schema=PROFILE_SCHEMA, name="edge"))
+    profile = encode(Profile(schema="aotc.profile/1", name="edge"))
     shape = ("batch", FEATURES)
     return Manifest(
         schema=MANIFEST_SCHEMA,

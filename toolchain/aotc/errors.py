@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from aotc.escaping import printable
 from aotc.reasons import REASONS
+from aotc.reasons.reason import NO, USAGE
 
 EXIT_YES: Final = 0
-EXIT_NO: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_INPUT: Final = 3
-EXIT_BUG: Final = 70
+EXIT_NO: Final = NO
+EXIT_USAGE: Final = USAGE
 EXIT_INTERRUPTED: Final = 130
 
 

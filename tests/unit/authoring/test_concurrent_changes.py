@@ -16,9 +16,9 @@ from aotc.authoring import policy_files
 from aotc.authoring.policy_changes import Change
 from aotc.authoring.policy_files import change_policy
 from aotc.cli.main import main
-from aotc.contract.attestation_kinds import FOLDER
 from aotc.errors import AotcError
 from aotc.files import locking
+from aotc.files.artifact_layout import ATTESTATIONS
 from aotc.runtime import recorder as recorder_module
 from aotc.runtime.recorder import ShapeRecorder
 from aotc.signing.keys.key_files import generate
@@ -184,19 +184,19 @@ def test_a_record_that_another_process_sits_on_costs_no_request(
 
 def test_attesting_waits_for_nobody_who_may_read_the_artifact(tmp_path: Path) -> None:
     artifact = tmp_path / "a.aotc"
-    (artifact / FOLDER).mkdir(parents=True)
+    (artifact / ATTESTATIONS).mkdir(parents=True)
     adds = (
         "import sys; from pathlib import Path; from aotc.signing import sealing\n"
         "sealing.add(Path(sys.argv[1]), 'approval', b'{}', force=False)"
     )
-    with held_by_another(artifact / FOLDER), held_by_another(artifact):
+    with held_by_another(artifact / ATTESTATIONS), held_by_another(artifact):
         subprocess.run(
             [sys.executable, "-c", adds, str(artifact)],
             env={**os.environ, "PYTHONPATH": str(_TOOLCHAIN)},
             timeout=60,
             check=True,
         )
-    assert [each.name for each in (artifact / FOLDER).iterdir()] == ["approval.sigstore.json"]
+    assert [each.name for each in (artifact / ATTESTATIONS).iterdir()] == ["approval.sigstore.json"]
     assert [each.name for each in tmp_path.iterdir()] == ["a.aotc"]
 
 

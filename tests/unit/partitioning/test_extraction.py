@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from aotc.contract.operator_domains import EP_CONTEXT
 from aotc.graphs.value_types import with_types
 from aotc.partitioning.assignment import Part, Rules, assign
-from aotc.partitioning.extraction import CONTEXT_OP, borders, extract, hybrid
+from aotc.partitioning.extraction import borders, extract, hybrid
 from aotc.partitioning.graph import PartitionGraph, read_graph
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
@@ -136,7 +137,7 @@ def assert_hybrid(model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence
     onnx.checker.check_model(made)
     assert list(made.graph.input) == list(model.graph.input)
     assert list(made.graph.output) == list(model.graph.output)
-    contexts = {each.name: each for each in made.graph.node if each.op_type == CONTEXT_OP}
+    contexts = {each.name: each for each in made.graph.node if each.op_type == EP_CONTEXT}
     assert set(contexts) == {name for name, _ in chosen.values()}
     stated = {each.name for each in (*made.graph.value_info, *made.graph.output)}
     for index, (name, _) in chosen.items():

@@ -42,7 +42,7 @@ KINDS: dict[str, Any] = {
     "sparse": SparseTensorProto,
     "tensor": TensorProto,
 }
-OP_TYPES = ("Gemm", "If", onnx_references.CONTEXT, "EPContext2")
+OP_TYPES = ("Gemm", "If", onnx_references.EP_CONTEXT, "EPContext2")
 TEXTS = st.sampled_from(["", "a", "weights.bin", "../x", "location", "EPContext", "ä"])
 KEYS = st.sampled_from(["location", "offset", "length", "checksum", "prepacked_0"])
 
@@ -76,7 +76,7 @@ def by_onnx(message: Any) -> Iterator[Reference]:
         if field.message_type is not None:
             for each in [value] if hasattr(value, "ListFields") else value:
                 yield from by_onnx(each)
-    if isinstance(message, NodeProto) and message.op_type == onnx_references.CONTEXT:
+    if isinstance(message, NodeProto) and message.op_type == onnx_references.EP_CONTEXT:
         modes = [each.i for each in message.attribute if each.name == EMBEDDED]
         for each in message.attribute:
             texts = [each.s] if each.HasField("s") else []
@@ -193,7 +193,7 @@ def external(**entries: str) -> TensorProto:
 
 
 def context(name: str = CACHE, file: str = "a.bin", mode: int | None = 0) -> NodeProto:
-    node = NodeProto(op_type=onnx_references.CONTEXT)
+    node = NodeProto(op_type=onnx_references.EP_CONTEXT)
     node.attribute.add(name=name, s=file.encode(), type=AttributeProto.STRING)
     if mode is not None:
         node.attribute.add(name=EMBEDDED, i=mode, type=AttributeProto.INT)
@@ -288,7 +288,7 @@ def test_a_mode_by_reference_may_be_either() -> None:
 
 @pytest.mark.parametrize("name", [CACHE, SOURCE_MODEL])
 def test_a_file_by_reference_is_not_known(name: str) -> None:
-    node = NodeProto(op_type=onnx_references.CONTEXT)
+    node = NodeProto(op_type=onnx_references.EP_CONTEXT)
     node.attribute.add(name=name, ref_attr_name="which")
     with pytest.raises(MalformedModel):
         held(of_nodes(node))

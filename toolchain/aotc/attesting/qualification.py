@@ -25,6 +25,7 @@ from aotc.contract.trust.attestations import (
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.contract.versions import VERSION
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS
 from aotc.verification.gate import AuthenticArtifact
 
 RUNS: Final = 30
@@ -124,7 +125,7 @@ def _findings(report: LoadReport, vouched: AuthenticArtifact) -> tuple[Finding, 
 
 
 def _of_bundle(finding: Finding) -> bool:
-    return finding.where.startswith("attestations/")
+    return finding.where.startswith(f"{ATTESTATIONS}/")
 
 
 def _is_of_acceptance(error: AotcError) -> bool:

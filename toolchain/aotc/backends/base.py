@@ -147,8 +147,6 @@ class Backend(ABC):
     compiles: ClassVar[bool] = False
     # It compiles for the CPU of the build host, and for no other.
     native: ClassVar[bool] = False
-    # What it compiles may read the constants of the folder `CompileRequest.weights` at load.
-    shares_weights: ClassVar[bool] = False
     precisions: ClassVar[tuple[Precision, ...]] = ("keep",)
     rates: ClassVar[Rates]
 

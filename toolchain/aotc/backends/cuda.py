@@ -13,7 +13,6 @@ import io
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from aotc.backends.base import Backend, Capability, ClaimRequest, Claims, Rates, Refusal
@@ -22,18 +21,18 @@ from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.contract.known_providers import BY_NAME, RUNTIME_WHEELS
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.operator_domains import STANDARD
 from aotc.contract.profile import Precision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
+from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 
 if TYPE_CHECKING:
     import onnx
 
 _KNOWN: Final = BY_NAME["cuda"]
-# The wheels of onnxruntime-gpu are built for this CUDA; the least Linux driver for any of its
-# minor versions is of NVIDIA's CUDA 13 release notes, table "minor version compatibility".
-CUDA_MAJOR = 13
-DRIVER_MIN = "580.65.06"
+# The wheels of onnxruntime-gpu are built for this CUDA.
+_CUDA_MAJOR: Final = 13
 
 # ONNX Runtime's default measures convolution algorithms at load, and may take another one, which
 # rounds otherwise, each time; the heuristic goes by sizes alone.
@@ -102,7 +101,9 @@ class CudaBackend(Backend):
 
     def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
         """CUDA and its driver; compute capabilities are not limited, as nothing is compiled."""
-        return replace(NO_REQUIREMENTS, cuda_major=CUDA_MAJOR, nvidia_driver_min=DRIVER_MIN)
+        return replace(
+            NO_REQUIREMENTS, cuda_major=_CUDA_MAJOR, nvidia_driver_min=DRIVER_MIN[_CUDA_MAJOR]
+        )
 
     def fingerprint(self) -> str:
         """The version of onnxruntime-gpu, where it is installed, and that of the kernel table."""
@@ -131,7 +132,7 @@ def refusal_of_provider(node: onnx.NodeProto) -> str:
 
     The rules are those of `CUDAExecutionProvider::GetCapability`.
     """
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in STANDARD:
         return ""
     attributes = {each.name: each for each in node.attribute}
     if node.op_type in _ACTIVATIONS:
@@ -195,16 +196,11 @@ def _installed_version() -> str:
 
 
 def _why_not() -> str:
-    """What keeps sessions with CUDA from being created here; empty where nothing does.
-
-    A driver is looked for by its files: to initialize CUDA would break the processes that a build
-    forks.
-    """
+    """What keeps sessions with CUDA from being created here; empty where nothing does."""
     try:
         built_in = CudaBackend.ort_name in import_onnxruntime().get_available_providers()
     except AotcError as error:
         return error.line()
     if not built_in:
         return f"{_WHEEL} is not installed"
-    devices = (*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg"))
-    return "" if devices else "this machine has no NVIDIA GPU"
+    return missing_gpu()

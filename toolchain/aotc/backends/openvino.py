@@ -56,7 +56,6 @@ class OpenVinoBackend(PluginBackend):
     """OpenVINO's CPU device, through `onnxruntime-ep-openvino`."""
 
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "bfloat16", "float16")
-    shares_weights: ClassVar[bool] = True
     # As fast as ONNX Runtime's CPU provider in f32, and a little faster on the whole.
     rates: ClassVar[Rates] = Rates(
         flops=1.2e11, bytes=1.2e10, transfer_bytes=1e10, transfer_seconds=1e-5

@@ -24,8 +24,10 @@ from aotc.backends.base import (
     mentioned,
 )
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message
+from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.operator_domains import EP_CONTEXT
 from aotc.contract.profile import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 _registered: dict[str, str] = {}
 _registering = threading.Lock()
-_FOLDER = "session.model_external_initializers_file_folder_path"
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
@@ -164,7 +165,7 @@ class PluginBackend(Backend):
         nodes = _walk(graph)
         options = self._session_options(request.precision)
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        options.add_session_config_entry(_FOLDER, str(request.weights))
+        options.add_session_config_entry(WEIGHTS_OPTION, str(request.weights))
         try:
             session = runtime.InferenceSession(str(request.model), options, enable_fallback=0)
         except ort_errors() as error:
@@ -200,7 +201,7 @@ class PluginBackend(Backend):
     def _payload(self, request: CompileRequest, context: onnx.ModelProto) -> Payload:
         import onnx
 
-        left = [node for node in context.graph.node if node.op_type != "EPContext"]
+        left = [node for node in context.graph.node if node.op_type != EP_CONTEXT]
         if left or len(context.graph.node) != 1:
             raise AotcError(
                 "AOTC-P005",
@@ -232,7 +233,7 @@ class PluginBackend(Backend):
         import onnx
 
         runtime = import_onnxruntime()
-        options.add_session_config_entry(_FOLDER, str(request.weights))
+        options.add_session_config_entry(WEIGHTS_OPTION, str(request.weights))
         output = Path(f"{request.stem}_ctx.onnx")
         output.unlink(missing_ok=True)
         try:

@@ -34,6 +34,7 @@ from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.profile import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
+from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
 
 if TYPE_CHECKING:
@@ -51,10 +52,9 @@ _PLUGIN_LIBRARIES: Final = (
 )
 _LIBRARIES: Final = "tensorrt_rtx_libs"
 _INSTALL: Final = install_extra("rtx")
-# The plugin is linked with CUDA 13, whose minor versions need this driver on Linux (CUDA 13
-# release notes, "minor version compatibility"); TensorRT for RTX itself would do with 555 or 570.
+# The plugin is linked with this CUDA, and needs its driver; TensorRT for RTX itself would do with
+# 555 or 570.
 _CUDA_MAJOR: Final = 13
-_DRIVER_MIN: Final = "580.65.06"
 _NOT_ALL: Final = "TensorRT's parser refused further nodes each time that it was asked"
 # What the plugin reads of an engine to say whether a GPU can run it, in hexadecimal: TensorRT's
 # version and the compute capabilities stand in it.
@@ -193,7 +193,7 @@ class TensorRtRtxBackend(Backend):
             plugins=(plugin,),
             compute_capabilities=stated_capabilities(target),
             cuda_major=_CUDA_MAJOR,
-            nvidia_driver_min=_DRIVER_MIN,
+            nvidia_driver_min=DRIVER_MIN[_CUDA_MAJOR],
         )
 
     def fingerprint(self) -> str:
@@ -257,11 +257,7 @@ def _plugin_folder() -> Path | None:
 
 
 def _why_not() -> str:
-    """What keeps engines from being run here; empty where nothing does.
-
-    A driver is looked for by its files: to initialize CUDA would break the processes that a build
-    forks.
-    """
+    """What keeps engines from being run here; empty where nothing does."""
     folder = _plugin_folder()
     if folder is None:
         return f"{_PLUGIN} is not installed: pip install {_PLUGIN}"
@@ -275,5 +271,4 @@ def _why_not() -> str:
         version = file.name.partition(".so.")[2]
         if version.split(".") != builder[: version.count(".") + 1]:
             return f"{_PLUGIN} holds TensorRT {version}, and the builder is {'.'.join(builder)}"
-    devices = (*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg"))
-    return "" if devices else "this machine has no NVIDIA GPU"
+    return missing_gpu()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Final
 
 from aotc.caching import cache_folder as place
 from aotc.caching import upkeep
-from aotc.caching.entry import Damaged, fill, plan, read_index, take, touch
+from aotc.caching.entry import KEY, Damaged, fill, plan, read_index, take, touch
 from aotc.contract.codec.canonical import canonical_sha256
 from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
@@ -36,7 +35,6 @@ ARTIFACT: Final = "artifact"
 PARTITION: Final = "partition"
 """The kind of what a backend made of one partition."""
 _OTHER: Final = "other"
-_KEY: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class BuildCache:
@@ -222,7 +220,7 @@ class BuildCache:
 
 
 def _shard(key: str) -> str:
-    if not _KEY.fullmatch(key):
+    if not KEY.fullmatch(key):
         raise ValueError(f"{key!r} is no key")
     return key[:2]
 

@@ -20,14 +20,13 @@ from pathlib import Path
 from aotc.caching.cache_folder import unusable
 from aotc.contract.manifest.payload_files import CHUNK_BYTES
 from aotc.contract.results.cache_answers import chunks_of
+from aotc.files.cloning import share_blocks
 
 # Small enough to stay in the second-level cache between the read, the hash and the write.
 _BUFFER = 256 << 10
 # Below this a pool of threads costs more than it saves.
 _PARALLEL = 4 << 20
 _THREADS = 8
-# ioctl of Linux by which a file shares another's blocks until one is written (ioctl_ficlone(2)).
-_FICLONE = 0x40049409
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def _create(copy: Copy, made: list[Path], *, shares: bool) -> bool:
             raise unusable(error, copy.target) from None
         made.append(copy.target)
         try:
-            return shares and _share(source, target)
+            return shares and share_blocks(source, target)
         finally:
             os.close(target)
     finally:
@@ -107,16 +106,6 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
     _make_folders(folder.parent, made)
     folder.mkdir()
     made.append(folder)
-
-
-def _share(source: int, target: int) -> bool:
-    import fcntl
-
-    try:
-        fcntl.ioctl(target, _FICLONE, source)
-    except OSError:
-        return False
-    return True
 
 
 def _run(spans: Sequence[_Span]) -> list[str]:

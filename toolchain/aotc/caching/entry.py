@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -35,6 +36,8 @@ from aotc.contract.results.cache_answers import CachedFile, CacheIndex, chunks_o
 INDEX: Final = "index.json"
 SEAL: Final = "index.sha256"
 FILES: Final = "files"
+# Its name: the digest of all that it was made from.
+KEY: Final = re.compile(r"[0-9a-f]{64}")
 # They say something of this process or of its rights, and nothing of the entry.
 _NO_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotc.caching.cache_folder import STALE_SECONDS, alone, remove, remove_leftovers, unusable
-from aotc.caching.entry import INDEX, SEAL, Damaged, read_index
+from aotc.caching.entry import INDEX, KEY, SEAL, Damaged, read_index
 from aotc.contract.results.cache_answers import CacheEntry, PruneReport
 from aotc.errors import AotcError
 
 _SHARD = re.compile(r"[0-9a-f]{2}")
-_KEY = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ def held(root: Path) -> list[Held]:
             for shard in root.iterdir()
             if _SHARD.fullmatch(shard.name)
             for entry in _inside(shard)
-            if _KEY.fullmatch(entry.name)
+            if KEY.fullmatch(entry.name)
         ]
     except OSError as error:
         raise unusable(error, root) from None

@@ -8,6 +8,7 @@ from aotc.contract.codec.parsing import Json, decode, strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
 from aotc.engine.worker_pool import Workers
+from aotc.files.artifact_layout import MANIFEST
 from aotc.pipeline import LATER, build
 from aotc.runtime.loading import host_of
 from aotc.verification.compatibility import judge
@@ -30,7 +31,7 @@ def build_model(request: Json) -> Json:
             cache=request["cache"],
             workers=workers,
         )
-    manifest = decode(Manifest, strict_json((place / "payload" / "aotc.json").read_bytes()))
+    manifest = decode(Manifest, strict_json((place / MANIFEST).read_bytes()))
     libraries = {each.provider: Path(each.library) for each in profile.plugins.values()}
     return {
         "verdict": judge(manifest, host_of(manifest, libraries)).verdict,

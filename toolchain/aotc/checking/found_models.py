@@ -13,6 +13,7 @@ from typing import Final
 
 from aotc.contract.results.model_checks import SkippedFile
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import MANIFEST
 from aotc.files.failures import cannot_read
 
 _SUFFIX: Final = ".onnx"
@@ -61,7 +62,7 @@ def find_models(
             continue
         seen.add((state.st_dev, state.st_ino))
         below.sort()
-        if os.path.isfile(here / "payload" / "aotc.json"):  # noqa: PTH113
+        if os.path.isfile(here / MANIFEST):  # noqa: PTH113
             skipped.append(SkippedFile(path=_name(here, folder), why="an artifact"))
             below.clear()
             continue

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from aotc.contract.versions import is_newer
+from aotc.files.artifact_layout import ATTESTATIONS
 from aotc.registry import load
 
-# Where attestations are in an artifact, and how the name of each ends.
-FOLDER: Final = "attestations"
+# How the name of each file ends.
 BUNDLE_SUFFIX: Final = ".sigstore.json"
 
 # What a key may sign, and a rule may require; by it files are named, too.
@@ -50,7 +50,7 @@ class AttestationKind:
     @property
     def path(self) -> str:
         """The file of it in an artifact that the build made."""
-        return f"{FOLDER}/{self.name()}{BUNDLE_SUFFIX}"
+        return f"{ATTESTATIONS}/{self.name()}{BUNDLE_SUFFIX}"
 
     def is_called(self, path: str) -> bool:
         """Whether a file is called as one of it, which says nothing of what it is."""

@@ -1,7 +1,7 @@
 """Profiles: what the user wants of an artifact. YAML, `aotc.profile/1`.
 
-The schema leaves room for later values (several execution providers, precisions): they are
-added as values of the fields here, not as a second shape.
+Later values (execution providers, precisions) are added as values of the fields here, not as a
+second shape.
 """
 
 from __future__ import annotations
@@ -333,12 +333,7 @@ class Profile:
             if name not in known:
                 text = f"is no provider of the profile: {', '.join(sorted(known))}"
                 found.append(Problem(f"budgets.providers.{name}", text))
-        if all((spec.providers or self.providers)[0] == "cpu" for spec in self.variants):
-            text = "the CPU is the first choice of every variant, so this bounds nothing"
-            if self.budgets.cpu_share is not None:
-                found.append(Problem("budgets.cpu_share", text))
-            if self.fallback.max_node_share < 1:
-                found.append(Problem("fallback.max_node_share", text))
+        found += self._bounding_nothing()
         made = len(self.variants)
         for spec in self.dims.values():
             made *= len(spec.buckets) or 1
@@ -350,4 +345,16 @@ class Profile:
             read_relations(self.relations)
         except ParseError as error:
             found += [Problem(f"relations{p.path}", p.what, p.code) for p in error.problems]
+        return found
+
+    def _bounding_nothing(self) -> list[Problem]:
+        """Bounds on the CPU's share where all of it is the CPU's."""
+        if any((spec.providers or self.providers)[0] != "cpu" for spec in self.variants):
+            return []
+        text = "the CPU is the first choice of every variant, so this bounds nothing"
+        found = []
+        if self.budgets.cpu_share is not None:
+            found.append(Problem("budgets.cpu_share", text))
+        if self.fallback.max_node_share < 1:
+            found.append(Problem("fallback.max_node_share", text))
         return found

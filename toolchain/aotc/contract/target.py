@@ -19,6 +19,7 @@ ISA_FEATURES: Mapping[str, tuple[str, ...]] = {
     "aarch64": ("asimd", "asimddp", "asimdhp", "fphp", "i8mm", "bf16", "sve", "sve2", "sme"),
 }  # fmt: skip
 
+System = Literal["linux", "darwin", "windows"]
 Architecture = Literal["x86_64", "aarch64"]
 Version = Annotated[str, Pattern(r"\d+(\.\d+)*[A-Za-z0-9.+-]*")]
 
@@ -57,7 +58,7 @@ class Target:
     schema: Annotated[Literal["aotc.target/1"], "version of this schema"]
     name: str
     description: str = ""
-    os: Literal["linux", "darwin", "windows"] = "linux"
+    os: System = "linux"
     architecture: Annotated[str, "as uname -m says: x86_64 or aarch64"] = "x86_64"
     libc: Libc | None = None
     isa: Annotated[

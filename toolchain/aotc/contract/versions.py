@@ -14,8 +14,6 @@ VERSION = "0.1.0"
 # 2026-11-21  manifest 1.2: partitions, compiled parts in files, waivers, dropped variants.
 # 2026-11-22  manifest 1.3: relations that are not enforced, ranges that end where all are largest.
 MANIFEST_SCHEMA = "aotc.manifest/1.3"
-PROFILE_SCHEMA = "aotc.profile/1"
-TARGET_SCHEMA = "aotc.target/1"
 
 # Features that a reader must understand to read an artifact rightly; `shape-routing` is asked of
 # those with several variants by size, or with padding.

@@ -154,9 +154,8 @@ def _chunks(
 
 @dataclass(slots=True)
 class _Sums:
-    """What one pass over two tensors gathers; products are of values divided by `scale`."""
+    """What one pass over two tensors gathers; products are of values divided by one scale."""
 
-    scale: float
     error: float = 0.0
     reference: float = 0.0
     dot: float = 0.0
@@ -198,7 +197,7 @@ def _float_error(
 
 
 def _gather(reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], scale: float) -> _Sums:
-    sums = _Sums(scale)
+    sums = _Sums()
     for one, other in _chunks(_real(reference), _real(actual)):
         wide, against = one.astype(np.float64), other.astype(np.float64)
         finite = np.isfinite(wide)

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from aotc.contract.manifest.variant import NodePlacement, Placement
+from aotc.contract.operator_domains import STANDARD
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -45,7 +46,7 @@ def placement_of(nodes: tuple[NodePlacement, ...], *, observed: bool) -> Placeme
 
 def op_name(domain: str, op_type: str) -> str:
     """`domain::op_type`; no domain for ONNX's own."""
-    return op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"
+    return op_type if domain in STANDARD else f"{domain}::{op_type}"
 
 
 def differences(promised: Placement, observed: Placement) -> tuple[str, ...]:

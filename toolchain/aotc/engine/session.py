@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message, ort_text
 from aotc.contract.known_providers import CPU
+from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS, MOST_THREADS
 from aotc.engine.named_backends import library_of, plugin_devices, prepare, threaded
@@ -37,7 +38,6 @@ __all__ = [
     "session_options",
 ]
 
-_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 _NO_COMPILE: Final = "session.disable_model_compile"
 _CONTEXT: Final = "ep.context_file_path"
 # Stands in a manifest for the folder of a variant's weights.
@@ -47,7 +47,7 @@ _RECORD: Final = "session.record_ep_graph_assignment_info"
 # All that a session of ours may have; the rest are set here and in the build alone.
 CONFIG_KEYS: Final = MANIFEST_KEYS | {
     _CONTEXT,
-    _FOLDER,
+    WEIGHTS_OPTION,
     _NO_COMPILE,
     _RECORD,
     "session.collect_node_memory_stats_to_file",
@@ -103,15 +103,15 @@ def _require_known(spec: SessionSpec) -> None:
 
 
 def reference_options(
-    threads: int = 1, *, level: Optimization = "disable", weights: Path | None = None
+    *, level: Optimization = "disable", weights: Path | None = None
 ) -> ort.SessionOptions:
     """Options of the reference: all optimizations off; one thread makes its bits repeat.
 
     `level` is another where there are no kernels without; `weights` is the folder of the model's
     external data, where that is not the model's own.
     """
-    config = {_FOLDER: str(weights)} if weights is not None else {}
-    options = session_options(SessionSpec(optimization=level, config=config), threads=threads)
+    config = {WEIGHTS_OPTION: str(weights)} if weights is not None else {}
+    options = session_options(SessionSpec(optimization=level, config=config), threads=1)
     # A buffer goes from one value to another where their dims have the same names, and a run fails
     # where such dims differ in size: what the file calls them is a claim to be tried.
     options.enable_mem_reuse = False
@@ -149,7 +149,7 @@ def create_session(
         if record_placement:
             options.add_session_config_entry(_RECORD, "1")
         if weights_folder is not None:
-            options.add_session_config_entry(_FOLDER, str(weights_folder.resolve()))
+            options.add_session_config_entry(WEIGHTS_OPTION, str(weights_folder.resolve()))
         if context_path is not None:
             options.add_session_config_entry(_CONTEXT, str(context_path.resolve()))
         _add_providers(options, providers, spec, weights_folder, libraries or {}, threads)

@@ -34,7 +34,7 @@ _PLAIN: Final = frozenset(
         *("float16", "float32", "float64", "complex64", "complex128"),
     }
 )
-_NUMPY_NAMES: Final = {"float": "float32", "double": "float64"}
+NUMPY_NAMES: Final = {"float": "float32", "double": "float64"}
 _ML_NAMES: Final = {
     "bfloat16": "bfloat16",
     "float8e4m3fn": "float8_e4m3fn",
@@ -114,12 +114,12 @@ def _parse_type(text: str) -> tuple[Kind, str]:
         raise AotcError("AOTC-I007", "unknown type", found=text)
     outer, inner = match[1], match[2]
     if outer == "tensor":
-        return "tensor", _NUMPY_NAMES.get(inner, inner)
+        return "tensor", NUMPY_NAMES.get(inner, inner)
     if outer == "sparse_tensor":
-        return "sparse", _NUMPY_NAMES.get(inner, inner)
+        return "sparse", NUMPY_NAMES.get(inner, inner)
     if outer == "map":
         key = inner.partition(",")[0].strip()
-        return "map", _NUMPY_NAMES.get(key, key)
+        return "map", NUMPY_NAMES.get(key, key)
     if outer == "seq":
         kind, dtype = _parse_type(inner)
         return ("map" if kind == "map" else "sequence"), dtype

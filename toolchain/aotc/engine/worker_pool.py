@@ -29,6 +29,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOG = "log.txt"
+# Of a log, in a message.
+_LAST_LINES = 5
 # Exit status of a Python that failed outside of what a job may do.
 _BUG = 1
 # Environment that would change what ONNX Runtime computes or reads; a build's plugins are those of
@@ -205,5 +207,5 @@ def _log_text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def _last_lines(path: Path, lines: int = 5) -> str:
-    return " | ".join(_log_text(path).strip().splitlines()[-lines:])
+def _last_lines(path: Path) -> str:
+    return " | ".join(_log_text(path).strip().splitlines()[-_LAST_LINES:])

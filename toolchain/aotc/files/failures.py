@@ -73,21 +73,20 @@ def mend(error: OSError) -> str:
     return text
 
 
-def cannot_write(
-    error: OSError, what: str, where: str, code: str = "AOTC-I026", *, instead: str = ""
-) -> AotcError:
-    """AOTC-I018 where the disk is full, else `code`; `what` says what cannot be written.
+def cannot_write(error: OSError, what: str, where: str, *, instead: str = "") -> AotcError:
+    """AOTC-I018 where the disk is full, else AOTC-I026; `what` says what cannot be written.
 
     `instead` is what helps whatever the reason, beside what helps against this one.
     """
     if is_full(error):
         return AotcError("AOTC-I018", what, where=where, found=said(error))
-    return AotcError(code, what, where=where, found=said(error), mend=_both(mend(error), instead))
+    text = _both(mend(error), instead)
+    return AotcError("AOTC-I026", what, where=where, found=said(error), mend=text)
 
 
-def cannot_read(error: OSError, what: str, where: str, code: str = "AOTC-I001") -> AotcError:
-    """`code` for a file that cannot be read; `what` says what cannot be read."""
-    return AotcError(code, f"{what}: {said(error)}", where=where, mend=mend(error))
+def cannot_read(error: OSError, what: str, where: str) -> AotcError:
+    """AOTC-I001 for a file that cannot be read; `what` says what cannot be read."""
+    return AotcError("AOTC-I001", f"{what}: {said(error)}", where=where, mend=mend(error))
 
 
 def cannot_use(

@@ -16,8 +16,12 @@ from typing import Final
 PRIVATE: Final = 0o700
 SHARED: Final = 0o755
 
-_FOLDER: Final = (
-    getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+# To open a folder, and no link to one.
+FOLDER: Final = (
+    os.O_RDONLY
+    | getattr(os, "O_DIRECTORY", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
 )
 
 
@@ -65,12 +69,12 @@ def change_mode(path: str | Path, mode: int, *, at: int | None = None) -> None:
         os.chmod(path, mode)  # noqa: PTH101
         return
     try:
-        descriptor = os.open(path, os.O_RDONLY | _FOLDER, dir_fd=at)
+        descriptor = os.open(path, FOLDER, dir_fd=at)
     except PermissionError:
         # A folder that was made under an odd umask, or closed, is not readable.
         if not hasattr(os, "O_PATH"):
             raise
-        descriptor = os.open(path, os.O_PATH | _FOLDER, dir_fd=at)
+        descriptor = os.open(path, os.O_PATH | FOLDER, dir_fd=at)
         try:
             _require_own(descriptor, path)
             os.chmod(f"/proc/self/fd/{descriptor}", mode)  # noqa: PTH101

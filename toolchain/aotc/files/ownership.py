@@ -26,39 +26,25 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
-from aotc.files.folders import make_below
+from aotc.files.folders import FOLDER, make_below
 
 ROOT_USER: Final = 0
 _OTHERS_WRITE: Final = 0o022
 _MAX_LINKS: Final = 40
 # O_PATH: folders on the way need not be readable, only searchable.
-_ON_THE_WAY: Final = (
-    getattr(os, "O_PATH", os.O_RDONLY)
-    | getattr(os, "O_DIRECTORY", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
-_FOLDER: Final = (
-    os.O_RDONLY
-    | getattr(os, "O_DIRECTORY", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
+_ON_THE_WAY: Final = getattr(os, "O_PATH", 0) | FOLDER
 
 
 class Unsafe(Exception):
     """Somebody else may change what is at a path.
 
-    `place` is the folder or file that lets them; `leads` where it merely leads to the path.  `mend`
-    follows "Look at what is in this one, then".
+    `place` is the folder or file that lets them.  `mend` follows "Look at what is in this one,
+    then".
     """
 
-    def __init__(
-        self, what: str, place: Path, *, leads: bool, expected: str, found: str, mend: str
-    ) -> None:
+    def __init__(self, what: str, place: Path, *, expected: str, found: str, mend: str) -> None:
         self.what = what
         self.place = place
-        self.leads = leads
         self.expected = expected
         self.found = found
         self.mend = mend
@@ -122,7 +108,7 @@ def open_folder(path: Path, owners: Collection[int], *, make: int | None = None)
             )
         # A link may have led here last, before it was known that nothing follows.
         _require_folder(os.fstat(at), shown, allowed, leads=False, at=at)
-        return os.open(".", _FOLDER, dir_fd=at)
+        return os.open(".", FOLDER, dir_fd=at)
     except OSError as error:
         if error.filename is None or not os.path.isabs(error.filename):  # noqa: PTH117
             error.filename = str(shown)
@@ -171,7 +157,6 @@ def _link(at: int, part: str, shown: Path, allowed: Collection[int], *, sticky: 
         raise Unsafe(
             "{name} is reached through a link of another user",
             shown,
-            leads=True,
             expected=_named(allowed),
             found=f"user {found.st_uid}",
             mend=" name the folder itself",
@@ -190,7 +175,7 @@ def _walk(
             if not stat.S_ISDIR(found.st_mode):
                 sizes[path] = found.st_size
                 continue
-            below = os.open(entry.name, _FOLDER, dir_fd=folder)
+            below = os.open(entry.name, FOLDER, dir_fd=folder)
             try:
                 _require(os.fstat(below), shown / path, allowed)
                 _walk(below, shown, f"{path}/", allowed, sizes)
@@ -204,13 +189,12 @@ def _require(found: os.stat_result, shown: Path, allowed: Collection[int]) -> No
         raise Unsafe(
             "{name} holds a link",
             shown,
-            leads=False,
             expected="a file or folder",
             found="a link",
             mend=" remove it, and install anew",
         )
     if found.st_uid not in allowed:
-        raise _owned(found, shown, allowed, leads=False, what="{name} holds what is another user's")
+        raise _owned(found, shown, allowed, what="{name} holds what is another user's")
     if found.st_mode & _OTHERS_WRITE:
         raise _written(found, shown, leads=False, what="{name} holds what others may write")
 
@@ -227,7 +211,7 @@ def _require_folder(
     """Raises Unsafe for a folder that others may change; else whether all may write it."""
     if found.st_uid not in allowed and not (leads and not in_sticky and _is_outside(found.st_uid)):
         what = "{name} lies in another user's folder" if leads else "{name} belongs to another user"
-        raise _owned(found, shown, allowed, leads=leads, what=what)
+        raise _owned(found, shown, allowed, what)
     if not found.st_mode & _OTHERS_WRITE:
         return False
     if leads and found.st_mode & stat.S_ISVTX:
@@ -238,13 +222,10 @@ def _require_folder(
     raise _written(found, shown, leads=leads, what=what)
 
 
-def _owned(
-    found: os.stat_result, shown: Path, allowed: Collection[int], *, leads: bool, what: str
-) -> Unsafe:
+def _owned(found: os.stat_result, shown: Path, allowed: Collection[int], what: str) -> Unsafe:
     return Unsafe(
         what,
         shown,
-        leads=leads,
         expected=_named(allowed),
         found=f"user {found.st_uid}",
         mend=f", as root: chown {os.geteuid()} {shown}",
@@ -260,7 +241,6 @@ def _written(found: os.stat_result, shown: Path, *, leads: bool, what: str) -> U
     return Unsafe(
         what,
         shown,
-        leads=leads,
         expected="nothing that group or others may write",
         found=f"mode {stat.S_IMODE(found.st_mode):04o}",
         mend=f"{who}{instead}: chmod {writers}-w {shown}",
@@ -296,7 +276,7 @@ def _has_list(folder: int) -> bool:
     if not hasattr(os, "listxattr"):
         return True
     try:
-        readable = os.open(".", _FOLDER, dir_fd=folder)
+        readable = os.open(".", FOLDER, dir_fd=folder)
         try:
             return "system.posix_acl_access" in os.listxattr(readable)
         finally:

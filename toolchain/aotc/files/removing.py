@@ -7,16 +7,9 @@ import os
 import shutil
 import stat
 from pathlib import Path
-from typing import Final
 
-MANIFEST: Final = Path("payload", "aotc.json")
-"""What makes a folder an artifact.  It goes first where a folder is emptied."""
-FOLDER: Final = (
-    os.O_RDONLY
-    | getattr(os, "O_DIRECTORY", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
+from aotc.files.artifact_layout import MANIFEST
+from aotc.files.folders import FOLDER
 
 
 def take_away(path: Path, aside: Path) -> bool:

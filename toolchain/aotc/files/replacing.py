@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.failures import cannot_write
+from aotc.files.folders import FOLDER
 from aotc.files.mounts import mounted_in
-from aotc.files.removing import FOLDER, MANIFEST, empty, empty_open, erase
+from aotc.files.removing import empty, empty_open, erase
 from aotc.files.renaming import EXISTS, UNKNOWN, exchange, rename_new
 
 NEW: Final = "new"
@@ -30,7 +32,7 @@ OLD: Final = "old"
 """What was moved aside, beside the draft that takes its place."""
 
 # All that an artifact's folder holds; what lies beside them is somebody's own.
-_PARTS: Final = frozenset((MANIFEST.parts[0], "attestations"))
+_PARTS: Final = frozenset((PAYLOAD, ATTESTATIONS))
 # Others replace the same: who was slower tries again.
 _TRIES: Final = 200
 _PAUSE_SECONDS: Final = 0.01
@@ -49,8 +51,7 @@ def check_output(
     Without `force` whatever is there stays.  With it an output that is a `folder` replaces the
     folder of an artifact alone, with nothing else in it, and a file a plain file alone that this
     user may write.  Other folders, links, devices and pipes are nobody's output of ours and stay.
-     `writes_through`: the
-    caller follows links and writes to devices instead of replacing them.
+    `writes_through`: the caller follows links and writes to devices instead of replacing them.
     """
     try:
         why = why_kept(place, folder=folder, writes_through=writes_through)

@@ -114,7 +114,7 @@ def remove_leftovers(folder: Path, prefix: str = PREFIX) -> None:
                 _remove_unlocked(folder / name)
 
 
-def write_unseen(path: Path, data: bytes, *, beside: Path, new: bool, mode: int = 0o666) -> bool:
+def write_unseen(path: Path, data: bytes, *, beside: Path, new: bool) -> bool:
     """Write a durable file of which nobody sees anything before it is whole; False if none can.
 
     That is so where the system or the file system has no files without a name; then nothing was
@@ -123,7 +123,7 @@ def write_unseen(path: Path, data: bytes, *, beside: Path, new: bool, mode: int 
     """
     descriptor: int | None = None
     try:
-        descriptor = _nameless(path, data, mode, None, durable=True)
+        descriptor = _nameless(path, data, 0o666, None, durable=True)
         if descriptor is None or not _named(descriptor, path, beside, new=new):
             return False
     except OSError as error:

@@ -18,8 +18,10 @@ from aotc.contract.codec.parsing import MAX_INTEGER
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Kind, Value
 from aotc.contract.manifest.source import Capture, ControlFlow
+from aotc.contract.operator_domains import STANDARD
 from aotc.contract.shapes.dim_names import is_anonymous
 from aotc.engine.file_digest import file_sha256
+from aotc.engine.values import NUMPY_NAMES
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 from aotc.graphs.external_data import external_files, home_of, tensor_bytes
@@ -152,9 +154,6 @@ def _dtype_name(code: int, where: str) -> str:
     return str(onnx.TensorProto.DataType.Name(code)).lower()
 
 
-_NUMPY_NAMES = {"float": "float32", "double": "float64"}
-
-
 def value_of(info: onnx.ValueInfoProto, clashing: Mapping[str, str] | None = None) -> Value:
     """A graph input or output as a record; a dim with neither size nor name is `NAME.INDEX`.
 
@@ -174,7 +173,7 @@ def value_of(info: onnx.ValueInfoProto, clashing: Mapping[str, str] | None = Non
             else renamed.get(dim.dim_param, dim.dim_param)
             for index, dim in enumerate(proto.shape.dim)
         )
-    return Value(name=info.name, kind=kind, dtype=_NUMPY_NAMES.get(dtype, dtype), shape=shape)
+    return Value(name=info.name, kind=kind, dtype=NUMPY_NAMES.get(dtype, dtype), shape=shape)
 
 
 def _unwrap(proto: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto.Tensor]:
@@ -327,7 +326,7 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
 
 
 def _op_name(domain: str, op_type: str) -> str:
-    return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
+    return f"{domain}::{op_type}" if domain not in STANDARD else op_type
 
 
 def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import onnx
 
+from aotc.contract.operator_domains import EP_CONTEXT, MICROSOFT, STANDARD
 from aotc.errors import AotcError
 
 RANDOM_OPS = frozenset(
@@ -31,9 +32,9 @@ def refuse_operators(
     true = _true_constants(every, initializers)
     for node in every:
         where = f"node {node.name or node.op_type}"
-        if node.domain == "com.microsoft" and node.op_type == "EPContext":
+        if node.domain == MICROSOFT and node.op_type == EP_CONTEXT:
             raise AotcError("AOTC-I010", "the model holds an EPContext node", where=where)
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain not in STANDARD:
             continue
         if node.op_type in RANDOM_OPS:
             raise AotcError("AOTC-I011", f"{node.op_type} draws random numbers", where=where)

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from aotc.contract.known_providers import (
     KNOWN_PROVIDERS,
@@ -19,13 +18,13 @@ from aotc.contract.known_providers import (
     RUNTIME_WHEELS,
     RUNTIMES,
 )
-from aotc.contract.target import ISA_FEATURES, Gpu, Libc, Plugin, Target
+from aotc.contract.target import ISA_FEATURES, Gpu, Libc, Plugin, System, Target
 from aotc.host.lesser_host import hidden_providers, lesser_isa
 
 NVIDIA_SMI_SECONDS = 10
 _CPUINFO = Path("/proc/cpuinfo")
 
-_OS: dict[str, Literal["linux", "darwin", "windows"]] = {
+_OS: dict[str, System] = {
     "linux": "linux",
     "darwin": "darwin",
     "win32": "windows",

@@ -42,6 +42,7 @@ from aotc.contract.versions import (
     unsupported_manifest,
 )
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST
 from aotc.inspection.attestation_claims import in_words
 from aotc.inspection.coverage import shape_report, traffic_coverage
 from aotc.signing import dsse
@@ -51,8 +52,6 @@ from aotc.verification.container.archive_container import is_packed
 from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
 from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread
-
-MANIFEST = "payload/aotc.json"
 
 
 def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectReport:
@@ -93,7 +92,7 @@ def _inspect_artifact(
         if error.code != "AOTC-G006":
             raise
         raise AotcError(
-            "AOTC-G015", "the artifact holds no payload/aotc.json", where=str(place)
+            "AOTC-G015", f"the artifact holds no {MANIFEST}", where=str(place)
         ) from None
     manifest = _manifest(content)
     problems: list[Refusal] = []
@@ -197,7 +196,7 @@ def _attestations(
     own = {key_id(each.pem) for each in default_trust()}
     claims: list[Claim] = []
     evidence: Evidence | None = None
-    listed = container.listing("attestations").files
+    listed = container.listing(ATTESTATIONS).files
     bundles = [path for path in listed if path.endswith(BUNDLE_SUFFIX)]
     total = sum(listed[path] for path in bundles)
     if len(bundles) > MAX_BUNDLES or total > MAX_BUNDLES_BYTES:
@@ -205,7 +204,7 @@ def _attestations(
             Refusal(
                 code="AOTC-G012",
                 what="there are more attestations than any reader takes, and none was read",
-                where="attestations",
+                where=ATTESTATIONS,
                 found=f"{len(bundles)} bundles of {total} bytes",
             )
         )

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.floating[Any]]
+from aotc.learning.cost_arrays import Floats
 
 
 class Chosen(NamedTuple):

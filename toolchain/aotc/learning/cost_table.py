@@ -8,8 +8,7 @@ from dataclasses import field
 from typing import Annotated, Literal
 
 from aotc.contract.codec.parsing import Bounds, Problem, record
-
-Seconds = Annotated[float, Bounds(0, 1e6)]
+from aotc.contract.profile import Seconds
 
 
 @record

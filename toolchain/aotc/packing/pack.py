@@ -13,13 +13,13 @@ from aotc.contract import packed_form
 from aotc.contract.artifact_names import artifact_path
 from aotc.contract.results.packing_answers import PackAnswer
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.failures import cannot_read
 from aotc.files.replacing import put
 from aotc.files.work_folders import drafted, prepare_output
 from aotc.verification.container.base import ArtifactFile, Container
 from aotc.verification.container.folder_container import FolderContainer
 
-MANIFEST = "payload/aotc.json"
 # Small enough to stay in the second-level cache between the read and the write.
 _BUFFER = 256 << 10
 
@@ -68,7 +68,7 @@ def _sizes(source: Container) -> dict[str, int]:
         )
     empty = set(listing.folders)
     for path in listing.files:
-        if not path.startswith(("payload/", "attestations/")):
+        if not path.startswith((f"{PAYLOAD}/", f"{ATTESTATIONS}/")):
             raise _unfit("a file is of neither payload nor attestations", path)
         problem = packed_form.name_problem(path)
         if problem:

@@ -11,6 +11,7 @@ from pathlib import Path
 from aotc.contract.codec.parsing import MAX_JSON_BYTES
 from aotc.contract.results.packing_answers import UnpackAnswer
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import MANIFEST
 from aotc.files.failures import cannot_read
 from aotc.files.replacing import put
 from aotc.files.work_folders import drafted, prepare_output
@@ -18,7 +19,6 @@ from aotc.verification.container.archive_container import ArchiveContainer
 from aotc.verification.container.archive_structure import malformed
 from aotc.verification.container.base import ArtifactFile, Container
 
-MANIFEST = "payload/aotc.json"
 _BUFFER = 256 << 10
 _MEND = "Choose another output with -o, or remove it; --force replaces an artifact alone."
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from aotc.contract.operator_domains import EP_CONTEXT, MICROSOFT
 from aotc.partitioning.assignment import Part
 from aotc.partitioning.graph import PartitionGraph, outer_values
 
 if TYPE_CHECKING:
     import onnx
 
-CONTEXT_DOMAIN = "com.microsoft"
-CONTEXT_OP = "EPContext"
 # ONNX Runtime's key for a provider's own compatibility string, in a compiled model's metadata.
 COMPATIBILITY_KEY = "ep_compatibility_info."
 
@@ -127,11 +126,11 @@ def hybrid(
         inputs, outputs = borders(graph, part.nodes)
         result.graph.node.append(
             onnx.helper.make_node(
-                CONTEXT_OP,
+                EP_CONTEXT,
                 list(inputs),
                 list(outputs),
                 name=name,
-                domain=CONTEXT_DOMAIN,
+                domain=MICROSOFT,
             )
         )
         result.graph.node[-1].attribute.extend(
@@ -141,8 +140,8 @@ def hybrid(
     _sort(result.graph, parts)
     extractor.keep_constants(result.graph)
     _restate(result.graph, known, made)
-    if all(each.domain != CONTEXT_DOMAIN for each in result.opset_import):
-        result.opset_import.append(onnx.helper.make_opsetid(CONTEXT_DOMAIN, 1))
+    if all(each.domain != MICROSOFT for each in result.opset_import):
+        result.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))
     for provider, text in sorted(compatibility.items()):
         result.metadata_props.add(key=f"{COMPATIBILITY_KEY}{provider}", value=text)
     return result

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from aotc.contract.operator_domains import STANDARD
+
 if TYPE_CHECKING:
     import onnx
 
@@ -135,7 +137,7 @@ def read_graph(model: onnx.ModelProto) -> PartitionGraph:
 
 def op_of(node: onnx.NodeProto) -> str:
     """`domain::op_type`; no domain for ONNX's own."""
-    own = node.domain in ("", "ai.onnx")
+    own = node.domain in STANDARD
     return node.op_type if own else f"{node.domain}::{node.op_type}"
 
 

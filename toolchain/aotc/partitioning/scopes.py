@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from aotc.contract.operator_domains import STANDARD
 from aotc.partitioning.graph import bodies_of
 
 if TYPE_CHECKING:
@@ -59,14 +60,19 @@ def _at(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.ModelProto:
     """A copy at the given dims, of whose inner values nothing is declared."""
     fixed = _undeclared(model)
     del fixed.graph.value_info[:]
-    for value in fixed.graph.input:
+    fix_sizes(fixed.graph, dims)
+    return fixed
+
+
+def fix_sizes(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
+    """Write sizes of dims into the graph's inputs; what is declared of its outputs goes."""
+    for value in graph.input:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in dims:
                 dim.dim_value = dims[dim.dim_param]
-    for value in fixed.graph.output:
+    for value in graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
-    return fixed
 
 
 def _undeclared(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -101,7 +107,7 @@ def _enter_loops(
     """
     found = False
     for node, body in _bodies(graph):
-        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
+        if node.op_type == "Loop" and node.domain in STANDARD:
             first = [(), (), *(shapes.get(name) for name in node.input[2:])]
             for value, shape in zip(body.input, first, strict=False):
                 tensor = value.type.tensor_type

@@ -1,1 +1,1 @@
-"""Graph passes, one a file."""
+"""Graph passes, one a file, or a folder where it takes several."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aotc.contract.operator_domains import STANDARD
 from aotc.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class FoldShapes(Pass):
         constants = _constants(model)
         shapes: dict[str, Dims] = {}
         for node in model.graph.node:
-            if node.domain not in ("", "ai.onnx"):
+            if node.domain not in STANDARD:
                 continue
             found: Any = None
             if node.op_type == "Shape" and node.input[0] in dims:

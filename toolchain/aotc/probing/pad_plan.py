@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 
 from aotc.contract.manifest.interface import Value
 from aotc.contract.shapes.domain import Domain
-from aotc.contract.shapes.padding_rules import Crop, Padding, PadSpec
+from aotc.contract.shapes.padding_rules import Crop, Padding, PadSpec, Side
 from aotc.engine.values import numpy_dtype
 from aotc.errors import AotcError
 from aotc.probing.produced import Axis
-
-Side = Literal["right", "left"]
 
 
 def padded_dims(domain: Domain) -> frozenset[str]:

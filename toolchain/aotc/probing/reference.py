@@ -1,6 +1,6 @@
 """The reference: the original model on the CPU execution provider, optimizations off, one thread.
 
-A run that crashes or hangs ends the process; the caller finds its sizes in `TRYING`.
+A run that crashes or hangs ends the process; the caller finds its sizes in `trial_log.TRYING`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.engine import values
-from aotc.engine.session import import_onnxruntime, reference_options, run
+from aotc.engine.session import reference_options, run
 from aotc.errors import AotcError
 from aotc.graphs.original import create_original, open_original
 from aotc.graphs.rejection import out_of_memory, refuse_text
@@ -74,7 +74,6 @@ class Reference:
         self.outputs = outputs
         self.hints = hints
         self.seed = seed
-        self._ort = import_onnxruntime()
         self.level, self._session = open_original(model, weights)
         self._bare: Any = None
         self._estimator: Estimator | None = None

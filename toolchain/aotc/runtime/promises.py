@@ -15,6 +15,7 @@ from aotc.engine import placement
 from aotc.engine.named_backends import backend_of
 from aotc.engine.provider_verdict import verdicts
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import MANIFEST
 from aotc.partitioning.budgets import breaches, with_flops
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def profile_of(manifest: Manifest) -> Profile:
         raise AotcError(
             first.code or "AOTC-G009",
             "the profile in the manifest is malformed",
-            where=f"payload/aotc.json: profile.{first.path}",
+            where=f"{MANIFEST}: profile.{first.path}",
             found=first.what,
         ) from None
 

@@ -1,7 +1,7 @@
 """Before an artifact is published: the gate's verdict on it, and a load as its users will load it.
 
 Fresh processes do it (see `rehearsal_jobs`), within the limits of the profile: whoever built the
-artifact does not judge it, and this room's own imports show it, as they lead to no gate.  Small
+artifact does not judge it, and this file's own imports show it, as they lead to no gate.  Small
 artifacts are judged and loaded side by side, since nothing is published before all is done.
 """
 

@@ -14,6 +14,7 @@ from aotc.contract.codec.parsing import Json, decode
 from aotc.contract.target import Target
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import PAYLOAD
 from aotc.runtime.loading import host_of, open_stored
 from aotc.runtime.ready_model import ReadyModel
 from aotc.store.hold import hold
@@ -71,7 +72,7 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> ReadyModel:
     if held is None:
         raise AotcError("AOTC-R999", "the staged artifact is gone", where=str(folder))
     stored = StoredArtifact(
-        folder=folder / "payload",
+        folder=folder / PAYLOAD,
         authentic=authentic,
         from_store=False,
         seconds=time.perf_counter() - started,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.answers import Cause
 from aotc.contract.results.reports import VariantVerdict
 from aotc.contract.shapes.domain import Dim
 from aotc.errors import AotcError
 from aotc.verification.compatibility import error_of, preference
 
-Cause = Literal["exact", "padded", "routed", "outside"]
 # Routes of this many combinations of sizes are kept.
 _KEPT: Final = 4096
 # In place of a variant's: its calls are refused.

@@ -20,8 +20,8 @@ from aotc.contract.trust.anchors import Anchor, TrustedKey
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.signing import dsse
 from aotc.signing.bundle_verification import verify_bundle
+from aotc.signing.statements import STATEMENT_TYPE
 
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = KINDS["oms"].predicate_type
 SUBJECT_NAME = "payload"
 

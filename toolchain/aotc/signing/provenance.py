@@ -46,8 +46,7 @@ class Library:
     @property
     def purl(self) -> str:
         """Its package URL (purl specification, type pypi)."""
-        name = re.sub(r"[-_.]+", "-", self.name).lower()
-        return f"pkg:pypi/{name}@{self.version.replace('+', '%2B')}"
+        return f"pkg:pypi/{_normalized(self.name)}@{self.version.replace('+', '%2B')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +142,11 @@ def predicate(manifest: Manifest, materials: Materials, libraries: Iterable[Libr
     }
 
 
+def _normalized(name: str) -> str:
+    """The one spelling of a distribution's name (packaging.python.org, name normalization)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def libraries(manifest: Manifest) -> tuple[Library, ...]:
     """Installed distributions that decided the bytes of an artifact, with all that they require.
 
@@ -155,7 +159,7 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     wanted = [*_ROOTS, *(root for row in known for root in row.distributions)]
     while wanted:
         name = wanted.pop()
-        key = re.sub(r"[-_.]+", "-", name).lower()
+        key = _normalized(name)
         if key in found:
             continue
         try:

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, FOLDER, KINDS, Usage
+from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage
 from aotc.contract.codec.parsing import Json, decode, encode, strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.trust.signer import Signer
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST
 from aotc.files.failures import cannot_write
 from aotc.files.renaming import rename_new
 from aotc.files.replacing import NEW, why_kept
@@ -41,7 +42,7 @@ def seal(
 
     Equal arguments give equal bytes; the signature and the bill of materials hold no time.
     """
-    manifest = decode(Manifest, strict_json((folder / "payload" / "aotc.json").read_bytes()))
+    manifest = decode(Manifest, strict_json((folder / MANIFEST).read_bytes()))
     libraries = provenance.libraries(manifest)
     artifact = digests["aotc.json"]
     subject = {"aotc.json": artifact}
@@ -55,7 +56,7 @@ def seal(
         ),
         ("sbom", subject, sbom.document(manifest, artifact, materials, libraries)),
     )
-    (folder / FOLDER).mkdir()
+    (folder / ATTESTATIONS).mkdir()
     (folder / KINDS["oms"].path).write_bytes(oms.sign(digests, signer))
     for usage, subjects, predicate in said:
         kind = KINDS[usage]
@@ -68,7 +69,7 @@ def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
 
     Raises I017 where one is there, unless `force`, and I036 where none can be added.
     """
-    folder = artifact / FOLDER
+    folder = artifact / ATTESTATIONS
     if artifact.is_file():
         raise AotcError(
             "AOTC-I036",

@@ -20,6 +20,7 @@ from aotc.engine.named_backends import backend_of, backends_of
 from aotc.errors import AotcError
 from aotc.graphs.value_types import with_types
 from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
+from aotc.partitioning.scopes import fix_sizes
 from aotc.passes.base import walk_nodes
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.retrying.wrong_parts import WrongNodes, without
@@ -172,13 +173,7 @@ def describe_job(request: Json) -> Json:
         if any(not sizes.nodes[node.name].known for node in typed.graph.node):
             fixed = onnx.ModelProto()
             fixed.CopyFrom(model)
-            for value in fixed.graph.input:
-                for dim in value.type.tensor_type.shape.dim:
-                    if dim.dim_param in dims:
-                        dim.dim_value = dims[dim.dim_param]
-            for value in fixed.graph.output:
-                if value.type.HasField("tensor_type"):
-                    value.type.tensor_type.ClearField("shape")
+            fix_sizes(fixed.graph, dims)
             sizes = sizes_at(with_types(fixed, weights, given, sizes=True), dims, stated=True)
         result.append(
             {

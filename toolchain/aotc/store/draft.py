@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
-from aotc.files.folders import change_mode, make_below
+from aotc.files.cloning import share_blocks
+from aotc.files.folders import FOLDER, change_mode, make_below
 from aotc.files.locking import try_lock
-from aotc.files.removing import FOLDER, empty, erase
+from aotc.files.removing import empty, erase
 from aotc.files.work_folders import lock, new_name, remove_dead
 from aotc.store.hold import Hold, leads_to, share, unwritable
 from aotc.verification.container.base import Container
@@ -24,8 +25,6 @@ PREFIX: Final = ".new-"
 _TRIES: Final = 8
 _LOOKS: Final = 200
 _PAUSE_SECONDS: Final = 0.005
-# ioctl of Linux by which a file shares another's blocks until one is written (ioctl_ficlone(2)).
-_FICLONE = 0x40049409
 
 
 class Draft:
@@ -60,8 +59,6 @@ class Draft:
         """
         if sys.platform != "linux":
             return False
-        import fcntl
-
         listing = source.listing()
         if listing.problems:
             return False  # The gate names them when it reads the source itself.
@@ -73,9 +70,8 @@ class Draft:
             with source.open(path) as file:
                 writer = self.open(path)
                 try:
-                    fcntl.ioctl(writer.descriptor, _FICLONE, file.fileno())
-                except OSError:
-                    return False
+                    if not share_blocks(file.fileno(), writer.descriptor):
+                        return False
                 finally:
                     writer.close()
         return bool(files)

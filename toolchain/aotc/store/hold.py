@@ -15,17 +15,12 @@ from typing import Final
 
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_use
+from aotc.files.folders import FOLDER
 from aotc.files.locking import holder, locked, try_lock
 
 LOCK: Final = ".lock"
 # How long a prune, or an addition, waits for another one.
 ALONE_SECONDS = 30.0
-_FOLDER: Final = (
-    os.O_RDONLY
-    | getattr(os, "O_DIRECTORY", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
 # How long an entry that another process publishes or removes is waited for.
 _WAIT_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.005
@@ -69,7 +64,7 @@ def hold(entry: Path) -> Hold | None:
     without it: what is read from it is checked in any case.
     """
     try:
-        descriptor = os.open(entry, _FOLDER)
+        descriptor = os.open(entry, FOLDER)
     except OSError:
         return None
     try:
@@ -90,7 +85,7 @@ def hold(entry: Path) -> Hold | None:
 def hold_alone(entry: Path) -> Hold | None:
     """Hold an entry that nobody else holds; None where somebody does, or where it is gone."""
     try:
-        descriptor = os.open(entry, _FOLDER)
+        descriptor = os.open(entry, FOLDER)
     except OSError:
         return None
     try:
@@ -106,7 +101,7 @@ def hold_alone(entry: Path) -> Hold | None:
 def user_of(entry: Path) -> str:
     """Which processes hold an entry, where the system tells; else an empty string."""
     try:
-        descriptor = os.open(entry, _FOLDER)
+        descriptor = os.open(entry, FOLDER)
     except OSError:
         return ""
     try:

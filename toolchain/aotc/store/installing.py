@@ -18,7 +18,8 @@ from aotc.contract.attestation_kinds import BUNDLE_SUFFIX
 from aotc.contract.results.store_answers import InstallReport
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
-from aotc.files.removing import FOLDER
+from aotc.files.artifact_layout import ATTESTATIONS
+from aotc.files.folders import FOLDER
 from aotc.signing.dsse import MAX_BUNDLE_BYTES
 from aotc.store.draft import Draft, remove_leftovers
 from aotc.store.hold import alone, unwritable
@@ -30,8 +31,6 @@ from aotc.verification.container.rereading import reread
 from aotc.verification.gate import authenticate
 from aotc.verification.policy.host_trust import Trust
 from aotc.verification.stores import default_root, system_root
-
-_FOLDER = "attestations"
 
 
 def install(
@@ -138,10 +137,10 @@ def _add_attestations(
 
 def _bundles(container: Container) -> dict[str, bytes]:
     """Bundles of an artifact by their names, as they are now."""
-    start = f"{_FOLDER}/"
+    start = f"{ATTESTATIONS}/"
     return {
         path.removeprefix(start): container.read(path, MAX_BUNDLE_BYTES)
-        for path in container.listing(_FOLDER).files
+        for path in container.listing(ATTESTATIONS).files
         if path.endswith(BUNDLE_SUFFIX) and "/" not in path.removeprefix(start)
     }
 
@@ -155,7 +154,7 @@ def _free_name(name: str, digest: str, taken: Iterable[str]) -> str:
 
 def _write(draft: Draft, bundles: dict[str, bytes]) -> None:
     for name, data in bundles.items():
-        writer = draft.open(f"{_FOLDER}/{name}")
+        writer = draft.open(f"{ATTESTATIONS}/{name}")
         try:
             writer.write(0, memoryview(data))
             os.fchmod(writer.descriptor, 0o444)
@@ -166,11 +165,11 @@ def _write(draft: Draft, bundles: dict[str, bytes]) -> None:
 
 def _move(draft: Draft, entry: int, names: Iterable[str]) -> None:
     """Rename bundles, which are on the disk, into the open entry."""
-    folder = os.open(_FOLDER, FOLDER, dir_fd=entry)
+    folder = os.open(ATTESTATIONS, FOLDER, dir_fd=entry)
     try:
         os.fchmod(folder, 0o755)
         try:
-            with draft.below(_FOLDER) as source:
+            with draft.below(ATTESTATIONS) as source:
                 for name in names:
                     os.rename(name, name, src_dir_fd=source, dst_dir_fd=folder)
             os.fsync(folder)

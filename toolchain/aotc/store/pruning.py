@@ -13,6 +13,7 @@ from aotc.contract.artifact_names import ENTRY, id_in
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
 from aotc.contract.results.store_answers import StoreEntry, StoreListAnswer, StorePruneReport
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.removing import take_away
 from aotc.files.work_folders import new_name
 from aotc.store.draft import PREFIX, remove, remove_leftovers
@@ -67,7 +68,7 @@ def listed(root: Path) -> StoreListAnswer:
         entries=tuple(
             StoreEntry(
                 artifact_id=each.artifact_id,
-                name=_name(each.path / "payload" / "aotc.json"),
+                name=_name(each.path / MANIFEST),
                 bytes=each.bytes,
                 attestations=each.attestations,
                 installed=_moment(each.installed),
@@ -199,7 +200,7 @@ def _leftovers(root: Path) -> int:
 def _is_half_removed(entry: Path) -> bool:
     """Whether an entry has lost its aotc.json, which is there from the first and goes first."""
     try:
-        (entry / "payload" / "aotc.json").lstat()
+        (entry / MANIFEST).lstat()
     except FileNotFoundError:
         return entry.is_dir()
     except OSError:
@@ -211,10 +212,10 @@ def _weighed(path: Path) -> Entry | None:
     """None for an entry that is gone meanwhile."""
     try:
         own = path.stat()
-        payload = (path / "payload").stat()
-        read = _last_read(path / "payload" / "aotc.json")
+        payload = (path / PAYLOAD).stat()
+        read = _last_read(path / MANIFEST)
         files = [each for each in path.rglob("*") if not each.is_dir()]
-        bundles = [each for each in files if each.parent == path / "attestations"]
+        bundles = [each for each in files if each.parent == path / ATTESTATIONS]
         return Entry(
             path=path,
             bytes=sum(each.lstat().st_size for each in files),

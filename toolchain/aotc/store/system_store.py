@@ -29,6 +29,7 @@ from aotc.contract.artifact_names import ENTRY, artifact_path, id_in
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import PAYLOAD
 from aotc.files.ownership import ROOT_USER, Unsafe, known_here, open_folder, sizes_below
 from aotc.store.capability import is_shared, may_write, require_owners
 from aotc.store.hold import Hold, hold, leads_to
@@ -205,12 +206,12 @@ def _vouched(
         authentic = authenticate(copy, trust, attestations=source, reads=nothing)
     sizes = {each.path: each.size for each in authentic.manifest.files}
     for path in sorted(wanted):
-        found = entry.sizes.get(f"payload/{path}")
+        found = entry.sizes.get(f"{PAYLOAD}/{path}")
         if found != sizes[path]:
             raise AotcError(
                 "AOTC-G005",
                 "a file of the store has another size than was signed",
-                where=f"payload/{path}",
+                where=f"{PAYLOAD}/{path}",
                 expected=f"{sizes[path]} bytes",
                 found=f"{found} bytes",
             )

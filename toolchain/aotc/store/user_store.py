@@ -27,6 +27,7 @@ from aotc.contract.codec.parsing import MAX_JSON_BYTES
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.folders import PRIVATE, SHARED
 from aotc.files.ownership import Unsafe, known_here, sizes_below
 from aotc.files.removing import take_away
@@ -288,7 +289,7 @@ def require_ours(entry: Path, held: Hold) -> None:
 def identity_of(source: Container) -> str:
     """sha256 of the source's aotc.json as it is now: only a name to look for, no claim."""
     try:
-        return hashlib.sha256(source.read("payload/aotc.json", MAX_JSON_BYTES)).hexdigest()
+        return hashlib.sha256(source.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
     except AotcError as error:
         if error.code != "AOTC-G006":
             raise
@@ -298,7 +299,7 @@ def identity_of(source: Container) -> str:
 def is_damage(error: AotcError) -> bool:
     """Whether a refusal of the store's payload with the source's signatures is the payload's."""
     return any(
-        each.code in _OF_DAMAGE and not each.where.startswith("attestations")
+        each.code in _OF_DAMAGE and not each.where.startswith(ATTESTATIONS)
         for each in (error, *error.also)
     )
 
@@ -315,7 +316,7 @@ def stored(
     """An entry that was verified, as it is handed to a load; `started` by `time.perf_counter`."""
     held.touch()
     return StoredArtifact(
-        folder=entry / "payload",
+        folder=entry / PAYLOAD,
         authentic=authentic,
         from_store=from_store,
         seconds=time.perf_counter() - started,

@@ -9,6 +9,7 @@ from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, older_kind
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
 from aotc.contract.finding import Finding
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.signing import dsse, oms
 from aotc.signing import statements as attest
 from aotc.signing.bundle_verification import VerifiedBundle, verify_bundle
@@ -30,61 +31,72 @@ def list_files(state: Examination, attestations: Container) -> bool:
     state.listing = state.container.listing()
     for problem in state.listing.problems:
         state.refuse(problem)
-    payload = state.listing.under("payload")
-    outside = attestations.listing("attestations")
+    payload = state.listing.under(PAYLOAD)
+    outside = attestations.listing(ATTESTATIONS)
     names = [path for path in outside.files if path.endswith(BUNDLE_SUFFIX)]
     if attestations is not state.container:
         for problem in outside.problems:
             if problem.code != "AOTC-G006":
                 state.refuse(problem)
     if "aotc.json" not in payload and not (payload and names):
-        if not any(refusal.where == "payload/aotc.json" for refusal in state.refusals):
+        if not any(refusal.where == MANIFEST for refusal in state.refusals):
             state.refuse(
                 AotcError(
                     "AOTC-G015",
                     "the folder is not an aotc artifact",
                     where=str(state.container.root),
-                    expected="a folder with payload/aotc.json",
+                    expected=f"a folder with {MANIFEST}",
                 )
             )
         return False
-    if len(names) > MAX_BUNDLES:
+    if not _within_limits(state, payload, {name: outside.files[name] for name in names}):
+        return False
+    for name in names:
+        _read(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles)
+    for name in DOCUMENTS:
+        if name in payload:
+            _read(
+                state, state.container, f"{PAYLOAD}/{name}", MAX_JSON_BYTES, state.documents, name
+            )
+    return all(refusal.code != "AOTC-G012" for refusal in state.refusals)
+
+
+def _within_limits(
+    state: Examination, payload: Mapping[str, int], bundles: Mapping[str, int]
+) -> bool:
+    """Whether sizes by path are ones that a reader, and a policy, take; what is not is refused."""
+    if len(bundles) > MAX_BUNDLES:
         state.refuse(
             AotcError(
                 "AOTC-G012",
                 "the artifact exceeds the limits",
-                where="attestations",
+                where=ATTESTATIONS,
                 expected=f"at most {MAX_BUNDLES} bundles",
-                found=str(len(names)),
+                found=str(len(bundles)),
             )
         )
         return False
     if state.trust.policy is not None:
         from aotc.verification.policy.limits import exceeded
 
-        excesses = exceeded(state.trust.policy.policy.limits, payload, len(names))
+        excesses = exceeded(state.trust.policy.policy.limits, payload, len(bundles))
         for excess in excesses:
             state.refuse(excess)
         if excesses:
             return False
-    total = sum(outside.files[name] for name in names)
+    total = sum(bundles.values())
     if total > MAX_BUNDLES_BYTES:
         state.refuse(
             AotcError(
                 "AOTC-G012",
                 "the artifact exceeds the limits",
-                where="attestations",
+                where=ATTESTATIONS,
                 expected=f"at most {MAX_BUNDLES_BYTES} bytes of bundles",
                 found=str(total),
             )
         )
         return False
-    for name in names:
-        _read(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles)
-    for name in DOCUMENTS:
-        if name in payload:
-            _read(state, state.container, f"payload/{name}", MAX_JSON_BYTES, state.documents, name)
-    return all(refusal.code != "AOTC-G012" for refusal in state.refusals)
+    return True
 
 
 def parse_bundles(state: Examination) -> None:
@@ -109,7 +121,7 @@ def parse_documents(state: Examination) -> None:
             state.parsed[name] = strict_json(text)
         except ParseError as error:
             for problem in error.problems:
-                state.refuse(malformed(problem, f"payload/{name}"))
+                state.refuse(malformed(problem, f"{PAYLOAD}/{name}"))
 
 
 def is_oms(path: str) -> bool:
@@ -161,7 +173,7 @@ def check_signatures(state: Examination) -> None:
             AotcError(
                 "AOTC-G001",
                 "the artifact has no signature bundle",
-                where="attestations",
+                where=ATTESTATIONS,
                 expected=_OMS.path,
                 found=f"{len(state.bundles)} other attestations",
             )
@@ -241,5 +253,5 @@ def _read(
         into[name or path] = container.read(path, limit)
     except AotcError as error:
         # A bundle that was replaced since it was listed counts as one that was never there.
-        if error.code != "AOTC-G006" or not path.startswith("attestations/"):
+        if error.code != "AOTC-G006" or not path.startswith(f"{ATTESTATIONS}/"):
             state.refuse(error, path)

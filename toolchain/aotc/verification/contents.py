@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX
 from aotc.contract.codec.parsing import ParseError, Problem, decode
@@ -15,6 +15,7 @@ from aotc.contract.versions import (
     unsupported_manifest,
 )
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.verification import consistency
 from aotc.verification.digests import Sink, Wanted, check
 from aotc.verification.examination import Examination, malformed
@@ -32,11 +33,11 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
     if digests is None:
         state.unread = "no file was hashed: nobody vouches for their digests"
         return
-    payload = state.listing.under("payload")
+    payload = state.listing.under(PAYLOAD)
     wanted = []
     told = {refusal.where for refusal in state.refusals}
     for path in sorted(digests):
-        where = f"payload/{path}"
+        where = f"{PAYLOAD}/{path}"
         if path not in payload:
             if where not in told:
                 state.refuse(AotcError("AOTC-G006", "a signed file is missing", where=where))
@@ -56,9 +57,20 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
         read = state.reads(state.manifest)
         wanted = [path for path in wanted if path in read]
         state.hashed = frozenset(wanted)
-    entries = {entry.path: entry for entry in state.manifest.files}
+    files = _wanted(state, state.manifest, wanted, digests)
+    checked = check(state.container, files, sink=sink, full=full)
+    state.bytes_hashed += checked.bytes_hashed
+    for problem in checked.problems:
+        state.refuse(problem)
+
+
+def _wanted(
+    state: Examination, manifest: Manifest, paths: Iterable[str], digests: Mapping[str, str]
+) -> list[Wanted]:
+    """What is hashed of `paths`: files that the manifest lists with their signed digests."""
+    entries = {entry.path: entry for entry in manifest.files}
     files = []
-    for path in wanted:
+    for path in paths:
         entry = entries.get(path)
         if entry is None or entry.sha256 != digests[path]:
             # Step 6 refuses it.
@@ -66,22 +78,19 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
             continue
         files.append(
             Wanted(
-                path=f"payload/{path}",
+                path=f"{PAYLOAD}/{path}",
                 sha256=entry.sha256,
                 size=entry.size,
                 chunks=entry.chunks,
             )
         )
-    checked = check(state.container, files, sink=sink, full=full)
-    state.bytes_hashed += checked.bytes_hashed
-    for problem in checked.problems:
-        state.refuse(problem)
+    return files
 
 
 def _check_documents(state: Examination, digests: Mapping[str, str], sink: Sink | None) -> None:
     """The digests of what is in memory already."""
     for path in sorted(digests.keys() & state.documents.keys()):
-        text, where = state.documents[path], f"payload/{path}"
+        text, where = state.documents[path], f"{PAYLOAD}/{path}"
         state.bytes_hashed += len(text)
         if state.digest_of(path) != digests[path]:
             state.refuse(_changed(where, digests[path], state.digest_of(path)))
@@ -94,14 +103,14 @@ def check_unlisted(state: Examination, sink: Sink | None) -> None:
     digests = state.digests if state.digests is not None else state.claimed
     if digests is None:
         return
-    expected = {f"payload/{path}" for path in digests}
-    folders = {"payload", "attestations"}
+    expected = {f"{PAYLOAD}/{path}" for path in digests}
+    folders = {PAYLOAD, ATTESTATIONS}
     for path in expected:
         while "/" in path:
             path = path.rpartition("/")[0]
             folders.add(path)
     for path in state.listing.files:
-        is_bundle = path.count("/") == 1 and path.startswith("attestations/")
+        is_bundle = path.count("/") == 1 and path.startswith(f"{ATTESTATIONS}/")
         if path not in expected and not (is_bundle and path.endswith(BUNDLE_SUFFIX)):
             state.refuse(AotcError("AOTC-G007", "a file was not signed", where=path))
     for folder in sorted(state.listing.folders - folders):
@@ -165,7 +174,7 @@ def _decode(state: Examination) -> None:
     if "aotc.json" not in state.parsed:
         return
     data = state.parsed["aotc.json"]
-    where = "payload/aotc.json"
+    where = MANIFEST
     schema = data.get("schema") if isinstance(data, dict) else None
     if what := unsupported_manifest(schema):
         problems.append(

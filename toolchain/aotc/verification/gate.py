@@ -23,13 +23,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from aotc.contract.artifact_names import artifact_path, id_in
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.policy_decision import PolicyDecision
-from aotc.contract.results.reports import CheckResult, VariantVerdict, Verdict, VerifyReport
+from aotc.contract.results.reports import CheckResult, Status, VariantVerdict, Verdict, VerifyReport
 from aotc.contract.target import Target
 from aotc.contract.trust.anchors import Anchor, TrustedKey, key_id
 from aotc.errors import AotcError
@@ -362,9 +361,7 @@ def _with_detail(result: CheckResult, detail: str) -> CheckResult:
     return replace(result, detail="; ".join(each for each in (result.detail, detail) if each))
 
 
-def _result(
-    index: int, status: Literal["passed", "failed", "not-run"], detail: str = ""
-) -> CheckResult:
+def _result(index: int, status: Status, detail: str = "") -> CheckResult:
     return CheckResult(step=STEPS[index], status=status, detail=detail)
 
 

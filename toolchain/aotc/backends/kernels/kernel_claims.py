@@ -16,13 +16,13 @@ from aotc.backends.kernels.type_names import (
     type_proto,
 )
 from aotc.contract.known_providers import CPU
+from aotc.contract.operator_domains import STANDARD
 
 if TYPE_CHECKING:
     import onnx
 
     Rule = Callable[[onnx.NodeProto], str]
 
-_STANDARD = ("", "ai.onnx")
 # ONNX Runtime makes an initializer of it before it places nodes.
 _CONSTANT = "Constant"
 _NAMED = 5
@@ -64,7 +64,7 @@ class _Claiming:
 
     def reason(self, node: onnx.NodeProto, opsets: Mapping[str, int], types: dict[str, str]) -> str:
         """Why `node` would be refused; empty where it would not.  Adds to `types` what follows."""
-        if node.domain in _STANDARD and node.op_type == _CONSTANT:
+        if node.domain in STANDARD and node.op_type == _CONSTANT:
             types.update(constant_type(node))
             return ""
         function = self.functions.get((node.domain, node.op_type))
@@ -78,7 +78,7 @@ class _Claiming:
     def _kernel_reason(
         self, node: onnx.NodeProto, opsets: Mapping[str, int], types: dict[str, str]
     ) -> str:
-        standard = node.domain in _STANDARD
+        standard = node.domain in STANDARD
         opset = opsets.get("" if standard else node.domain, 1)
         signature = signature_of("" if standard else node.domain, node.op_type, opset)
         if signature is None:
@@ -123,7 +123,7 @@ class _Claiming:
 
         It does with an operator that ONNX defines as a function and no provider has a kernel of.
         """
-        if node.domain not in _STANDARD:
+        if node.domain not in STANDARD:
             return None
         opset = opsets.get("", 1)
         signature = signature_of("", node.op_type, opset)
@@ -177,7 +177,7 @@ def claim_by_kernels(model: onnx.ModelProto, ep: str, table: KernelTable, rule: 
         notes += [trouble] if trouble else []
     functions = {(each.domain, each.name): each for each in model.functions}
     opsets = {
-        "" if entry.domain in _STANDARD else entry.domain: entry.version
+        "" if entry.domain in STANDARD else entry.domain: entry.version
         for entry in model.opset_import
     }
     claiming = _Claiming(table, ep, rule, functions)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from aotc.contract.operator_domains import STANDARD
+
 _DATA = "ort_kernels_1.30.json"
-# `ai.onnx` is the other spelling of the operators of the ONNX standard.
-_STANDARD = ("", "ai.onnx")
 _SUFFIX = "ExecutionProvider"
 
 
@@ -86,7 +86,7 @@ class KernelTable:
 
     def of(self, ep: str, domain: str, op: str) -> tuple[Kernel, ...]:
         """Every registration of one operator, oldest first; none where the provider lacks it."""
-        return self.kernels.get((ep, "" if domain in _STANDARD else domain, op), ())
+        return self.kernels.get((ep, "" if domain in STANDARD else domain, op), ())
 
     def kernel(
         self, ep: str, domain: str, op: str, version: int, types: Mapping[str, str] | None = None
@@ -97,7 +97,7 @@ class KernelTable:
         variable or formal parameter; one that is left out is unknown, and refuses nothing.
         """
         who = ep.removesuffix(_SUFFIX)
-        op_name = op if domain in _STANDARD else f"{domain}::{op}"
+        op_name = op if domain in STANDARD else f"{domain}::{op}"
         registered = self.of(ep, domain, op)
         if not registered:
             return Lookup(reason=f"{who} has no kernel of {op_name}")

@@ -14,6 +14,7 @@ from aotc.cli.commands.base import (
     add_variant,
     add_vouching,
     positive,
+    respond,
     signer_of,
     split_names,
 )
@@ -108,15 +109,9 @@ def attest(
             trust=trust,
             force=force,
         )
-    if json:
-        from aotc.cli.json_document import write_document
+    from aotc.cli.attestation_views import attested_view
 
-        write_document(answer)
-    else:
-        from aotc.cli.attestation_views import attested_view
-        from aotc.cli.render import show
-
-        show(attested_view(answer))
+    respond(answer, attested_view, json=json)
     return EXIT_YES
 
 

@@ -1,4 +1,4 @@
-"""What a command is, and the arguments that several commands take.
+"""What a command is, the arguments that several commands take, and the form of their answers.
 
 Arguments are read with the standard library's argparse: a start must stay within 200 ms, and
 the libraries that build a command line from type hints take half of that to import.
@@ -13,14 +13,18 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from aotc.contract.artifact_names import artifact_path
 from aotc.contract.codec.spelling import nearest
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from aotc.contract.trust.signer import Sealer, Signer
+
+Answer = TypeVar("Answer")
 
 
 class Parser(argparse.ArgumentParser):
@@ -188,6 +192,12 @@ def add_store(parser: Parser) -> None:
     )
 
 
+def refuse_two_stores(store: Path | None, system: bool) -> None:
+    """Raise AOTC-I027 where the arguments of `add_store` name both."""
+    if system and store is not None:
+        raise AotcError("AOTC-I027", "--store and --system name two stores", where="--store")
+
+
 def add_loading(parser: Parser) -> None:
     """Which store a load goes through."""
     parser.add_argument(
@@ -221,6 +231,20 @@ def add_json(parser: Parser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON document, and nothing else"
     )
+
+
+def respond(
+    answer: Answer, view: Callable[[Answer], Iterable[RenderableType]], *, json: bool
+) -> None:
+    """Write an answer to standard output: as one JSON document, or as `view` shows it."""
+    if json:
+        from aotc.cli.json_document import write_document
+
+        write_document(answer)
+    else:
+        from aotc.cli.render import show
+
+        show(view(answer))
 
 
 def split_names(words: list[str]) -> list[str] | None:

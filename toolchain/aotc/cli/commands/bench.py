@@ -15,6 +15,7 @@ from aotc.cli.commands.base import (
     add_variant,
     pairs,
     positive,
+    respond,
     split_names,
 )
 from aotc.errors import EXIT_YES, AotcError
@@ -73,6 +74,7 @@ def bench(
             )
         sizes[name] = int(text)
     from aotc.cli.extras import needs
+    from aotc.cli.measurement_views import bench_view
 
     with needs("bench", loads=True):
         from aotc.runtime.bench import bench as measure
@@ -94,15 +96,7 @@ def bench(
             threads=threads,
             progress=progress,
         )
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(answer)
-    else:
-        from aotc.cli.measurement_views import bench_view
-        from aotc.cli.render import show
-
-        show(bench_view(answer))
+    respond(answer, bench_view, json=json)
     return EXIT_YES
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.cli.commands.base import Command, Group, Parser, add_json, byte_count
+from aotc.cli.commands.base import Command, Group, Parser, add_json, byte_count, respond
 from aotc.contract.results.cache_answers import CacheListAnswer, PruneReport
 from aotc.errors import EXIT_YES
 
@@ -28,14 +28,7 @@ def list_entries(*, json: bool) -> int:
         bytes=sum(each.bytes for each in entries),
         entries=entries,
     )
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(answer)
-    else:
-        from aotc.cli.render import show
-
-        show(list_view(answer))
+    respond(answer, list_view, json=json)
     return EXIT_YES
 
 
@@ -110,14 +103,7 @@ def prune_view(report: PruneReport) -> list[RenderableType]:
 
 
 def _report(report: PruneReport, json: bool) -> int:
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(report)
-    else:
-        from aotc.cli.render import show
-
-        show(prune_view(report))
+    respond(report, prune_view, json=json)
     return EXIT_YES
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.cli.commands.base import Command, Parser, add_json, positive
+from aotc.cli.commands.base import Command, Parser, add_json, positive, respond
 from aotc.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_YES
 
 
@@ -76,6 +76,7 @@ def check_models(
     are compared with those of the data, and with ONNX Runtime's. Exit status 0 where every model is
     built and answers so, or with --against where none is worse than before; else 1.
     """
+    from aotc.cli.check_views import check_models_view
     from aotc.cli.extras import needs
     from aotc.cli.written import refuse_existing, write_text
 
@@ -83,7 +84,7 @@ def check_models(
     with needs("check-models", "cpu"):
         from aotc.checking.check import check_models as check
     from aotc.checking.outcomes import is_good
-    from aotc.cli.json_document import document_text, write_document
+    from aotc.cli.json_document import document_text
     from aotc.cli.progress import stages
 
     with stages(quiet=json) as progress:
@@ -100,13 +101,7 @@ def check_models(
         )
     if output is not None:
         write_text(output, document_text(answer))
-    if json:
-        write_document(answer)
-    else:
-        from aotc.cli.check_views import check_models_view
-        from aotc.cli.render import show
-
-        show(check_models_view(answer))
+    respond(answer, check_models_view, json=json)
     if answer.unchecked:
         return EXIT_INTERRUPTED
     if answer.against is not None:

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from aotc.cli.commands.base import Command, add_json
+from aotc.cli.commands.base import Command, add_json, respond
 from aotc.contract.known_providers import RUNTIMES
 from aotc.contract.results.answers import DoctorAnswer, DoctorCheck, DoctorTrust
 from aotc.contract.target import Target
@@ -27,6 +27,7 @@ _TO_RUN = f"To load and run: pip install onnxruntime. {_TO_BUILD}"
 
 def doctor(*, json: bool) -> int:
     """Check versions, packages that conflict, keys and folders; exit status 1 where one is bad."""
+    from aotc.cli.measurement_views import doctor_view
     from aotc.host.probe import probe
 
     host = probe()
@@ -50,15 +51,7 @@ def doctor(*, json: bool) -> int:
     )
     healthy = all(check.status != "bad" for check in checks)
     answer = DoctorAnswer(healthy=healthy, checks=checks, trust=trust, host=host)
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(answer)
-    else:
-        from aotc.cli.measurement_views import doctor_view
-        from aotc.cli.render import show
-
-        show(doctor_view(answer))
+    respond(answer, doctor_view, json=json)
     return EXIT_YES if healthy else EXIT_NO
 
 

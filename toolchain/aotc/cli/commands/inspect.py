@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.cli.commands.base import Command, Parser, add_json
+from aotc.cli.commands.base import Command, Parser, add_json, respond
 from aotc.contract.artifact_names import artifact_path
 from aotc.errors import EXIT_YES
 
@@ -31,18 +31,11 @@ def inspect(*, path: Path, traffic: Path | None, json: bool) -> int:
 
     Signers are shown as claimed; 'aotc verify' checks them.
     """
+    from aotc.cli.views import inspect_view
     from aotc.inspection.summary import inspect as inspect_path
 
     report = inspect_path(path, traffic=traffic)
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(report)
-    else:
-        from aotc.cli.render import show
-        from aotc.cli.views import inspect_view
-
-        show(inspect_view(report))
+    respond(report, inspect_view, json=json)
     return EXIT_YES
 
 

@@ -12,8 +12,10 @@ from aotc.cli.commands.base import (
     add_json,
     add_store,
     add_trust,
+    refuse_two_stores,
+    respond,
 )
-from aotc.errors import EXIT_YES, AotcError
+from aotc.errors import EXIT_YES
 
 
 def arguments(parser: Parser) -> None:
@@ -42,22 +44,14 @@ def install(
     they cannot write is not hashed again. An artifact that is there already is hashed again, and
     attestations that are new are added to it.
     """
-    if system and store is not None:
-        raise AotcError("AOTC-I027", "--store and --system name two stores", where="--store")
+    refuse_two_stores(store, system)
+    from aotc.cli.store_views import install_view
     from aotc.store.installing import install as put
     from aotc.verification.policy.host_trust import resolve
 
     trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
     report = put(artifact, trusted, store=store, system=system)
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(report)
-    else:
-        from aotc.cli.render import show
-        from aotc.cli.store_views import install_view
-
-        show(install_view(report))
+    respond(report, install_view, json=json)
     return EXIT_YES
 
 

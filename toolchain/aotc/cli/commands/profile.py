@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from aotc.cli.commands.base import Command, Group, Parser, add_json, positive
+from aotc.cli.commands.base import Command, Group, Parser, add_json, positive, respond
 from aotc.contract.builtin import builtin_profiles, load_profile
 from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.results.answers import CheckAnswer, ListAnswer
@@ -145,6 +145,7 @@ def learn(
     'batch,seq', just 1,40. 'aotc run --record' and aotc.load(record=...) write such files.
     """
     from aotc.cli.extras import needs
+    from aotc.cli.learned_views import learn_view
     from aotc.cli.written import refuse_existing, write_text
 
     files = [path for path in (output, save_costs, html) if path is not None]
@@ -177,15 +178,7 @@ def learn(
         from aotc.contract.codec.parsing import encode
 
         write_text(save_costs, canonical_json(encode(table)).decode() + "\n")
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(answer)
-    else:
-        from aotc.cli.learned_views import learn_view
-        from aotc.cli.render import show
-
-        show(learn_view(answer))
+    respond(answer, learn_view, json=json)
     return EXIT_YES
 
 

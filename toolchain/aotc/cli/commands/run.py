@@ -17,6 +17,7 @@ from aotc.cli.commands.base import (
     add_loading,
     add_trust,
     add_variant,
+    respond,
     split_names,
 )
 from aotc.contract.results.answers import RunAnswer, RunCase
@@ -81,6 +82,7 @@ def run(
     that the artifact holds is run.
     """
     from aotc.cli.extras import needs
+    from aotc.cli.measurement_views import run_view
 
     with needs("run", loads=True):
         from aotc.runtime import arrays
@@ -135,15 +137,7 @@ def run(
             runs=tuple(runs),
             findings=model.findings(),
         )
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(answer)
-    else:
-        from aotc.cli.measurement_views import run_view
-        from aotc.cli.render import show
-
-        show(run_view(answer))
+    respond(answer, run_view, json=json)
     return EXIT_YES
 
 

@@ -11,6 +11,7 @@ from aotc.cli.commands.base import (
     add_json,
     add_signer,
     add_vouching,
+    respond,
     signer_of,
 )
 from aotc.errors import EXIT_YES
@@ -45,18 +46,11 @@ def sign(
     with a key.
     """
     from aotc.attesting.adding import sign as add_signature
+    from aotc.cli.attestation_views import attested_view
 
     signer = signer_of(key, keyless, identity_token, trust_config)
     answer = add_signature(artifact, signer, trust=trust, force=force)
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(answer)
-    else:
-        from aotc.cli.attestation_views import attested_view
-        from aotc.cli.render import show
-
-        show(attested_view(answer))
+    respond(answer, attested_view, json=json)
     return EXIT_YES
 
 

@@ -12,9 +12,11 @@ from aotc.cli.commands.base import (
     add_store,
     byte_count,
     positive,
+    refuse_two_stores,
+    respond,
 )
 from aotc.contract.results.store_answers import StorePruneReport
-from aotc.errors import EXIT_YES, AotcError
+from aotc.errors import EXIT_YES
 
 _DAY_SECONDS = 86_400
 
@@ -29,18 +31,11 @@ def list_entries(*, store: Path | None, system: bool, json: bool) -> int:
 
     Without --store or --system, the store is this user's own.
     """
+    from aotc.cli.store_views import list_view
     from aotc.store.pruning import listed
 
     answer = listed(_root(store, system))
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(answer)
-    else:
-        from aotc.cli.render import show
-        from aotc.cli.store_views import list_view
-
-        show(list_view(answer))
+    respond(answer, list_view, json=json)
     return EXIT_YES
 
 
@@ -90,21 +85,14 @@ def remove(*, id: str, store: Path | None, system: bool, json: bool) -> int:
 def _root(store: Path | None, system: bool) -> Path:
     from aotc.store.installing import chosen_root
 
-    if system and store is not None:
-        raise AotcError("AOTC-I027", "--store and --system name two stores", where="--store")
+    refuse_two_stores(store, system)
     return chosen_root(store, system=system)
 
 
 def _report(report: StorePruneReport, json: bool) -> int:
-    if json:
-        from aotc.cli.json_document import write_document
+    from aotc.cli.store_views import prune_view
 
-        write_document(report)
-    else:
-        from aotc.cli.render import show
-        from aotc.cli.store_views import prune_view
-
-        show(prune_view(report))
+    respond(report, prune_view, json=json)
     return EXIT_YES
 
 

@@ -14,6 +14,7 @@ from aotc.cli.commands.base import (
     add_json,
     pairs,
     positive,
+    respond,
 )
 from aotc.contract.results.trust_answers import RootAnswer, TrustAnswer
 from aotc.errors import EXIT_NO, EXIT_YES
@@ -82,6 +83,7 @@ def root(
     only where enough of the roots signed it.
     """
     from aotc.authoring.policy_files import write_roots
+    from aotc.cli.policy_views import root_view
     from aotc.contract.trust.anchors import key_id
     from aotc.signing.keys.key_loading import one_key
     from aotc.verification.policy.policy_document import read_roots
@@ -95,15 +97,7 @@ def root(
         threshold=threshold,
         keys=tuple(key_id(pem) for pem in found.keys),
     )
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(answer)
-    else:
-        from aotc.cli.policy_views import root_view
-        from aotc.cli.render import show
-
-        show(root_view(answer))
+    respond(answer, root_view, json=json)
     return EXIT_YES
 
 
@@ -254,15 +248,9 @@ def _add_change(parser: Parser) -> None:
 
 
 def _show(answer: TrustAnswer, json: bool) -> int:
-    if json:
-        from aotc.cli.json_document import write_document
+    from aotc.cli.policy_views import policy_view
 
-        write_document(answer)
-    else:
-        from aotc.cli.policy_views import policy_view
-        from aotc.cli.render import show
-
-        show(policy_view(answer))
+    respond(answer, policy_view, json=json)
     return EXIT_YES
 
 

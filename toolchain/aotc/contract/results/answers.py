@@ -34,13 +34,16 @@ class RunOutput:
     file: Annotated[str, "where it was written; empty where it was not"] = ""
 
 
+Cause = Literal["exact", "padded", "routed", "outside"]
+
+
 @record
 class CallRoute:
     """Which variant takes a call, and why."""
 
     variant: str
     cause: Annotated[
-        Literal["exact", "padded", "routed", "outside"],
+        Cause,
         "outside: a dim left what was proven, and it runs all the same",
     ]
     sizes: Annotated[Mapping[str, int], "of the dims"] = field(default_factory=dict)

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from aotc.contract.attestation_kinds import Usage
 from aotc.contract.codec.parsing import record
 
+ChannelSource = Literal["", "argument", "approval"]
+
 
 @record
 class RuleMatch:
@@ -61,7 +63,7 @@ class PolicyDecision:
     roots: Annotated[tuple[str, ...], "key ids of the roots that signed it; none: unsigned"] = ()
     artifact: Annotated[str, "its name"] = ""
     channel: str = ""
-    channel_from: Literal["", "argument", "approval"] = ""
+    channel_from: ChannelSource = ""
     accepted: bool = False
     rule: Annotated[str, "the one that matches; empty: none, or several"] = ""
     rules: tuple[RuleMatch, ...] = ()

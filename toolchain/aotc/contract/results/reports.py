@@ -26,12 +26,15 @@ from aotc.contract.shapes.domain import Domain
 Verdict = Literal["optimal", "degraded", "incompatible"]
 
 
+Status = Literal["passed", "failed", "not-run"]
+
+
 @record
 class CheckResult:
     """One numbered step of the gate, or one compatibility check."""
 
     step: str
-    status: Literal["passed", "failed", "not-run"]
+    status: Status
     detail: str = ""
 
 

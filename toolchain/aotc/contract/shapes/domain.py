@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 from aotc.contract.codec.parsing import Bounds, record
 from aotc.contract.shapes.dim_range import Outside, Size
 
+# What ended a search upwards for sizes that run.
+Stop = Literal["", "error", "together", "size", "work", "bytes", "count", "time"]
+
 
 @record
 class Dim:
@@ -32,7 +35,7 @@ class Dim:
     tested: Annotated[tuple[Size, ...], "sizes at which the original model ran at build"] = ()
     gaps: Annotated[tuple[Size, ...], "sizes between the bounds that were seen to fail"] = ()
     stopped_by: Annotated[
-        Literal["", "error", "together", "size", "work", "bytes", "count", "time"],
+        Stop,
         "what ended the search upwards (together: an error, with the other dims at their largest); "
         "empty where the range was stated",
     ] = ""

@@ -8,13 +8,15 @@ from typing import Annotated, Literal
 
 from aotc.contract.codec.parsing import Bounds, record
 
+Side = Literal["right", "left"]
+
 
 @record
 class PadSpec:
     """What an input is filled up with, and where."""
 
     value: Annotated[bool | int | float | str, "as the input's dtype; text where that is text"] = 0
-    side: Annotated[Literal["right", "left"], "after or before the given elements"] = "right"
+    side: Annotated[Side, "after or before the given elements"] = "right"
 
 
 @record
@@ -25,7 +27,7 @@ class Crop:
     axis: Annotated[int, Bounds(0)]
     dims: Annotated[tuple[str, ...], Bounds(1)]
     constant: int = 0
-    side: Annotated[Literal["right", "left"], "side that is cut off"] = "right"
+    side: Annotated[Side, "side that is cut off"] = "right"
 
     def size(self, sizes: Mapping[str, int]) -> int:
         """Elements that remain along the axis, of unpadded `sizes`."""

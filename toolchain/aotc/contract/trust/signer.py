@@ -7,8 +7,6 @@ from typing import Annotated, Literal, Protocol, runtime_checkable
 from aotc.contract.codec.parsing import Bounds, Problem, record
 from aotc.contract.finding import Finding
 
-SIGNER_SCHEMA = "aotc.signer/1"
-
 
 class Signer(Protocol):
     """A P-256 key that signs, wherever its secret is kept."""

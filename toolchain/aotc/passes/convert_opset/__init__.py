@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, MutableSequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aotc.contract.operator_domains import STANDARD
 from aotc.passes.base import Pass, walk_nodes
 from aotc.passes.convert_opset.adapter import adapted
 from aotc.passes.convert_opset.known_values import Values, without_weights
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 LOWEST = 13
 _TOLD = 5
-_STANDARD = ("", "ai.onnx")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ConvertOpset(Pass):
 
 def opset_of(model: onnx.ModelProto | onnx.FunctionProto) -> int:
     """The version of the ONNX standard's operators that is imported; 0 where none is."""
-    return max((each.version for each in model.opset_import if each.domain in _STANDARD), default=0)
+    return max((each.version for each in model.opset_import if each.domain in STANDARD), default=0)
 
 
 def obstacles(model: onnx.ModelProto, to: int) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def _convert(model: onnx.ModelProto, to: int) -> tuple[str, ...]:
             nodes.extend(kept)
     for imports in (model.opset_import, *(each.opset_import for each in model.functions)):
         for entry in imports:
-            if entry.domain in _STANDARD:
+            if entry.domain in STANDARD:
                 entry.version = min(entry.version, to)
     return tuple(troubles) or _type_troubles(model)
 
@@ -136,7 +136,7 @@ def _convert_node(
     """What replaces `node` at opset `to` (None: it stays), and what stands against it."""
     import onnx
 
-    if node.domain not in _STANDARD:
+    if node.domain not in STANDARD:
         return None, ""
     try:
         source = onnx.defs.get_schema(node.op_type, opset)

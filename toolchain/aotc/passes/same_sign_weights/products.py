@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from aotc.contract.operator_domains import MICROSOFT, STANDARD
 from aotc.partitioning.graph import bodies_of
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 # CPU features with any of which the sums are exact, the one that kernels prefer first.
 EXACT_FEATURES: Final = ("avx512_vnni", "avx_vnni")
 ARCHITECTURE: Final = "x86_64"
-
-_DOMAIN: Final = "com.microsoft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +44,12 @@ PRODUCTS: Final[Mapping[tuple[str, str], Product]] = {
     ("", "QLinearConv"): Product(0, 2, ((3, 5),)),
     # Its left operand is the weights.
     ("", "ConvInteger"): Product(0, 2, ((1, 3),), signed=True),
-    (_DOMAIN, "QLinearConv"): Product(0, 2, ((3, 5),)),
-    (_DOMAIN, "QGemm"): Product(0, 2, ((3, 5),)),
-    (_DOMAIN, "MatMulIntegerToFloat"): Product(0, 4, ((1, 5),)),
-    (_DOMAIN, "QAttention"): Product(0, 6, ((1, 7),)),
-    (_DOMAIN, "DynamicQuantizeMatMul"): Product(None, None, ((1, 3),)),
-    (_DOMAIN, "DynamicQuantizeLSTM"): Product(None, None, ((1, 9), (2, 11))),
+    (MICROSOFT, "QLinearConv"): Product(0, 2, ((3, 5),)),
+    (MICROSOFT, "QGemm"): Product(0, 2, ((3, 5),)),
+    (MICROSOFT, "MatMulIntegerToFloat"): Product(0, 4, ((1, 5),)),
+    (MICROSOFT, "QAttention"): Product(0, 6, ((1, 7),)),
+    (MICROSOFT, "DynamicQuantizeMatMul"): Product(None, None, ((1, 3),)),
+    (MICROSOFT, "DynamicQuantizeLSTM"): Product(None, None, ((1, 9), (2, 11))),
 }
 
 
@@ -185,7 +184,7 @@ def _is_small(tensor: onnx.TensorProto, activation_signed: bool) -> bool:
 def _constants(graph: onnx.GraphProto) -> dict[str, Constant]:
     found = {tensor.name: Constant(tensor, graph) for tensor in graph.initializer}
     for node in graph.node:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
+        if node.op_type == "Constant" and node.domain in STANDARD and node.output:
             for attribute in node.attribute:
                 if attribute.HasField("t"):
                     found[node.output[0]] = Constant(attribute.t, graph)

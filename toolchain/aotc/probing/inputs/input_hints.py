@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from aotc.contract.codec.parsing import Json
+from aotc.contract.operator_domains import MICROSOFT
 from aotc.probing.inputs.extents import least, less
 from aotc.probing.inputs.image_rules import IMAGE_RULES
 from aotc.probing.inputs.shape_rules import SHAPE_RULES
@@ -254,7 +255,7 @@ class _Reading:
 
 def _rules(node: onnx.NodeProto) -> dict[int, Callable[[Use], Hint | None]]:
     name = node.op_type
-    if node.domain == "com.microsoft":
+    if node.domain == MICROSOFT:
         own = f"com.microsoft.{name}"
         name = own if own in VALUE_RULES else name
     elif node.domain not in _PLAIN_DOMAINS:

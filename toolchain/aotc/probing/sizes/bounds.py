@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aotc.contract.shapes.domain import Dim, Relation
+from aotc.contract.shapes.domain import Dim, Relation, Stop
 from aotc.probing.sizes.found_relations import Move
 from aotc.probing.sizes.gaps import GRIDS, between, without_gaps
 from aotc.probing.sizes.growth import SHARE
-from aotc.probing.sizes.trials import Stop, Trials
+from aotc.probing.sizes.trials import Trials
 from aotc.probing.sizes.usual_sizes import beyond
 
 # How many multiples are tried at either end of a range for the first that runs.

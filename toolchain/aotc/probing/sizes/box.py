@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aotc.contract.finding import Finding
-from aotc.contract.shapes.domain import Dim, Domain, Relation
+from aotc.contract.shapes.domain import Dim, Domain, Relation, Stop
 from aotc.errors import AotcError
 from aotc.probing.sizes.dim_hints import DimHints
-from aotc.probing.sizes.trials import Stop, Trials
+from aotc.probing.sizes.trials import Trials
 from aotc.probing.sizes.usual_sizes import optimum
 
 # Dims of which all corners run, 2 to the power of their number; of more, one dim at a time.

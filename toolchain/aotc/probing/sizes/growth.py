@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from aotc.contract.shapes.domain import Stop
 from aotc.probing.sizes.dim_hints import DimHints, Kind
-from aotc.probing.sizes.trials import Stop
 from aotc.probing.sizes.usual_sizes import TARGETS
 
 # Of the limits, beyond usual sizes: a build runs the largest sizes several times.

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from aotc.contract.finding import Finding
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes.dim_range import DimRange
-from aotc.contract.shapes.domain import Dim, Domain, Relation
+from aotc.contract.shapes.domain import Dim, Domain, Relation, Stop
 from aotc.errors import AotcError
 from aotc.probing.sizes.bounds import Bounder
 from aotc.probing.sizes.box import Box, Exhausted, does_not_run
@@ -37,7 +37,7 @@ from aotc.probing.sizes.found_relations import Move, relations_of
 from aotc.probing.sizes.growth import Growth
 from aotc.probing.sizes.moves import Mover
 from aotc.probing.sizes.stated_dims import agreeing, held_dim, held_relation, stated_dim
-from aotc.probing.sizes.trials import ENDED, Cost, Stop, Trial, Trials
+from aotc.probing.sizes.trials import ENDED, Cost, Trial, Trials
 from aotc.probing.sizes.usual_sizes import TARGETS, ladder
 
 # How often another base is taken since what was found at one does not hold elsewhere.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from aotc.contract.profile import ProbeLimits
-from aotc.contract.shapes.domain import Relation
+from aotc.contract.shapes.domain import Relation, Stop
 
-Stop = Literal["", "error", "together", "size", "work", "bytes", "count", "time"]
 # Of a search that had more to try.
 ENDED: Final[Mapping[Stop, str]] = {
     "count": "was ended by probe.max_runs",

@@ -8,6 +8,8 @@ from typing import Final, Literal
 from aotc.contract.manifest.variant import Optimization
 from aotc.stages.types import VariantPlan
 
+LowerLevel = Literal["extended", "basic", "disable"]
+
 # EXTENDED leaves out the layout step, which bakes in the CPU of the build host.
 _WRITTEN: Final[Mapping[str, Optimization]] = {
     "baseline": "extended",
@@ -17,7 +19,7 @@ _WRITTEN: Final[Mapping[str, Optimization]] = {
 # The portable variant takes the layout step at load, the host's has it baked in.
 _LOADED: Final[Mapping[str, Optimization]] = {"baseline": "all", "vnni": "all", "host": "disable"}
 # What is tried, one after the other, where a form computes wrongly.
-_LOWER: Final[Mapping[str, Literal["extended", "basic", "disable"]]] = {
+_LOWER: Final[Mapping[str, LowerLevel]] = {
     "auto": "extended",
     "extended": "basic",
     "basic": "disable",
@@ -36,6 +38,6 @@ def load_level(plan: VariantPlan) -> Optimization:
     return _LOADED[plan.isa] if plan.optimization == "auto" else plan.optimization
 
 
-def lower_level(plan: VariantPlan) -> Literal["extended", "basic", "disable"] | None:
+def lower_level(plan: VariantPlan) -> LowerLevel | None:
     """The next level below the variant's; None below the lowest."""
     return _LOWER.get(plan.optimization)

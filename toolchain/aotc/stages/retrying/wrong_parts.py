@@ -19,13 +19,14 @@ from aotc.contract.finding import Finding
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.divided_graph import RefusedNode
 from aotc.contract.manifest.variant import SessionSpec
+from aotc.contract.operator_domains import EP_CONTEXT
 from aotc.contract.profile import PluginSpec, Precision, Tolerance
 from aotc.engine import values
 from aotc.engine.named_backends import backend_of
 from aotc.engine.parity import compare
 from aotc.engine.session import create_session, run
 from aotc.errors import AotcError
-from aotc.partitioning.extraction import CONTEXT_OP, Extractor
+from aotc.partitioning.extraction import Extractor
 from aotc.partitioning.graph import PartitionGraph, read_graph
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import ClaimedModel, LoweredModel, ReferenceRun
@@ -137,7 +138,7 @@ def locate_job(request: Json) -> Json:
     graph = read_graph(undivided)
     tolerance = decode(Tolerance, request["tolerance"])
     inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
-    contexts = [node for node in divided.graph.node if node.op_type == CONTEXT_OP]
+    contexts = [node for node in divided.graph.node if node.op_type == EP_CONTEXT]
     shown = [name for node in contexts for name in (*node.input, *node.output) if name]
     known = Extractor(undivided, graph).known
     expected = _values(

@@ -13,7 +13,6 @@ from typing import Protocol, Self
 
 from aotc.errors import AotcError
 
-MANIFEST = "payload/aotc.json"
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
 MAX_BUNDLES = 64

@@ -8,8 +8,9 @@ from pathlib import Path
 from aotc.contract.artifact_names import id_in
 from aotc.contract.codec.parsing import MAX_JSON_BYTES
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import MANIFEST
 from aotc.files.failures import told
-from aotc.verification.container.base import MANIFEST, Container
+from aotc.verification.container.base import Container
 from aotc.verification.container.folder_container import FolderContainer
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
+from aotc.contract.results.policy_decision import ChannelSource
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import ATTESTATIONS
 from aotc.verification.policy.fitness import Subject, unfit
 from aotc.verification.policy.host_trust import AppliedPolicy
 from aotc.verification.policy.signed_attestations import Statement
@@ -17,7 +18,7 @@ class Channel:
     """Its name, and who said so; an empty name where nobody did."""
 
     name: str
-    source: Literal["", "argument", "approval"]
+    source: ChannelSource
 
 
 def channel_of(
@@ -40,7 +41,7 @@ def channel_of(
         raise AotcError(
             "AOTC-G024",
             "the artifact is approved for several channels",
-            where="attestations",
+            where=ATTESTATIONS,
             expected="--channel with one of them",
             found=", ".join(names),
         )

@@ -25,6 +25,7 @@ from aotc.contract.trust.anchors import key_id
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.trust_policy import Requirement, Rule
 from aotc.errors import AotcError, compared
+from aotc.files.artifact_layout import ATTESTATIONS
 from aotc.verification.policy.channel import Channel, channel_of
 from aotc.verification.policy.distinct_signers import distinct_signers
 from aotc.verification.policy.fitness import FUTURE_SLACK, Subject, unfit
@@ -183,7 +184,7 @@ def _unmet(
     counts = {each.id for each in outcome.considered if each.counts}
     missing = ", ".join(each for each in need.signers if each not in counts)
     if not counts and not spoiled:
-        where = f"channel {subject.channel!r}" if need.predicate == "approval" else "attestations"
+        where = f"channel {subject.channel!r}" if need.predicate == "approval" else ATTESTATIONS
         others = f"; {len(outcome.considered)} others do not count" if outcome.considered else ""
         others += f"; made by a newer aotc: {', '.join(newer)}" if newer else ""
         return [
@@ -200,7 +201,7 @@ def _unmet(
         AotcError(
             "AOTC-G026",
             f"too few distinct keys made the required {need.predicate}",
-            where="attestations",
+            where=ATTESTATIONS,
             expected=wanted,
             found=f"{outcome.distinct} that count" + (f"; none by {missing}" if missing else ""),
         ),

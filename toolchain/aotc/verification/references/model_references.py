@@ -16,6 +16,7 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.payload_files import PayloadPath
 from aotc.contract.manifest.variant import Variant
 from aotc.errors import AotcError
+from aotc.files.artifact_layout import PAYLOAD
 from aotc.verification.container.base import ArtifactFile, Container
 from aotc.verification.references.onnx_references import (
     CACHE,
@@ -39,7 +40,7 @@ def require_inside(
         AotcError(
             "AOTC-G014",
             "a model refers to what was not signed",
-            where=f"payload/{each.path}",
+            where=f"{PAYLOAD}/{each.path}",
             found=each.what,
         )
         for each in outside_references(container, manifest, read)
@@ -63,7 +64,7 @@ def outside_references(
         if read is not None and variant.model not in read:
             continue
         known = {path: sizes[path] for path in variant.files}
-        with container.open(f"payload/{variant.model}") as file:
+        with container.open(f"{PAYLOAD}/{variant.model}") as file:
             try:
                 problems += _outside(_Stored(file), variant, known)
             except MalformedModel as error:

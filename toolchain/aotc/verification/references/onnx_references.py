@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from aotc.contract.operator_domains import EP_CONTEXT
 from aotc.verification.references.protobuf_wire import (
     VARINT,
     Held,
@@ -52,10 +53,9 @@ _KEY, _VALUE = 1, 2
 # What ONNX Runtime goes by, whatever a file is called: the identifier of a flatbuffer.
 _ORT_FORMAT: Final = b"ORTM"
 
-CONTEXT: Final = "EPContext"
 # Strings are contiguous in the wire format: without one of these, or the field that says that a
 # tensor's data is external, nothing refers to a file, and most nodes need not be walked.
-_MARKS: Final = (b"location", CONTEXT.encode(), bytes((_DATA_LOCATION << 3 | VARINT, _EXTERNAL)))
+_MARKS: Final = (b"location", EP_CONTEXT.encode(), bytes((_DATA_LOCATION << 3 | VARINT, _EXTERNAL)))
 # Attributes of an EPContext node that name files; the first holds the bytes where it embeds them.
 CACHE, SOURCE_MODEL, EMBEDDED = "ep_cache_context", "onnx_model_filename", "embed_mode"
 
@@ -110,7 +110,7 @@ def _walk(source: Source, kind: str, start: int, end: int, depth: int) -> Iterat
                 attributes.append((value, length))
         elif kind == "node" and number == _OP_TYPE:
             require_length(wire, kind, number)
-            is_context = length == len(CONTEXT) and text(source, value, length) == CONTEXT
+            is_context = length == len(EP_CONTEXT) and text(source, value, length) == EP_CONTEXT
     if is_context:
         yield from _context(source, attributes)
 
