@@ -11,6 +11,7 @@ import socket
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,19 +42,23 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 def gathered(**changes: Any) -> provenance.Materials:
-    stated: dict[str, Any] = {
-        "label": provenance.label("https://ci.example.com/builders/1", "run-7", "1.4.0"),
-        "started": STARTED,
-        "fixtures": None,
-        "tuned_from": None,
+    asked: dict[str, Any] = {
+        "model": "/some/where/linear.onnx",
         "dims": {"batch": 8},
-        "options": {"tune": False},
-        "host": probe(gpus=False),
-        "source_sha256": "ab" * 32,
-        "cached": False,
+        "fixtures": None,
+        "embed_fixtures": False,
+        "tune": False,
+        "tuned_from": None,
         "licence": "MIT",
     }
-    return provenance.gather("/some/where/linear.onnx", **{**stated, **changes})
+    return provenance.gather(
+        SimpleNamespace(**{**asked, **changes}),
+        label=provenance.label("https://ci.example.com/builders/1", "run-7", "1.4.0"),
+        started=STARTED,
+        host=probe(gpus=False),
+        source_sha256="ab" * 32,
+        cached=False,
+    )
 
 
 def said(manifest: Manifest, materials: provenance.Materials) -> dict[str, Any]:
@@ -98,7 +103,11 @@ def test_external_parameters_are_what_the_user_chose(manifest: Manifest) -> None
     assert asked["profile"] == manifest.profile
     assert asked["model"] == "linear.onnx"
     assert asked["target"] == {"name": "host", "sha256": "0" * 64}
-    assert asked["options"] == {"dims": {"batch": "8"}, "tune": False}
+    assert asked["options"] == {
+        "dims": {"batch": "8"},
+        "embed_fixtures": False,
+        "tune": False,
+    }
     assert asked["version"] == "1.4.0"
 
 
