@@ -57,7 +57,7 @@ def _run(names: list[str], folder: Path, *, smoke: bool) -> int:
         started = time.monotonic()
         print(f"== {TITLES[name]}", flush=True)
         workshop = Workshop(folder, smoke, lambda text: print(f"   … {text}", flush=True))
-        result = import_module(f"benchmarks.{name}").run(workshop)
+        result = import_module(f"benchmarks.rows.{name}").run(workshop)
         table.keep(folder / "results", name, TITLES[name], result)
         for row in result.rows:
             verdict = {True: "yes", False: "NO ", None: "   "}[row.held]

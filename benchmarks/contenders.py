@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models import input_shapes, inputs_of
+from benchmarks.networks.models import input_shapes, inputs_of
 from benchmarks.sides import Arrays, Call, Spec
 
 Inputs = dict[str, np.ndarray[Any, Any]]

@@ -1,7 +1,7 @@
 """Ranges that a build finds where nothing is stated, and what finding them costs.
 
 `python benchmarks/default_ranges.py FOLDER [NAME…] [--against PYTHON] [--rounds N]` builds every
-model of a folder (such as one that `benchmarks/exports.py` wrote), and prints a table: the range,
+model of a folder (such as one that `benchmarks/networks/exports.py` wrote), and prints a table: the range,
 the relations and the codes that were found, and seconds of processor time, user and system, of the
 whole build.  With `--against`, the interpreter of another environment that has the toolchain, each
 round builds by both, one after the other, and the ratio of the medians is shown.  Processor time

@@ -20,7 +20,7 @@ _INTRODUCTION = """\
 
 Written by `make bench`. Every number is a ratio of medians within one run, in which both sides
 take turns, so that a noisy machine disturbs both alike; what is in parentheses depends on the
-machine. Models are generated from a seed (`benchmarks/models.py`). The raw samples lie in
+machine. Models are generated from a seed (`benchmarks/networks/models.py`). The raw samples lie in
 `build/bench/results` after a run.
 """
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import models
 from benchmarks.fresh import ROOT, fresh, processor_seconds
+from benchmarks.networks import models
 
 Progress = Callable[[str], None]
 

@@ -11,7 +11,7 @@ from repository import ROOT
 TOOLCHAIN = ROOT / "toolchain"
 SOURCES = sorted(TOOLCHAIN.rglob("*.py"))
 LONGEST = 400
-TESTS = [path for top in ("tests", "ci") for path in (ROOT / top).rglob("*.py")]
+TESTS = [path for top in ("tests", "ci", "benchmarks") for path in (ROOT / top).rglob("*.py")]
 FOLDERS = sorted({path.parent for path in (*SOURCES, *TESTS)})
 MOST = 20
 # One file a command, and a table of facts: a stranger looks for a name.

@@ -138,6 +138,7 @@ def build(request: BuildRequest) -> BuildReport:
                 request,
                 label=label,
                 started=began,
+                options={"embed_fixtures": request.embed_fixtures, "tune": request.tune},
                 host=host,
                 source_sha256=source_digest(),
                 cached=taken is not None,

@@ -1,6 +1,7 @@
 """Exported graphs of `tests/data/exports`, and the calls that users of such models make.
 
-The graphs were written by `benchmarks/exports.py --small`: the exporter's form, a few layers deep.
+The graphs were written by `benchmarks/networks/exports.py --small`: the exporter's form, and a few
+layers deep.
 Where a path of the environment is named `AOTC_EXPORTS`, it holds the same without `--small`.
 """
 

@@ -295,7 +295,7 @@ FULL_WANTED = {
 @pytest.mark.slow
 @pytest.mark.skipif(
     not os.environ.get("AOTC_EXPORTS"),
-    reason="AOTC_EXPORTS is not set: a folder that benchmarks/exports.py wrote",
+    reason="AOTC_EXPORTS is not set: a folder that benchmarks/networks/exports.py wrote",
 )
 @pytest.mark.parametrize("name", sorted(WANTED))
 def test_full_exports(bench: Workbench, name: str) -> None:

@@ -177,7 +177,7 @@ def test_a_light_network_is_one_engine(bench: Workbench, name: str) -> None:
 def bert(bench: Workbench, monkeypatch: pytest.MonkeyPatch, name: str, **sizes: int) -> Path:
     monkeypatch.syspath_prepend(str(ROOT))
     path = bench.folder / f"{name}.onnx"
-    import_module("benchmarks.bert").write_bert(path, seed=5, **sizes)
+    import_module("benchmarks.networks.bert").write_bert(path, seed=5, **sizes)
     return path
 
 

@@ -42,23 +42,18 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 def gathered(**changes: Any) -> provenance.Materials:
-    asked: dict[str, Any] = {
-        "model": "/some/where/linear.onnx",
-        "dims": {"batch": 8},
-        "fixtures": None,
-        "embed_fixtures": False,
-        "tune": False,
-        "tuned_from": None,
-        "licence": "MIT",
+    asked = {"fixtures": None, "tuned_from": None, "dims": {"batch": 8}, "licence": "MIT"}
+    stated: dict[str, Any] = {
+        "label": provenance.label("https://ci.example.com/builders/1", "run-7", "1.4.0"),
+        "started": STARTED,
+        "options": {"tune": False},
+        "host": probe(gpus=False),
+        "source_sha256": "ab" * 32,
+        "cached": False,
     }
-    return provenance.gather(
-        SimpleNamespace(**{**asked, **changes}),
-        label=provenance.label("https://ci.example.com/builders/1", "run-7", "1.4.0"),
-        started=STARTED,
-        host=probe(gpus=False),
-        source_sha256="ab" * 32,
-        cached=False,
-    )
+    asked |= {name: changes.pop(name) for name in asked.keys() & changes.keys()}
+    model = "/some/where/linear.onnx"
+    return provenance.gather(SimpleNamespace(model=model, **asked), **stated | changes)
 
 
 def said(manifest: Manifest, materials: provenance.Materials) -> dict[str, Any]:
@@ -103,11 +98,7 @@ def test_external_parameters_are_what_the_user_chose(manifest: Manifest) -> None
     assert asked["profile"] == manifest.profile
     assert asked["model"] == "linear.onnx"
     assert asked["target"] == {"name": "host", "sha256": "0" * 64}
-    assert asked["options"] == {
-        "dims": {"batch": "8"},
-        "embed_fixtures": False,
-        "tune": False,
-    }
+    assert asked["options"] == {"dims": {"batch": "8"}, "tune": False}
     assert asked["version"] == "1.4.0"
 
 

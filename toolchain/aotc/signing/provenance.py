@@ -183,14 +183,6 @@ class Asked(Protocol):
         """The user's own inputs: a file or a folder."""
 
     @property
-    def embed_fixtures(self) -> bool:
-        """Whether these are put into the artifact."""
-
-    @property
-    def tune(self) -> bool:
-        """Whether candidates were measured."""
-
-    @property
     def tuned_from(self) -> str | Path | None:
         """The artifact or evidence whose choice is repeated."""
 
@@ -204,6 +196,7 @@ def gather(
     *,
     label: Label,
     started: datetime.datetime,
+    options: Mapping[str, Json],
     host: Target,
     source_sha256: str,
     cached: bool,
@@ -220,8 +213,7 @@ def gather(
         given=_given(*given),
         options={
             "dims": {name: str(text) for name, text in (asked.dims or {}).items()},
-            "embed_fixtures": asked.embed_fixtures,
-            "tune": asked.tune,
+            **options,
         },
         host=describe(host),
         source_sha256=source_sha256,

@@ -13,8 +13,8 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from benchmarks.fresh import fresh, import_all
-from benchmarks.load import remove_store
 from benchmarks.result import Result, Row, at_most, milliseconds, ratio_of_medians
+from benchmarks.rows.load import remove_store
 from benchmarks.workshop import Workshop
 
 MODELS = ("resnet50", "bert", "squeezenet")
@@ -41,7 +41,7 @@ def run(workshop: Workshop) -> Result:
         }
         if imported is None:
             plain = {**request, "artifact": str(artifact)}
-            imported = fresh("load:modules", plain, store=workshop.store)
+            imported = fresh("rows.load:modules", plain, store=workshop.store)
         request["modules"] = imported
         sides = {FOLDER: artifact, PACKED: _packed(artifact, workshop.folder / "packed")}
         found = _measure(workshop, request, sides)
@@ -78,7 +78,7 @@ def _measure(
             store = workshop.folder / "packed-store"
             for what in (FIRST, AGAIN):
                 seconds = fresh(
-                    "packed_load:signed", {**request, "artifact": str(path)}, store=store
+                    "rows.packed_load:signed", {**request, "artifact": str(path)}, store=store
                 )
                 if index:
                     found.setdefault(f"{side} {what}", []).append(seconds)
@@ -91,7 +91,7 @@ def signed(request: dict[str, Any]) -> float:
     import_all(request["modules"])
     import aotc
     from aotc.backends.base import import_onnxruntime
-    from benchmarks.load import inputs
+    from benchmarks.rows.load import inputs
 
     import_onnxruntime()
     given = inputs(request)

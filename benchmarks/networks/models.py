@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.bert import write_bert
+from benchmarks.networks.bert import write_bert
 
 SEED = 20261121
 

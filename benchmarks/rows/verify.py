@@ -54,7 +54,7 @@ def run(workshop: Workshop) -> Result:
         workshop.progress(f"round {index}")
         for label, cpus in cores.items():
             sums = _timed(pinned(["sha256sum", "--binary", *files], cpus))
-            hashed = _timed(pinned(child("verify:hash_files", files), cpus))
+            hashed = _timed(pinned(child("rows.verify:hash_files", files), cpus))
             ours = _timed(pinned(command, cpus))
             theirs = _timed(pinned(other, cpus))
             report = json.loads(ours.printed)

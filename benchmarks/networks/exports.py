@@ -1,6 +1,6 @@
 """Networks of random weights, exported as users do.
 
-`python benchmarks/exports.py FOLDER [NAME…] [--small]` writes NAME.onnx by torch's exporter with
+`python benchmarks/networks/exports.py FOLDER [NAME…] [--small]` writes NAME.onnx by torch's exporter with
 `dynamic_shapes`, weights inside.  It needs packages that neither the toolchain nor its tests need:
 torch, transformers, onnx and onnxscript (2.13, 5.23, 1.23 and 0.7.2 wrote what is committed).
 `--small` keeps the form of a graph, a few layers deep and a few channels wide: those of
@@ -24,8 +24,8 @@ from transformers.cache_utils import (  # type: ignore[import-not-found,unused-i
     DynamicCache,
 )
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks import exported_networks as networks
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks.networks import exported_networks as networks
 
 OPSET = 18
 SEED = 1729

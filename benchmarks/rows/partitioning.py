@@ -39,7 +39,9 @@ def run(workshop: Workshop) -> Result:
         for rule, weighed in RULES.items():
             workshop.progress(f"claims change every {length} nodes, {rule}")
             request = {"nodes": nodes, "length": length, "weighed": weighed}
-            found = [fresh("partitioning:divide", request) for _ in range(workshop.rounds(ROUNDS))]
+            found = [
+                fresh("rows.partitioning:divide", request) for _ in range(workshop.rounds(ROUNDS))
+            ]
             name = f"{nodes} nodes, claims change every {length}, {rule}"
             totals = [sum(each["seconds"].values()) for each in found]
             samples[name] = totals

@@ -1,4 +1,4 @@
-"""Convolutional networks that no configuration of `transformers` makes, for `benchmarks.exports`.
+"""Convolutional networks that no configuration of `transformers` makes, for `benchmarks.networks.exports`.
 
 Architectures: O. Ronneberger et al., "U-Net" (2015); T.-Y. Lin et al., "Feature Pyramid Networks
 for Object Detection" (2016); M. Liao et al., "Real-time Scene Text Detection with Differentiable

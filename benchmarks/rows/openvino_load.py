@@ -78,7 +78,7 @@ def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
         "sizes": dict(model.sizes),
         "modules": [],
     }
-    request["modules"] = fresh("openvino_load:modules", request, store=workshop.store)
+    request["modules"] = fresh("rows.openvino_load:modules", request, store=workshop.store)
     found: dict[str, list[float]] = {}
     # Round 0 fills the page cache and the store, and is not counted.
     for index in range(workshop.rounds(ROUNDS) + 1):

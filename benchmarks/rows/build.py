@@ -40,7 +40,7 @@ def run(workshop: Workshop) -> Result:
             builds.append(built)
             for stage, seconds in built["stages"].items():
                 stages.setdefault(stage, []).append(seconds)
-            floors.append(fresh("build:floor", _floor_request(workshop, name, output)))
+            floors.append(fresh("rows.build:floor", _floor_request(workshop, name, output)))
         shutil.rmtree(output)
         for side, each in (("build", builds), ("floor", floors)):
             samples[f"{name} {side}"] = [one["seconds"] for one in each]
@@ -123,7 +123,7 @@ def _optimizer_level(variant: dict[str, Any]) -> str:
 
 
 def _inputs(manifest: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
-    from benchmarks.models import inputs_of
+    from benchmarks.networks.models import inputs_of
 
     shapes = {
         value["name"]: [size if isinstance(size, int) else sizes[size] for size in value["shape"]]

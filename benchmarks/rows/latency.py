@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.fresh import fresh
-from benchmarks.load import NATIVE, PORTABLE
 from benchmarks.result import Result, Row, milliseconds, paired_interval
+from benchmarks.rows.load import NATIVE, PORTABLE
 from benchmarks.workshop import Workshop
 
 ROUNDS = {"resnet50": 60, "bert": 40}
@@ -36,7 +36,7 @@ def run(workshop: Workshop) -> Result:
             "key": str(workshop.key()[1]),
             "rounds": workshop.rounds(rounds),
         }
-        found = fresh("latency:by_turns", request, store=workshop.store)
+        found = fresh("rows.latency:by_turns", request, store=workshop.store)
         samples |= {f"{name} {side}": seconds for side, seconds in found.items()}
         rows += _rows(model.title, found)
     return Result(rows=tuple(rows), samples=samples)
@@ -71,7 +71,7 @@ def by_turns(request: dict[str, Any]) -> dict[str, list[float]]:
     import onnxruntime as ort
 
     import aotc
-    from benchmarks import models
+    from benchmarks.networks import models
 
     model = (models.SMOKE if request["smoke"] else models.FULL)[request["name"]]
     inputs = model.at(Path(request["model"])).inputs()

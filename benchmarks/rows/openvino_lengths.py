@@ -17,8 +17,8 @@ import yaml
 from benchmarks.compiled import OPENVINO, artifact, built_in
 from benchmarks.contenders import PROVIDER, artifact_spec
 from benchmarks.fresh import fresh
-from benchmarks.plans import SEED, lengths
 from benchmarks.result import Result, Row, at_least, at_most, beside, paired_interval
+from benchmarks.rows.plans import SEED, lengths
 from benchmarks.sides import by_turns
 from benchmarks.workshop import Workshop
 
@@ -95,7 +95,7 @@ def _learned(workshop: Workshop, precision: str, label: str, highest: int) -> di
         ),
         "seconds": 2 if workshop.smoke else LEARN_SECONDS,
     }
-    answer: dict[str, Any] = fresh("openvino_lengths:learn", request)
+    answer: dict[str, Any] = fresh("rows.openvino_lengths:learn", request)
     return answer
 
 

@@ -26,7 +26,9 @@ def run(workshop: Workshop) -> Result:
     """Plain, native, portable and first load by turns."""
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
-    modules = fresh("load:modules", _request(workshop, "resnet50", PORTABLE), store=workshop.store)
+    modules = fresh(
+        "rows.load:modules", _request(workshop, "resnet50", PORTABLE), store=workshop.store
+    )
     for name, limits in ASKED.items():
         found = _measure(workshop, name, modules)
         samples |= {f"{name} {what}": values for what, values in found.items()}
@@ -44,12 +46,12 @@ def _measure(workshop: Workshop, name: str, modules: list[str]) -> dict[str, lis
         workshop.progress(f"{model.title}, round {index}")
         for side in ("plain", NATIVE, PORTABLE, "first"):
             if side == "plain":
-                seconds = fresh("load:plain", plain)
+                seconds = fresh("rows.load:plain", plain)
             else:
                 store = workshop.folder / "first-store" if side == "first" else workshop.store
                 variant = NATIVE if side == "first" else side
                 request = _request(workshop, name, variant) | {"modules": modules}
-                seconds = fresh("load:signed", request, store=store)
+                seconds = fresh("rows.load:signed", request, store=store)
                 if side == "first":
                     remove_store(store)
             if index:
@@ -172,7 +174,7 @@ def signed_times(
 
 def inputs(request: dict[str, Any]) -> dict[str, Any]:
     """What is run first, by the name of the model."""
-    from benchmarks import models
+    from benchmarks.networks import models
 
     model = (models.SMOKE if request["smoke"] else models.FULL)[request["name"]]
     return model.at(Path(request["model"])).inputs()

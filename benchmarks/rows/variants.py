@@ -12,8 +12,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.fresh import fresh
-from benchmarks.memory import proportional_bytes
 from benchmarks.result import Result, Row, at_most, beside
+from benchmarks.rows.memory import proportional_bytes
 from benchmarks.workshop import Workshop
 
 BUCKETS = (16, 32, 48, 64, 96, 128, 256, 512)
@@ -97,7 +97,7 @@ def _memory(
     request = {"artifact": artifact, "key": str(workshop.key()[1])}
     names = {"one": [f"{spec}.sequence{buckets[-1]}"], "all": [spec]}
     found = {
-        name: fresh("variants:resident", {**request, "variant": wanted}, store=workshop.store)
+        name: fresh("rows.variants:resident", {**request, "variant": wanted}, store=workshop.store)
         for name, wanted in names.items()
     }
     one, every = (found[name]["bytes"] for name in ("one", "all"))

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fresh import ROOT, fresh
-from benchmarks.latency import PAUSE_SECONDS
 from benchmarks.result import Result, Row, at_most, beside
+from benchmarks.rows.latency import PAUSE_SECONDS
 from benchmarks.workshop import Workshop
 
 REQUESTS, ROUNDS = 40, 3
@@ -43,7 +43,7 @@ def run(workshop: Workshop) -> Result:
     learned.parent.mkdir(parents=True, exist_ok=True)
     workshop.progress("learn a plan")
     answer = fresh(
-        "plans:learn",
+        "rows.plans:learn",
         {
             "traffic": str(traffic),
             "model": str(workshop.model("bert").path),
@@ -67,7 +67,7 @@ def run(workshop: Workshop) -> Result:
     artifacts = {name: str(_built(workshop, name, path)) for name, path in profiles.items()}
     workshop.progress(f"run {REQUESTS} requests {ROUNDS} times through each plan")
     found = fresh(
-        "plans:by_turns",
+        "rows.plans:by_turns",
         {
             "artifacts": artifacts,
             "key": str(workshop.key()[1]),

@@ -13,8 +13,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.fresh import fresh, import_all
-from benchmarks.load import inputs, plain_times, signed_times
 from benchmarks.result import Result, Row, at_most, beside, milliseconds, ratio_of_medians
+from benchmarks.rows.load import inputs, plain_times, signed_times
 from benchmarks.workshop import Workshop
 
 ASKED: Mapping[str, float] = {"resnet50": 0.45, "bert": 0.75}
@@ -57,13 +57,13 @@ def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
         "smoke": workshop.smoke,
         "modules": [],
     }
-    request["modules"] = fresh("system_store:modules", request, store=workshop.store)
+    request["modules"] = fresh("rows.system_store:modules", request, store=workshop.store)
     found: dict[str, list[float]] = {}
     # Round 0 fills the page cache, and is not counted.
     for index in range(workshop.rounds(ROUNDS) + 1):
         workshop.progress(f"{model.title}, round {index}")
         for side, store in (("plain", None), ("system", system), ("user", workshop.store)):
-            function = "system_store:plain" if store is None else "system_store:signed"
+            function = "rows.system_store:plain" if store is None else "rows.system_store:signed"
             seconds = fresh(function, request | {"nobody": side != "user"}, store=store)
             for what, value in seconds.items() if index else ():
                 found.setdefault(f"{side} {what}", []).append(value)

@@ -30,7 +30,7 @@ def run(workshop: Workshop) -> Result:
         "rounds": 200 if workshop.smoke else ROUNDS,
         "record": str(workshop.folder / "recorded.jsonl"),
     }
-    found = fresh("calls:by_turns", request, store=workshop.store)
+    found = fresh("rows.calls:by_turns", request, store=workshop.store)
     rows = []
     for name in ("padded", "own size", "padded, recorded"):
         ours, theirs = median(found[name]), median(found[f"{name}, by hand"])
