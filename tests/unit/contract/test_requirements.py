@@ -58,3 +58,10 @@ def test_parts_are_joined_field_by_field() -> None:
     same = ("os", "architecture", "libc", "onnxruntime_min", "onnxruntime_below", "providers")
     assert all(getattr(joined, name) == getattr(BASE, name) for name in same)
     assert joined.isa_exact
+
+
+def test_of_two_c_libraries_the_newer_holds() -> None:
+    part = replace(NO_REQUIREMENTS, libc=Libc(name="glibc", version="2.9"))
+    assert BASE.joined((part,)).libc == BASE.libc
+    newer = replace(NO_REQUIREMENTS, libc=Libc(name="glibc", version="2.100"))
+    assert BASE.joined((part, newer)).libc == newer.libc

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import sys
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +17,7 @@ from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.target import Gpu, Libc, Plugin, Target
 from aotc.host import probe as host
 from aotc.reasons import REASONS
+from aotc.verification import checks as room
 from aotc.verification.checks import checks
 from aotc.verification.checks.base import at_least
 
@@ -49,6 +52,40 @@ def run(code: str, requirements: dict[str, Any], target: Target) -> list[tuple[s
         else (each.code, each.expected, each.found)
         for each in results
     ]
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of checks, as an installation may have spoiled it."""
+    folder = tmp_path / "checks"
+    shutil.copytree(room.__path__[0], folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(room, "__path__", [str(folder)])
+    return folder
+
+
+def found_in_room() -> list[str]:
+    """Codes of the checks that are found now."""
+    return list(checks.__wrapped__())
+
+
+def test_a_check_whose_file_is_missing_is_not_passed_over(copied: Path) -> None:
+    assert found_in_room() == list(checks())
+    (copied / "isa.py").unlink()
+    (copied / "driver.py").unlink()
+    with pytest.raises(ImportError, match="lacks the checks AOTC-C004, AOTC-C007"):
+        found_in_room()
+    shutil.rmtree(copied)
+    with pytest.raises(ImportError, match="AOTC-C001, AOTC-C002"):
+        found_in_room()
+
+
+def test_a_file_that_lies_about_is_noticed(copied: Path) -> None:
+    (copied / "notes.txt").write_text("no module")
+    assert found_in_room() == list(checks())
+    shutil.copy(copied / "isa.py", copied / "isa_old.py")
+    with pytest.raises(ValueError, match="AOTC-C004' is there twice"):
+        found_in_room()
+    sys.modules.pop(f"{room.__name__}.isa_old")
 
 
 @pytest.mark.parametrize("code", checks())

@@ -10,8 +10,7 @@ Sources of those that are not ours: OpenSSF Model Signing v1.0, SLSA provenance 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from aotc.contract.versions import is_newer
 from aotc.files.artifact_layout import ATTESTATIONS
@@ -24,8 +23,7 @@ BUNDLE_SUFFIX: Final = ".sigstore.json"
 Usage = Literal["oms", "provenance", "sbom", "evidence", "approval", "qualification"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttestationKind:
+class AttestationKind(NamedTuple):
     """One kind of attestation.
 
     `record`: its predicate, as `module:class`; empty where the format is another's.  `words`: what
@@ -37,8 +35,8 @@ class AttestationKind:
 
     usage: Usage
     predicate_type: str
-    record: str = ""
     words: str
+    record: str = ""
     made_at: tuple[str, ...] = ()
     artifact_id: tuple[str, ...] = ()
     by_build: bool = False

@@ -8,8 +8,8 @@ backend's file.  It imports nothing that a row names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from aotc.errors import install_extra
 
@@ -17,16 +17,14 @@ from aotc.errors import install_extra
 CPU: Final = "CPUExecutionProvider"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeWheel:
+class RuntimeWheel(NamedTuple):
     """A distribution of ONNX Runtime; `providers` are built in, by ORT's names, best first."""
 
     distribution: str
     providers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginPackage:
+class PluginPackage(NamedTuple):
     """The distribution of a plugin, which ONNX Runtime registers.
 
     `package`: the Python package that holds its libraries.  `cpu_vendor`: of the CPUs that it
@@ -39,8 +37,7 @@ class PluginPackage:
     cpu_vendor: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceProperties:
+class DeviceProperties(NamedTuple):
     """The form of an option that is JSON: properties of one device.
 
     `software` is whose configuration it is, for messages.
@@ -51,8 +48,7 @@ class DeviceProperties:
     properties: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownProvider:
+class KnownProvider(NamedTuple):
     """One execution provider: `name` in profiles, `ort_name` everywhere else.
 
     `backend` is `module:class`, imported when asked for.  `options` are those that its backend
@@ -66,7 +62,7 @@ class KnownProvider:
     name: str
     ort_name: str
     backend: str
-    options: Mapping[str, DeviceProperties | None] = field(default_factory=dict)
+    options: Mapping[str, DeviceProperties | None] = MappingProxyType({})
     plugin: PluginPackage | None = None
     compilers: tuple[str, ...] = ()
     mend_missing: str = ""

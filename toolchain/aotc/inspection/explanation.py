@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from typing import TYPE_CHECKING
 
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.results.answers import Explanation
 from aotc.errors import AotcError
 from aotc.reasons import REASONS
-from aotc.verification.checks import checks
+
+if TYPE_CHECKING:
+    from aotc.verification.checks.base import Check
 
 LETTERS = {
     "I": "Import and input",
@@ -35,7 +38,7 @@ def explain(code: str) -> Explanation:
             f"there is no code {code!r}" + (f"; did you mean {close}?" if close else ""),
             mend="List the codes with 'aotc explain --list'.",
         )
-    check = checks().get(name)
+    check = _check(name)
     return Explanation(
         code=reason.code,
         title=reason.title,
@@ -44,6 +47,15 @@ def explain(code: str) -> Explanation:
         detail=(inspect.getdoc(check) or "") if check is not None else "",
         mend=reason.mend,
     )
+
+
+def _check(code: str) -> type[Check] | None:
+    """The check that refuses with a code, which tells more of it; None for most codes."""
+    if not code.startswith("AOTC-C"):
+        return None
+    from aotc.verification.checks import checks
+
+    return checks().get(code)
 
 
 def explain_all() -> tuple[Explanation, ...]:

@@ -61,4 +61,10 @@ def _joined(stated: list[Any]) -> Any:
         return tuple(chain.from_iterable(stated))
     if isinstance(stated[0], Mapping):
         return {key: value for each in stated for key, value in each.items()}
-    return max(stated, key=lambda value: release(value) if isinstance(value, str) else value)
+    return max(stated, key=_rank)
+
+
+def _rank(value: str | int | Libc) -> tuple[int, ...] | int:
+    if isinstance(value, Libc):
+        return release(value.version or "")
+    return release(value) if isinstance(value, str) else value
