@@ -98,7 +98,7 @@ def test_external_parameters_are_what_the_user_chose(manifest: Manifest) -> None
     assert asked["profile"] == manifest.profile
     assert asked["model"] == "linear.onnx"
     assert asked["target"] == {"name": "host", "sha256": "0" * 64}
-    assert asked["options"] == {"dims": {"batch": "8"}, "embed_fixtures": False, "tune": False}
+    assert asked["options"] == {"dims": {"batch": "8"}, "tune": False}
     assert asked["version"] == "1.4.0"
 
 
