@@ -70,7 +70,7 @@ class Draft:
             with source.open(path) as file:
                 writer = self.open(path)
                 try:
-                    if not share_blocks(file.fileno(), writer.descriptor):
+                    if not share_blocks(file, writer.descriptor):
                         return False
                 finally:
                     writer.close()
