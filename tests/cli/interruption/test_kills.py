@@ -32,7 +32,7 @@ for _name in (
         "cli.views",
         "cli.render",
         "cli.policy_views",
-        "cli.failure",
+        "cli.refusal_output",
     ),
 ):
     import_module(f"aotc.{_name}")

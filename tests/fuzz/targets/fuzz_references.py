@@ -9,10 +9,10 @@ from fuzz_target import Target
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
+from aotc.contract.operator_domains import EP_CONTEXT
 from aotc.verification.references import onnx_references
 from aotc.verification.references.onnx_references import (
     CACHE,
-    CONTEXT,
     EMBEDDED,
     CompiledPart,
     ExternalData,
@@ -22,7 +22,7 @@ from aotc.verification.references.onnx_references import (
 from aotc.verification.references.protobuf_wire import Held, MalformedModel
 
 WORDS = frozenset(
-    {CACHE, CONTEXT, EMBEDDED, onnx_references.SOURCE_MODEL}
+    {CACHE, EP_CONTEXT, EMBEDDED, onnx_references.SOURCE_MODEL}
     | {
         "location",
         "offset",
@@ -71,7 +71,7 @@ def check(data: bytes) -> bool:
             stated = [(entry.key, entry.value) for entry in message.external_data]
             if any(key == "location" for key, _ in stated):
                 assert entries.issuperset(stated), (entries, stated)
-        elif isinstance(message, NodeProto) and message.op_type == CONTEXT:
+        elif isinstance(message, NodeProto) and message.op_type == EP_CONTEXT:
             for file in _compiled(message):
                 assert file in parts, (file, parts)
     return True
