@@ -199,6 +199,10 @@ class Backend(ABC):
         """The plugin library that has to be registered; None for what the wheel is built with."""
         return None
 
+    def computes_in(self, wanted: Precision) -> Precision:
+        """`wanted`, or the exact one where this provider lacks it."""
+        return wanted if wanted in self.precisions else "keep"
+
     def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
         """What a host must have to run its partitions, over what any variant requires."""
         return NO_REQUIREMENTS

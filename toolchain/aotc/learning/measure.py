@@ -250,7 +250,7 @@ def _session_spec(backends: Sequence[Backend], precision: Precision) -> SessionS
     """Of a session with all `backends`; who lacks the precision computes in the exact one."""
     options: dict[str, Mapping[str, str]] = {}
     for backend in backends:
-        own: Precision = precision if precision in backend.precisions else "keep"
+        own: Precision = backend.computes_in(precision)
         options |= backend.session("all", own).provider_options
     return SessionSpec(optimization="all", provider_options=options)
 

@@ -197,7 +197,7 @@ def _asked(
             "graph": str(graph),
             "weights": str(weights),
             "target": encode(options.target, full=True),
-            "precision": _precision(backend, plan),
+            "precision": backend.computes_in(plan.precision),
         },
         folder=options.work / f"claim-{plan.name}-{backend.name}",
         where=f"variant {plan.name}, provider {backend.name}",
@@ -209,11 +209,6 @@ def _asked(
         notes=tuple(value["notes"]),
         failed=value["failed"],
     )
-
-
-def _precision(backend: Backend, plan: VariantPlan) -> str:
-    """What a provider that lacks the variant's precision computes in is the exact one."""
-    return plan.precision if plan.precision in backend.precisions else "keep"
 
 
 def claim_job(request: Json) -> Json:

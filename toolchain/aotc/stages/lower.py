@@ -122,8 +122,7 @@ def _divided(
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString(deterministic=True))
     precisions: dict[str, Precision] = {
-        name: plan.precision if plan.precision in each.precisions else "keep"
-        for name, each in backends.items()
+        name: each.computes_in(plan.precision) for name, each in backends.items()
     }
     running = {*(part.provider for part in assignment.parts), *assignment.providers.values()}
     used = {name: each for name, each in backends.items() if name in running}

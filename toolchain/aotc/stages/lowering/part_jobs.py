@@ -72,7 +72,7 @@ class PartJobs:
             "plugins": encode(dict(options.profile.plugins)),
             "stem": stem,
             "target": encode(options.target, full=True),
-            "precision": plan.precision if plan.precision in backend.precisions else "keep",
+            "precision": backend.computes_in(plan.precision),
             "shapes": self._shapes(part),
             "share": share,
         }

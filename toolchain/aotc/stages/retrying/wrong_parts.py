@@ -175,9 +175,7 @@ def locate_job(request: Json) -> Json:
             continue
         part = _nodes_between(graph, set(node.input), node.output)
         backend = backend_of(request["parts"][node.name], plugins)
-        precision: Precision = (
-            request["precision"] if request["precision"] in backend.precisions else "keep"
-        )
+        precision: Precision = backend.computes_in(request["precision"])
         given = {**inputs, **expected}
         try:
             nodes = _culprits(
