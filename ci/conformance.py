@@ -32,7 +32,7 @@ from aotc.cli.check_views import check_models_view
 from aotc.cli.json_document import document_text
 from aotc.cli.render import show
 from aotc.contract.codec.parsing import encode
-from aotc.contract.results.model_checks import CheckModelsAnswer, ModelCheck
+from aotc.contract.results.model_checks import CheckModelsReport, ModelCheck
 from aotc.reasons import REASONS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -79,7 +79,7 @@ def write_cases(folder: Path, wanted: Callable[[str], bool] = lambda name: True)
     return number
 
 
-def kept_text(answer: CheckModelsAnswer) -> str:
+def kept_text(answer: CheckModelsReport) -> str:
     """What is kept of a document: outcomes alone, a line for each, as none of them is timed."""
     versions = replace(answer.versions, providers={})
     head = encode(
@@ -93,7 +93,7 @@ def kept_text(answer: CheckModelsAnswer) -> str:
     return "\n".join(["{", *lines, '"models": [', ",\n".join(rows), "]", "}"]) + "\n"
 
 
-def page_text(answer: CheckModelsAnswer) -> str:
+def page_text(answer: CheckModelsReport) -> str:
     """The page of what is kept."""
     groups: dict[str, list[ModelCheck]] = {}
     for each in answer.models:

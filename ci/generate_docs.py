@@ -35,7 +35,7 @@ def page() -> str:
         paragraphs.append(each.explain)
         if each.detail:
             paragraphs.append(each.detail)
-        paragraphs.append(f"**Mend:** {each.mend}")
+        paragraphs.append(f"**Fix:** {each.fix}")
     return "\n\n".join(paragraphs) + "\n"
 
 

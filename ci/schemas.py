@@ -12,16 +12,16 @@ from typing import Final
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.builtin import data_folder
 from aotc.contract.codec.schema import schema_text
-from aotc.contract.counters import TelemetryAnswer
+from aotc.contract.counters import TelemetryReport
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
-from aotc.contract.results import answers
+from aotc.contract.results import command_reports
 from aotc.contract.results import reports as report
-from aotc.contract.results.cache_answers import CacheListAnswer, PruneReport
-from aotc.contract.results.model_checks import CheckModelsAnswer
-from aotc.contract.results.packing_answers import PackAnswer, UnpackAnswer
-from aotc.contract.results.store_answers import InstallReport, StoreListAnswer, StorePruneReport
-from aotc.contract.results.trust_answers import RootAnswer, TrustAnswer
+from aotc.contract.results.cache_reports import CacheListReport, PruneReport
+from aotc.contract.results.model_checks import CheckModelsReport
+from aotc.contract.results.packing_reports import PackReport, UnpackReport
+from aotc.contract.results.store_reports import InstallReport, StoreListReport, StorePruneReport
+from aotc.contract.results.trust_reports import RootReport, TrustReport
 from aotc.contract.target import Target
 from aotc.contract.trust import attestations
 from aotc.contract.trust.signer import SignerFile
@@ -37,31 +37,31 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "build", report.BuildReport),
     ("manifests", "verify", report.VerifyReport),
     ("manifests", "costs", CostTable),
-    ("manifests", "learn", answers.LearnAnswer),
+    ("manifests", "learn", command_reports.LearnReport),
     ("manifests", "load", report.LoadReport),
     ("manifests", "inspect", report.InspectReport),
-    ("manifests", "error", answers.ErrorAnswer),
-    ("manifests", "run", answers.RunAnswer),
-    ("manifests", "telemetry", TelemetryAnswer),
-    ("manifests", "bench", answers.BenchAnswer),
-    ("manifests", "cache-list", CacheListAnswer),
+    ("manifests", "error", command_reports.ErrorReport),
+    ("manifests", "run", command_reports.RunReport),
+    ("manifests", "telemetry", TelemetryReport),
+    ("manifests", "bench", command_reports.BenchReport),
+    ("manifests", "cache-list", CacheListReport),
     ("manifests", "cache-prune", PruneReport),
     ("manifests", "install", InstallReport),
-    ("manifests", "store-list", StoreListAnswer),
+    ("manifests", "store-list", StoreListReport),
     ("manifests", "store-prune", StorePruneReport),
-    ("manifests", "explain", answers.ExplainAnswer),
+    ("manifests", "explain", command_reports.ExplainReport),
     ("manifests", "trust", TrustPolicy),
     ("manifests", "root", RootKeys),
-    ("manifests", "trust-answer", TrustAnswer),
-    ("manifests", "root-answer", RootAnswer),
-    ("manifests", "keygen", answers.KeygenAnswer),
-    ("manifests", "list", answers.ListAnswer),
-    ("manifests", "pack", PackAnswer),
-    ("manifests", "unpack", UnpackAnswer),
-    ("manifests", "attest", attestations.AttestAnswer),
-    ("manifests", "check", answers.CheckAnswer),
-    ("manifests", "check-models", CheckModelsAnswer),
-    ("manifests", "doctor", answers.DoctorAnswer),
+    ("manifests", "trust-answer", TrustReport),
+    ("manifests", "root-answer", RootReport),
+    ("manifests", "keygen", command_reports.KeygenReport),
+    ("manifests", "list", command_reports.ListReport),
+    ("manifests", "pack", PackReport),
+    ("manifests", "unpack", UnpackReport),
+    ("manifests", "attest", attestations.AttestReport),
+    ("manifests", "check", command_reports.CheckReport),
+    ("manifests", "check-models", CheckModelsReport),
+    ("manifests", "doctor", command_reports.DoctorReport),
     *(("manifests", kind.usage, kind.load_record()) for kind in KINDS.values() if kind.record),
 )
 

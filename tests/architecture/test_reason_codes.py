@@ -56,4 +56,4 @@ def test_every_reason_says_what_it_is_and_how_to_mend_it() -> None:
     for code, reason in REASONS.items():
         assert CODE.fullmatch(code)
         assert reason.title
-        assert reason.mend.endswith((".", ")")), code
+        assert reason.fix.endswith((".", ")")), code

@@ -124,7 +124,7 @@ def test_wrong_usage(
     lines = shown.err.splitlines()
     assert lines[:2] == ["error: AOTC-I027 argument is unusable", f"  what:     {what}"]
     assert (f"  where:    {where}" in lines) == bool(where)
-    assert lines[-1].startswith("  mend:     See ")
+    assert lines[-1].startswith("  fix:      See ")
 
 
 def test_a_refusal_in_text(command: Standing, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,20 +132,20 @@ def test_a_refusal_in_text(command: Standing, capsys: pytest.CaptureFixture[str]
     assert cli.main(["verify"]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    mend = error().mend
+    fix = error().fix
     assert shown.err == (
         "error: AOTC-G005 digest mismatch\n"
         "  what:     bytes differ\n"
         "  where:    payload/\\x1b[2Ja\n"
         "  expected: one\\ntwo\n"
         "  found:    three\n"
-        f"  mend:     {mend}\n"
+        f"  fix:      {fix}\n"
         "and 3 more:\n"
         "  AOTC-G006 a file is missing [b]\n"
-        f"    mend: {AotcError('AOTC-G006', '').mend}\n"
+        f"    fix: {AotcError('AOTC-G006', '').fix}\n"
         "  AOTC-G005 another\n"
         "  AOTC-G007 a third\n"
-        f"    mend: {AotcError('AOTC-G007', '').mend}\n"
+        f"    fix: {AotcError('AOTC-G007', '').fix}\n"
     )
 
 
@@ -168,7 +168,7 @@ def test_a_warning_and_a_traceback_are_no_lines_of_ours(
 
 def test_a_terminal_breaks_no_line_of_foreign_text() -> None:
     """What is to be copied stays in one piece."""
-    told = AotcError("AOTC-G005", "x", found="word " * 30, mend="pip install " + "y " * 60)
+    told = AotcError("AOTC-G005", "x", found="word " * 30, fix="pip install " + "y " * 60)
     lines = error_lines(told, 60)
     assert max(map(len, lines[:-1])) <= 60
     assert all(line.startswith(" " * 12) for line in lines[3:-1])
@@ -320,7 +320,7 @@ def test_profile_and_target(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
         "error: AOTC-I022 profile or target is invalid\n"
         "  what:     unknown field; did you mean 'variants'?\n"
         f"  where:    {mine}: variant\n"
-        f"  mend:     {AotcError('AOTC-I022', '').mend}\n"
+        f"  fix:      {AotcError('AOTC-I022', '').fix}\n"
     )
     assert cli.main(["target", "probe", "--json"]) == 0
     probed = json.loads(capsys.readouterr().out)
@@ -341,7 +341,7 @@ def test_keygen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "what", "mend"),
+    ("words", "what", "fix"),
     [
         (("build", "x.onnx"), "'aotc build' needs the package onnx", install_extra("cpu")),
         (("run", "x.aotc"), "'aotc run' needs the package numpy", INSTALL_RUNTIME),
@@ -353,7 +353,7 @@ def test_keygen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_extra_that_is_not_installed(words: tuple[str, ...], what: str, mend: str) -> None:
+def test_an_extra_that_is_not_installed(words: tuple[str, ...], what: str, fix: str) -> None:
     """The base install is acted: what the extras bring cannot be found."""
     code = (
         "import sys\n"
@@ -369,4 +369,4 @@ def test_an_extra_that_is_not_installed(words: tuple[str, ...], what: str, mend:
     assert shown.stderr.startswith(
         f"error: AOTC-I019 an extra is not installed\n  what:     {what}\n"
     )
-    assert shown.stderr.endswith(f"  mend:     {mend}\n")
+    assert shown.stderr.endswith(f"  fix:      {fix}\n")

@@ -19,7 +19,7 @@ import pytest
 from repository import ROOT
 
 from aotc.checking.outcomes import in_words, rank, read_answer
-from aotc.contract.results.model_checks import CheckModelsAnswer
+from aotc.contract.results.model_checks import CheckModelsReport
 
 KEPT = ROOT / "docs" / "conformance.json"
 # Some of each kind of case, and of each outcome.
@@ -59,7 +59,7 @@ def suite() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def kept() -> CheckModelsAnswer:
+def kept() -> CheckModelsReport:
     return read_answer(KEPT)
 
 
@@ -88,13 +88,13 @@ def checked(suite: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict
     return document
 
 
-def test_the_page_is_of_what_is_kept(suite: ModuleType, kept: CheckModelsAnswer) -> None:
+def test_the_page_is_of_what_is_kept(suite: ModuleType, kept: CheckModelsReport) -> None:
     page = (ROOT / "docs" / "conformance.md").read_text("utf-8")
     assert page == suite.page_text(kept), "run make docs"
 
 
 def test_what_is_kept_is_short_and_says_outcomes_alone(
-    suite: ModuleType, kept: CheckModelsAnswer
+    suite: ModuleType, kept: CheckModelsReport
 ) -> None:
     text = KEPT.read_text("utf-8")
     assert text == suite.kept_text(kept)
@@ -102,18 +102,18 @@ def test_what_is_kept_is_short_and_says_outcomes_alone(
     assert len({each.model for each in kept.models}) == len(kept.models)
 
 
-def test_every_case_is_kept(suite: ModuleType, kept: CheckModelsAnswer) -> None:
+def test_every_case_is_kept(suite: ModuleType, kept: CheckModelsReport) -> None:
     if kept.versions.onnx != metadata.version("onnx"):
         pytest.skip(f"the cases are kept of onnx {kept.versions.onnx}")
     assert {each.model for each in kept.models} == {name for name, _ in suite.cases()}
 
 
-def test_no_case_is_a_bug_or_answers_wrongly(kept: CheckModelsAnswer) -> None:
+def test_no_case_is_a_bug_or_answers_wrongly(kept: CheckModelsReport) -> None:
     assert [each.model for each in kept.models if in_words(each).startswith("bug")] == []
     assert [each.model for each in kept.models if each.answers == "differ"] == []
 
 
-def test_some_cases_are_as_they_are_kept(checked: dict[str, Any], kept: CheckModelsAnswer) -> None:
+def test_some_cases_are_as_they_are_kept(checked: dict[str, Any], kept: CheckModelsReport) -> None:
     assert checked["unchecked"] == []
     assert {each["model"] for each in checked["models"]} == set(SOME)
     against = checked["against"]

@@ -12,7 +12,7 @@ import pytest
 
 from aotc.errors import AotcError
 
-FIELDS = ("code", "title", "exit_status", "what", "where", "expected", "found", "mend", "rows")
+FIELDS = ("code", "title", "exit_status", "what", "where", "expected", "found", "fix", "rows")
 
 
 def refusal() -> AotcError:
@@ -20,7 +20,7 @@ def refusal() -> AotcError:
     error = AotcError(
         "AOTC-I001", "no file", where="here", expected="one", found="none", also=(further,)
     )
-    error.mend, error.rows = "Make one.", ({"file": "here"},)
+    error.fix, error.rows = "Make one.", ({"file": "here"},)
     return error
 
 

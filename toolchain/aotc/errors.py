@@ -16,10 +16,10 @@ EXIT_INTERRUPTED: Final = 130
 
 
 class AotcError(Exception):
-    """A refusal: what happened, where, what was expected and found, and the mend.
+    """A refusal: what happened, where, what was expected and found, and the fix.
 
     `code` is a stable reason code of `aotc.reasons.REASONS`; an unknown one is our own bug.
-    `where` names a file, node or field.  `mend` defaults to the catalogue's.
+    `where` names a file, node or field.  `fix` defaults to the catalogue's.
     `also` holds further refusals of the same kind, so that a report lists every reason; `rows`
     is a table of what it is about, such as nodes, by column.
     """
@@ -32,7 +32,7 @@ class AotcError(Exception):
         where: str = "",
         expected: str = "",
         found: str = "",
-        mend: str = "",
+        fix: str = "",
         also: tuple[AotcError, ...] = (),
         rows: Sequence[Mapping[str, str]] = (),
     ) -> None:
@@ -44,18 +44,18 @@ class AotcError(Exception):
         self.where = where
         self.expected = expected
         self.found = found
-        self.mend = mend or reason.mend
+        self.fix = fix or reason.fix
         self.also = also
         self.rows = tuple(rows)
         super().__init__(self.line())
 
     def __reduce__(self) -> tuple[Callable[[Mapping[str, Any]], AotcError], tuple[Any, ...]]:
         """Copied and pickled with all its fields: a pool's process hands its errors back so."""
-        fields = ("code", "what", "where", "expected", "found", "mend", "also", "rows")
+        fields = ("code", "what", "where", "expected", "found", "fix", "also", "rows")
         return _restored, ({name: getattr(self, name) for name in fields},)
 
     def line(self) -> str:
-        """The error in one line that can be shown, without the mend."""
+        """The error in one line that can be shown, without the fix."""
         what, where, expected, found = map(
             printable, (self.what, self.where, self.expected, self.found)
         )
@@ -73,7 +73,7 @@ class AotcError(Exception):
             "where": self.where,
             "expected": self.expected,
             "found": self.found,
-            "mend": self.mend,
+            "mend": self.fix,
         }
         return {name: value for name, value in fields.items() if value}
 
@@ -90,7 +90,7 @@ def compared(expected: str, found: str) -> str:
 
 
 def install_extra(extra: str) -> str:
-    """The mend that installs an extra: aotc comes as a clone or a wheel, and from no index yet."""
+    """The fix that installs an extra: aotc comes as a clone or a wheel, and from no index yet."""
     return f"pip install '.[{extra}]' in a clone of aotc, or 'FILE.whl[{extra}]' of its wheel"
 
 
@@ -118,5 +118,5 @@ def missing_package(
     return AotcError(
         "AOTC-I019",
         f"{what} needs the package {missing}",
-        mend=INSTALL_RUNTIME if enough else install_extra(extra),
+        fix=INSTALL_RUNTIME if enough else install_extra(extra),
     )

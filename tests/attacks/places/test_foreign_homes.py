@@ -67,7 +67,7 @@ def test_a_development_key_of_another_user_is_none(
     with pytest.raises(AotcError) as caught:
         development_key()
     assert (caught.value.code, caught.value.where) == ("AOTC-I026", str(config))
-    assert "--key" in caught.value.mend
+    assert "--key" in caught.value.fix
     assert default_trust() == ()
     capsys.readouterr()
     main(["doctor"])
@@ -134,7 +134,7 @@ def test_a_trust_state_is_not_kept_in_another_users_home(home: Path, secret: Pat
         give(home)
         with pytest.raises(AotcError, match="AOTC-G035") as caught:
             user_state().note_policy("plant", seen, now, exact=True)
-        assert "XDG_STATE_HOME" in caught.value.mend
+        assert "XDG_STATE_HOME" in caught.value.fix
         with pytest.raises(AotcError, match="AOTC-G035"):
             user_state().require_keeping()
         assert not target.with_name(f"{target.name}.lock").exists()

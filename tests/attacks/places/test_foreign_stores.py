@@ -63,7 +63,7 @@ class Scene:
         with pytest.raises(AotcError) as caught:
             work()
         assert caught.value.code == "AOTC-R016", caught.value
-        assert caught.value.mend
+        assert caught.value.fix
         return caught.value
 
 
@@ -281,7 +281,7 @@ def test_each_folder_above_counts(
     spoil(above)
     error = scene.refusal(lambda: scene.install(root))
     assert error.where == str(above)
-    assert str(above) in error.mend or "--store" in error.mend
+    assert str(above) in error.fix or "--store" in error.fix
     assert root.exists() == made
     (above / "below" / "cache").mkdir(mode=0o700)
     with pytest.raises(AotcError) as caught:
@@ -374,9 +374,9 @@ def test_the_private_group_of_the_caller_may_write_what_leads_there(scene: Scene
         return caught.value
 
     # The place itself is made for its owner alone.
-    assert f"chmod g-w {home / '.cache'}" in refused(home / ".cache").mend
+    assert f"chmod g-w {home / '.cache'}" in refused(home / ".cache").fix
     os.chown(home, user, STRANGER)
-    assert f"chmod g-w {home}" in refused(home / ".cache" / "aotc").mend
+    assert f"chmod g-w {home}" in refused(home / ".cache" / "aotc").fix
     os.chown(home, user, group)
     # To another user, root too, such a folder is one that somebody else may write.
     with pytest.raises(Unsafe):

@@ -62,7 +62,7 @@ def profile(aotc: Command, name: str = "p", **fields: Any) -> Path:
 
 
 def refused(aotc: Command, code: str, status: int, *words: str | Path) -> dict[str, Any]:
-    """The first refusal of `aotc build model.onnx`; it says how to mend it, and leaves nothing."""
+    """The first refusal of `aotc build model.onnx`; it says how to fix it, and leaves nothing."""
     before = {each.name for each in aotc.folder.iterdir()}
     first = aotc("build", "model.onnx", "-o", "out.aotc", *words).refused(code, status)
     assert first["mend"]
@@ -76,7 +76,7 @@ def told(aotc: Command, code: str, status: int, *words: str | Path) -> str:
     shown = aotc.plain("build", "model.onnx", "-o", "out.aotc", *words)
     assert (shown.status, shown.stdout) == (status, "")
     assert shown.stderr.startswith(f"error: {code} ")
-    assert "mend: " in shown.stderr
+    assert "fix: " in shown.stderr
     return shown.stderr
 
 

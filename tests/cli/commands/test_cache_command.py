@@ -16,7 +16,7 @@ from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.cli import main as cli
 from aotc.cli import render
 from aotc.cli.commands import cache as command
-from aotc.contract.results.cache_answers import CacheEntry, CacheListAnswer, PruneReport
+from aotc.contract.results.cache_reports import CacheEntry, CacheListReport, PruneReport
 from aotc.errors import AotcError
 
 SNAPSHOTS = Path(__file__).parent / "cache_snapshots"
@@ -101,7 +101,7 @@ def test_a_cache_that_cannot_be_used(
         f"  where:    {cache.folder}\n"
         "  expected: nothing that group or others may write\n"
         "  found:    mode 0777\n"
-        "  mend:     Take a folder of your own (AOTC_CACHE), or look at what is in this one, "
+        "  fix:      Take a folder of your own (AOTC_CACHE), or look at what is in this one, "
         f"then: chmod go-w {cache.folder}\n"
     )
 
@@ -134,7 +134,7 @@ def test_a_limit_in_the_environment_that_is_no_number(
     assert cli.main(["cache", "list", "--json"]) == 3
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert (error["code"], error["where"]) == ("AOTC-R014", "AOTC_CACHE_BYTES")
-    assert error["mend"] != AotcError("AOTC-R014", "").mend
+    assert error["mend"] != AotcError("AOTC-R014", "").fix
 
 
 def list_text() -> list[Any]:
@@ -150,7 +150,7 @@ def list_text() -> list[Any]:
         )
         for key, kind, size, files in rows
     )
-    answer = CacheListAnswer(
+    answer = CacheListReport(
         folder="/home/me/.cache/aotc/build",
         limit_bytes=10 * 2**30,
         bytes=sum(each.bytes for each in entries),

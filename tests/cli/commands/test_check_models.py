@@ -22,7 +22,7 @@ import aotc as library
 from aotc.checking.outcomes import RANKS
 from aotc.contract.codec.parsing import decode
 from aotc.contract.codec.schema import schema_of
-from aotc.contract.results.model_checks import CheckModelsAnswer
+from aotc.contract.results.model_checks import CheckModelsReport
 
 # A run takes so little CPU time that only a loop without end takes more.
 _PROFILE = """\
@@ -126,7 +126,7 @@ def checked(aotc: Command) -> Outcome:
 
 
 def words_of(document: Mapping[str, Any]) -> dict[str, str]:
-    answer = decode(CheckModelsAnswer, document)
+    answer = decode(CheckModelsReport, document)
     from aotc.checking.outcomes import in_words
 
     return {each.model: in_words(each) for each in answer.models}
@@ -155,7 +155,7 @@ def test_every_outcome_is_told_and_the_run_goes_on(aotc: Command, checked: Outco
 
 def test_the_document_keeps_its_schema(checked: Outcome) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(checked.document, schema_of(CheckModelsAnswer))
+    jsonschema.validate(checked.document, schema_of(CheckModelsReport))
 
 
 def test_the_output_is_the_document(aotc: Command, checked: Outcome) -> None:

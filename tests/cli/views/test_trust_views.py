@@ -14,11 +14,11 @@ from aotc.cli.policy_views import decision_view
 from aotc.cli.store_views import install_view, list_view
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.finding import Finding
-from aotc.contract.results.answers import RunAnswer
-from aotc.contract.results.policy_decision import Considered, PolicyDecision, RequirementOutcome
+from aotc.contract.results.command_reports import RunReport
+from aotc.contract.results.policy_decision import Considered, PolicyDecision, RequirementResult
 from aotc.contract.results.reports import LoadReport, VerifyReport
-from aotc.contract.results.store_answers import InstallReport, StoreEntry, StoreListAnswer
-from aotc.contract.trust.attestations import Approval, ArtifactName, AttestAnswer
+from aotc.contract.results.store_reports import InstallReport, StoreEntry, StoreListReport
+from aotc.contract.trust.attestations import Approval, ArtifactName, AttestReport
 from aotc.errors import compared
 
 ID = "8a" * 32
@@ -37,7 +37,7 @@ def text(parts: Any) -> str:
     return shown.getvalue()
 
 
-def answer(**change: Any) -> AttestAnswer:
+def answer(**change: Any) -> AttestReport:
     fields: dict[str, Any] = {
         "artifact": "m.aotc",
         "artifact_id": ID,
@@ -46,7 +46,7 @@ def answer(**change: Any) -> AttestAnswer:
         "key_id": KEY,
         "development_key": False,
     }
-    return AttestAnswer(**(fields | change))
+    return AttestReport(**(fields | change))
 
 
 def test_a_signature_is_signed_and_an_approval_attested() -> None:
@@ -115,7 +115,7 @@ def test_every_column_of_a_store_has_its_heading(monkeypatch: pytest.MonkeyPatch
         used="2026-11-21T17:00:00+00:00",
         in_use=True,
     )
-    shown = text(list_view(StoreListAnswer(store="/s", bytes=1000, entries=(entry,))))
+    shown = text(list_view(StoreListReport(store="/s", bytes=1000, entries=(entry,))))
     first, _, heads, row = shown.splitlines()
     assert first == "/s  1 artifact, 1.0 kB"
     for name, value in (
@@ -129,7 +129,7 @@ def test_every_column_of_a_store_has_its_heading(monkeypatch: pytest.MonkeyPatch
 
 def test_a_decision_without_a_channel() -> None:
     counted = Considered(path="attestations/oms.sigstore.json", key=KEY, id="release", counts=True)
-    need = RequirementOutcome(
+    need = RequirementResult(
         predicate="oms",
         signers=("release",),
         threshold=1,
@@ -165,7 +165,7 @@ def test_of_an_entry_there_is_no_path(artifact: str) -> None:
         session_seconds=0.001,
         warmup_seconds=0.001,
     )
-    shown = text(measurement_views.run_view(RunAnswer(artifact=artifact, load=load, runs=())))
+    shown = text(measurement_views.run_view(RunReport(artifact=artifact, load=load, runs=())))
     assert ("the files at the path" in shown) == (artifact == "m.aotc")
 
 

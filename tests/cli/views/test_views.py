@@ -19,16 +19,16 @@ from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture, ControlFlow, ExternalFile
 from aotc.contract.manifest.toolchain import PassRecord, Toolchain
 from aotc.contract.manifest.variant import MemoryPlan, Parity
-from aotc.contract.results.answers import (
-    BenchAnswer,
-    DoctorAnswer,
+from aotc.contract.results.build_evidence import OutputError
+from aotc.contract.results.command_reports import (
+    BenchReport,
     DoctorCheck,
-    RunAnswer,
+    DoctorReport,
     RunCase,
     RunOutput,
+    RunReport,
     Timing,
 )
-from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.reports import (
     ArtifactSummary,
     BuildReport,
@@ -232,7 +232,7 @@ def refused_report() -> VerifyReport:
                 where="payload/model/portable/model.onnx",
                 expected=f"sha256 {'ab' * 32}",
                 found=f"sha256 {'cd' * 32}",
-                mend="Get the artifact from its builder again.",
+                fix="Get the artifact from its builder again.",
             ),
         ),
         findings=(),
@@ -276,7 +276,7 @@ def built_report() -> BuildReport:
     )
 
 
-def run_answer() -> RunAnswer:
+def run_answer() -> RunReport:
     outputs = (
         RunOutput(
             name="logits", value="float32[1, 10]", least=-4.68615, mean=-1.5, most=1.0, file="o.npy"
@@ -284,10 +284,10 @@ def run_answer() -> RunAnswer:
         RunOutput(name="label", value="string[1]"),
     )
     case = RunCase(name="opt", outputs=outputs, seconds=0.000147)
-    return RunAnswer(artifact="digits.aotc", load=load_report(), runs=(case,))
+    return RunReport(artifact="digits.aotc", load=load_report(), runs=(case,))
 
 
-def bench_answer() -> BenchAnswer:
+def bench_answer() -> BenchReport:
     def timing(name: str, factor: float) -> Timing:
         return Timing(
             name=name,
@@ -298,7 +298,7 @@ def bench_answer() -> BenchAnswer:
             upper_seconds=0.0000289 * factor,
         )
 
-    return BenchAnswer(
+    return BenchReport(
         artifact="digits.aotc",
         variant="native",
         sizes={"batch": 1},
@@ -311,13 +311,13 @@ def bench_answer() -> BenchAnswer:
     )
 
 
-def doctor_answer() -> DoctorAnswer:
+def doctor_answer() -> DoctorReport:
     checks = (
         DoctorCheck(name="Python", status="ok", found="3.11.7"),
-        DoctorCheck(name="ONNX Runtime", status="bad", found="two", mend="Uninstall one."),
+        DoctorCheck(name="ONNX Runtime", status="bad", found="two", fix="Uninstall one."),
     )
     host = Target(schema="aotc.target/1", name="host")
-    return DoctorAnswer(healthy=False, checks=checks, host=host)
+    return DoctorReport(healthy=False, checks=checks, host=host)
 
 
 VIEWS = {

@@ -26,7 +26,7 @@ from aotc.caching.entry import SEAL
 from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.profile import Profile
-from aotc.contract.results.cache_answers import CacheEntry
+from aotc.contract.results.cache_reports import CacheEntry
 from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 from aotc.signing.keys import key_files

@@ -211,7 +211,7 @@ def test_a_planted_defect_is_not_published(
     assert error.found == f"{code} {error.also[0].what}"
     assert word in error.also[0].line()
     assert not any(str(bench.folder) in each.line() for each in (error, *error.also))
-    assert not any("Get the artifact" in each.mend for each in (error, *error.also))
+    assert not any("Get the artifact" in each.fix for each in (error, *error.also))
     left = sorted(each for each in bench.folder.iterdir() if each.name != "planted.onnx")
     assert left == before
 
@@ -250,8 +250,8 @@ def test_answers_that_differ_are_mended_by_leaving_sizes_out(
     monkeypatch.setattr(aotc.pipeline, "package", before_packaging(change_answers))
     with pytest.raises(AotcError) as caught:
         bench.build(product(), "planted")
-    assert "--dim NAME=MIN..MAX" in caught.value.mend
-    assert "Get the artifact" not in caught.value.mend
+    assert "--dim NAME=MIN..MAX" in caught.value.fix
+    assert "Get the artifact" not in caught.value.fix
 
 
 def test_every_variant_that_ran_here_is_loaded(
@@ -397,4 +397,4 @@ def test_a_target_that_takes_no_variant_is_told(bench: Workbench) -> None:
         bench.build(product(), "old", target=target)
     assert caught.value.code == "AOTC-G040"
     assert [each.code for each in caught.value.also] == ["AOTC-C009", "AOTC-C005"]
-    assert "correct its description" in caught.value.mend
+    assert "correct its description" in caught.value.fix

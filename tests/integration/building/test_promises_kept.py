@@ -143,7 +143,7 @@ def test_tuning_does_not_pass_over_a_plugin_that_is_not_there(
     spec = profile(providers=["npu", "cpu"], plugins=plugins)
     error = refusal(lambda: bench.build(models.plain(), "no", profile=spec, tune=True))
     assert (error.code, error.exit_status) == ("AOTC-P004", 3)
-    assert "no.so" in error.found and "plugins.npu.library" in error.mend
+    assert "no.so" in error.found and "plugins.npu.library" in error.fix
     assert not (bench.folder / "no.aotc").exists()
 
 
@@ -151,7 +151,7 @@ def test_tuning_does_not_pass_over_a_misspelt_provider(bench: Workbench) -> None
     spec = profile(providers=["opnvino", "cpu"])
     error = refusal(lambda: bench.build(models.plain(), "misspelt", profile=spec, tune=True))
     assert (error.code, error.found) == ("AOTC-P007", "opnvino")
-    assert "openvino" in error.mend
+    assert "openvino" in error.fix
     assert not (bench.folder / "misspelt.aotc").exists()
 
 
@@ -257,7 +257,7 @@ def test_the_policy_gives_the_rest_to_the_cpu(bench: Workbench) -> None:
     tight = profile(providers=["openvino"], fallback={**allowed, "max_node_share": 0.1})
     error = refusal(lambda: bench.build(models.divided(), "rest-tight", profile=tight))
     assert error.code == "AOTC-P002"
-    assert "max_node_share" in error.what and "max_node_share" in error.mend
+    assert "max_node_share" in error.what and "max_node_share" in error.fix
     assert [row["node"] for row in error.rows] == ["odd0"]
 
 

@@ -213,7 +213,7 @@ def test_a_model_that_is_to_leave_its_process_says_what_to_do(
     with pytest.raises(AotcError) as caught:
         leave(model)
     assert caught.value.code == "AOTC-R020"
-    assert "aotc.load" in caught.value.mend
+    assert "aotc.load" in caught.value.fix
 
 
 def test_a_call_of_another_form_is_told_how_to_be_put(model: ReadyModel) -> None:

@@ -17,7 +17,7 @@ from built_artifact import BuiltArtifact
 from loading_user import NOBODY, attempt
 
 from aotc.cli.main import main
-from aotc.contract.results.store_answers import InstallReport
+from aotc.contract.results.store_reports import InstallReport
 from aotc.errors import AotcError
 from aotc.runtime.loading import load
 from aotc.signing.keys.key_files import generate

@@ -1085,7 +1085,7 @@ def test_a_file_larger_than_protobuf_reads_is_refused(bench: Workbench) -> None:
         bench.build(path, "large")
     assert (caught.value.code, caught.value.exit_status) == ("AOTC-I002", 3)
     assert caught.value.what == "a protobuf message cannot exceed 2 GiB"
-    assert "external data" in caught.value.mend
+    assert "external data" in caught.value.fix
 
 
 def plain(kind: str, domain: str = "", opsets: dict[str, int] | None = None) -> onnx.ModelProto:

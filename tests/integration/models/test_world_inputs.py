@@ -402,7 +402,7 @@ def test_bytes_of_a_model_with_external_data(bench: Workbench) -> None:
         build(model.SerializeToString(), output=bench.folder / "out.aotc", key=bench.private)
     error = caught.value
     assert (error.code, error.where) == ("AOTC-I003", "weights.bin")
-    assert error.mend.startswith("Give the path of the model")
+    assert error.fix.startswith("Give the path of the model")
 
 
 def test_a_shape_in_an_external_file(bench: Workbench) -> None:

@@ -42,8 +42,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench
 def refused(error: AotcError) -> None:
     assert (error.code, error.exit_status) == ("AOTC-P004", 3)
     assert SAYS in error.found and "Intel" in error.found
-    assert "pip install" not in error.found + error.mend
-    assert "such as edge" in error.mend
+    assert "pip install" not in error.found + error.fix
+    assert "such as edge" in error.fix
 
 
 @pytest.mark.parametrize("tune", [False, True])

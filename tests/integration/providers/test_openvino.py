@@ -778,7 +778,7 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
         "             lambda: aotc.load(artifact, key=key, store=store)):\n"
         "    try:\n        call()\n        print('done')\n"
         "    except AotcError as error:\n"
-        "        print(error.code, *(e.code for e in error.also), '|', error.found, error.mend)\n"
+        "        print(error.code, *(e.code for e in error.also), '|', error.found, error.fix)\n"
         "print(*(each.code for each in aotc.verify(artifact, key=key).refusals))\n"
     )
     toolchain = ROOT / "toolchain"

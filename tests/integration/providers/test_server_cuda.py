@@ -184,7 +184,7 @@ def test_a_node_that_runs_nowhere(bench: Workbench) -> None:
     assert (error.code, error.exit_status) == ("AOTC-P001", 1)
     assert "whole_product" in error.what
     assert NO_KERNEL in error.found
-    assert error.mend
+    assert error.fix
 
 
 def test_a_share_of_compute_on_the_cpu_ends_the_build(

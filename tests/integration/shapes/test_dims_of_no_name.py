@@ -152,7 +152,7 @@ def test_the_refusal_of_an_old_name_says_what_to_write(bench: Workbench) -> None
     assert (error.code, error.where) == ("AOTC-S002", "dims.None")
     assert error.what == "'None' is the name of 3 dims that are not one"
     assert error.expected == f"{BATCH}, {ROWS}, {COLUMNS}"
-    relation = error.mend.split("equal: ")[1].rstrip(".")
+    relation = error.fix.split("equal: ")[1].rstrip(".")
     built = bench.build(
         style_network("None", "None", "None"),
         "mended",

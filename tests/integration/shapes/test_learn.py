@@ -13,7 +13,7 @@ from workbench import Workbench, assert_agree, plain_answer, plain_session, tole
 
 from aotc.contract.builtin import load_profile
 from aotc.contract.codec.strict_yaml import yaml_text
-from aotc.contract.results.answers import LearnAnswer
+from aotc.contract.results.command_reports import LearnReport
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError
 from aotc.inspection.coverage import traffic_coverage
@@ -33,7 +33,7 @@ def written(folder: Path, requests: Sequence[Mapping[str, object]]) -> Path:
     return path
 
 
-def learned(folder: Path, requests: Sequence[Mapping[str, object]], model: str) -> LearnAnswer:
+def learned(folder: Path, requests: Sequence[Mapping[str, object]], model: str) -> LearnReport:
     """What is learned on a model of the folder; the profile is left beside the traffic."""
     answer, _ = learn(
         written(folder, requests), model=MODELS / f"{model}.onnx", seconds=SECONDS, threads=1

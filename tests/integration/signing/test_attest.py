@@ -33,7 +33,7 @@ from aotc.attesting.qualification import qualify
 from aotc.contract.codec.parsing import decode
 from aotc.contract.trust.attestations import (
     Approval,
-    AttestAnswer,
+    AttestReport,
     Qualification,
     parse_instant,
     target_digest,
@@ -47,7 +47,7 @@ from aotc.signing.keys.key_loading import load_private, load_public
 from aotc.verification.container.base import MAX_BUNDLES
 
 TOOLCHAIN = str(ROOT / "toolchain")
-Add = Callable[[Path, Signer, Path], AttestAnswer]
+Add = Callable[[Path, Signer, Path], AttestReport]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,15 +95,15 @@ def refusal(call: Callable[[], object]) -> AotcError:
     return raised.value
 
 
-def _sign(artifact: Path, signer: Signer, trust: Path) -> AttestAnswer:
+def _sign(artifact: Path, signer: Signer, trust: Path) -> AttestReport:
     return sign(artifact, signer, trust=trust)
 
 
-def _approve(artifact: Path, signer: Signer, trust: Path) -> AttestAnswer:
+def _approve(artifact: Path, signer: Signer, trust: Path) -> AttestReport:
     return approve(artifact, signer, channel="prod", expires="2099-01-31", trust=trust)
 
 
-def _qualify(artifact: Path, signer: Signer, trust: Path) -> AttestAnswer:
+def _qualify(artifact: Path, signer: Signer, trust: Path) -> AttestReport:
     return qualify(artifact, signer, trust=trust, runs=3)
 
 
@@ -314,8 +314,8 @@ def test_nothing_is_said_where_nobody_trusted_vouches(bench: Bench, add: Add) ->
     before = digests(bench.artifact)
     error = refusal(lambda: add(bench.artifact, bench.signer, bench.public))
     assert error.code == "AOTC-G002"
-    assert "--trust" in error.mend
-    assert "--key" not in error.mend
+    assert "--trust" in error.fix
+    assert "--key" not in error.fix
     assert digests(bench.artifact) == before
 
 

@@ -204,7 +204,7 @@ def test_a_malformed_signer_file_is_refused(text: str, found: str, tmp_path: Pat
         load_signer(path)
     assert (caught.value.code, caught.value.where) == ("AOTC-I023", str(path))
     assert found in caught.value.found
-    assert caught.value.mend.startswith("Correct the field")
+    assert caught.value.fix.startswith("Correct the field")
 
 
 def test_the_public_key_must_be_one_on_p256(pair: tuple[Path, Path], tmp_path: Path) -> None:

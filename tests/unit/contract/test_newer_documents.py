@@ -51,7 +51,7 @@ def test_a_later_version_is_told_before_anything_else(
     assert caught.value.also == ()
     assert "newer aotc" in f"{caught.value.what} {caught.value.found}"
     assert str(path) in caught.value.where
-    assert "Update aotc" in caught.value.mend
+    assert "Update aotc" in caught.value.fix
 
 
 @pytest.mark.parametrize("schema", ["aotc.profile/0", "aotc.profile/x", "aotc.profiles/2"])

@@ -209,7 +209,7 @@ def test_a_missing_onnxruntime_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         probed = BACKENDS.load("cpu")().probe()
     finally:
         onnxruntime_import.import_onnxruntime.cache_clear()
-    assert (caught.value.code, caught.value.mend) == ("AOTC-I019", INSTALL_RUNTIME)
+    assert (caught.value.code, caught.value.fix) == ("AOTC-I019", INSTALL_RUNTIME)
     assert not probed.available
     assert probed.reason == caught.value.line()
 

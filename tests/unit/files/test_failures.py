@@ -38,8 +38,8 @@ def test_each_is_told_with_what_helps(number: int) -> None:
     assert os.strerror(number) in last.line()
     if not full:
         # Not the code's own words, which know nothing of the reason.
-        assert failures.mend(error)
-        assert written.mend == read.mend == last.mend == failures.mend(error)
+        assert failures.fix(error)
+        assert written.fix == read.fix == last.fix == failures.fix(error)
 
 
 def test_a_variable_that_leads_to_somebody_elses_folder_is_named(
@@ -47,9 +47,9 @@ def test_a_variable_that_leads_to_somebody_elses_folder_is_named(
 ) -> None:
     monkeypatch.setenv("HOME", "/home/other")
     denied = PermissionError(errno.EACCES, "Permission denied", "/home/other/.config/x")
-    assert "HOME leads there" in failures.mend(denied)
+    assert "HOME leads there" in failures.fix(denied)
     elsewhere = PermissionError(errno.EACCES, "Permission denied", "/srv/x")
-    assert "HOME" not in failures.mend(elsewhere)
+    assert "HOME" not in failures.fix(elsewhere)
 
 
 def test_what_is_no_error_of_the_system_stays_a_bug() -> None:

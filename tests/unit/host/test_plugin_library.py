@@ -280,7 +280,7 @@ def test_what_mends_a_missing_plugin() -> None:
     for wanted in (plugin(), plugin("", name="libmine.so")):
         (refusal,) = check.run(dataclasses.replace(BASE, plugins=(wanted,)), HOST)
         assert not isinstance(refusal, Finding)
-        mends.append(refusal.mend)
+        mends.append(refusal.fix)
     assert mends == [
         'pip install "my-ep==1.0"',
         f"Set AOTC_PLUGINS={MINE}=PATH to the plugin's library.",

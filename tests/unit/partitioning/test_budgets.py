@@ -248,8 +248,8 @@ def test_the_mend_names_the_budget_and_the_direction() -> None:
     budgets = {"providers": {"openvino": {"min_node_share": 0.9}}, "cpu_share": 0.1}
     placement = with_flops(placed([OPENVINO, CPU]), {"n0": 10, "n1": 10})
     few, much = breaches(profile(budgets=budgets), BOTH, placement, report=None)
-    assert few.mend.startswith("Lower min_node_share of budgets.providers.openvino, or")
-    assert much.mend.startswith("Raise budgets.cpu_share, or")
+    assert few.fix.startswith("Lower min_node_share of budgets.providers.openvino, or")
+    assert much.fix.startswith("Raise budgets.cpu_share, or")
 
 
 def test_large_numbers_are_told_in_full() -> None:

@@ -228,5 +228,5 @@ def test_a_relation_of_an_old_name_that_stands_twice_names_the_positions(relatio
     )
     assert (error.where, error.expected) == ("relations[0]", "x.0, a-b.0")
     # What the message proposes can be read.
-    assert 'size = x.0 = "a-b.0"' in error.mend
+    assert 'size = x.0 = "a-b.0"' in error.fix
     assert symbols(model, 'size = x.0 = "a-b.0"').dim("None") == "size"

@@ -281,7 +281,7 @@ def test_a_derived_dim_may_be_bounded_alike() -> None:
     error = refusal(["new", "total", "past"], adds, stated=other, relations=[TOTAL])
     assert (error.code, error.where) == ("AOTC-S011", "total")
     assert (error.expected, error.found) == ("1..40", "1..64")
-    assert error.mend == "State the ranges of past, new alone."
+    assert error.fix == "State the ranges of past, new alone."
 
 
 def test_a_derived_dim_that_is_bounded_and_its_terms_are_not() -> None:
@@ -295,7 +295,7 @@ def test_equal_dims_with_buckets_each_are_refused() -> None:
     error = refusal(["a", "b"], lambda s: s["a"] == s["b"], stated={"a": spec, "b": spec})
     assert error.code == "AOTC-S011"
     assert error.found == "4..8 with buckets 4, 8"
-    assert error.mend == "State 'b = a' under relations, and the range of 'a' alone."
+    assert error.fix == "State 'b = a' under relations, and the range of 'a' alone."
 
 
 def test_equal_dims_whose_ranges_do_not_meet() -> None:

@@ -62,4 +62,4 @@ def test_without_the_extra_the_mend_is_told(
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(AotcError) as caught:
         prometheus_text({"toy": telemetry})
-    assert (caught.value.code, caught.value.mend) == ("AOTC-I019", install_extra("metrics"))
+    assert (caught.value.code, caught.value.fix) == ("AOTC-I019", install_extra("metrics"))

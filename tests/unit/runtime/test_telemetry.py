@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from aotc.contract.codec.parsing import decode
 from aotc.contract.codec.schema import schema_of
-from aotc.contract.counters import TelemetryAnswer
+from aotc.contract.counters import TelemetryReport
 from aotc.runtime.telemetry import Telemetry, percentile
 
 
@@ -100,5 +100,5 @@ def test_the_counters_have_a_schema() -> None:
     telemetry.call(0.5, ("seq",), variant="small", cause="outside", given=10)
     telemetry.reject("AOTC-R004", "dim batch")
     found = json.loads(json.dumps(telemetry.to_dict()))
-    Draft202012Validator(schema_of(TelemetryAnswer)).validate(found)
-    assert decode(TelemetryAnswer, found) == telemetry.snapshot()
+    Draft202012Validator(schema_of(TelemetryReport)).validate(found)
+    assert decode(TelemetryReport, found) == telemetry.snapshot()

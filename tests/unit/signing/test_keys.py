@@ -101,7 +101,7 @@ def test_a_key_whose_public_half_is_missing(tmp_path: Path) -> None:
         key_files.generate(private)
     assert caught.value.code == "AOTC-I017"
     assert private.read_bytes() == before
-    command = caught.value.mend.partition("missing: ")[2]
+    command = caught.value.fix.partition("missing: ")[2]
     if shutil.which("openssl") is None:
         pytest.skip("the help names openssl, which is not installed here")
     subprocess.run(command.split(), check=True)
@@ -205,11 +205,11 @@ def test_a_password_that_is_not_there_is_mended_where_it_was_named(
     monkeypatch.delenv("NOPE", raising=False)
     with pytest.raises(AotcError) as caught:
         passwords.from_variable("NOPE")
-    assert "AOTC_KEY_PASSWORD" not in caught.value.mend
+    assert "AOTC_KEY_PASSWORD" not in caught.value.fix
     monkeypatch.setenv("NOPE", "")
     with pytest.raises(AotcError) as caught:
         passwords.from_variable("NOPE")
-    assert caught.value.mend == "Set the variable to the password."
+    assert caught.value.fix == "Set the variable to the password."
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"x" * 1024])
@@ -288,7 +288,7 @@ def test_trust_files(tmp_path: Path) -> None:
         with pytest.raises(AotcError) as caught:
             load_public(both)
         assert (caught.value.code, caught.value.found) == ("AOTC-G013", found)
-        assert ("--authority" in caught.value.mend) == (text == CERTIFICATE)
+        assert ("--authority" in caught.value.fix) == (text == CERTIFICATE)
 
 
 def test_the_development_key_is_made_once(config: Path) -> None:

@@ -286,5 +286,5 @@ def test_a_lock_that_cannot_be_had_says_what_helps(tmp_path: Path) -> None:
     with pytest.raises(AotcError) as caught, alone(tmp_path):
         pass
     assert caught.value.code == "AOTC-R007"
-    assert "There is a folder" in caught.value.mend
-    assert "space" not in caught.value.mend
+    assert "There is a folder" in caught.value.fix
+    assert "space" not in caught.value.fix

@@ -92,7 +92,7 @@ def test_a_file_that_lies_about_is_noticed(copied: Path) -> None:
 def test_each_check_explains_itself(code: str) -> None:
     check = checks()[code]()
     assert check.code == code
-    assert check.mend == REASONS[code].mend
+    assert check.fix == REASONS[code].fix
     assert len(type(check).__doc__ or "") > 40
     assert check.run(BASE, HOST) == ()
 

@@ -612,7 +612,7 @@ def test_incompatible_lists_the_reasons(tmp_path: Path, keys: Keys) -> None:
         ("AOTC-C005", "variant portable"),
         ("AOTC-C005", "variant native"),
     ]
-    assert report.refusals[1].mend == 'pip install "onnxruntime>=99,<100"'
+    assert report.refusals[1].fix == 'pip install "onnxruntime>=99,<100"'
     assert statuses(report) == [*["passed"] * 6, "not-run", "failed", "failed"]
 
 

@@ -100,7 +100,7 @@ def run(request: Request) -> Accepted:
                 "AOTC-N009",
                 "no fixture was compared: the artifact holds none that the variant takes",
                 where=request.artifact,
-                mend="Build it with a larger fixtures.max_bytes.",
+                fix="Build it with a larger fixtures.max_bytes.",
             )
         latency = []
         for fixture in model.manifest.fixtures:
@@ -144,7 +144,8 @@ def _error(told: Json) -> AotcError:
         AotcError(
             each["code"],
             each["what"],
-            **{key: each.get(key, "") for key in ("where", "expected", "found", "mend")},
+            **{key: each.get(key, "") for key in ("where", "expected", "found")},
+            fix=each.get("mend", ""),
         )
         for each in told
     ]

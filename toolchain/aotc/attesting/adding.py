@@ -20,7 +20,7 @@ from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.attestations import (
     Approval,
     ArtifactName,
-    AttestAnswer,
+    AttestReport,
     Qualification,
     Said,
 )
@@ -48,7 +48,7 @@ def sign(
     *,
     trust: str | Path | None = None,
     force: bool = False,
-) -> AttestAnswer:
+) -> AttestReport:
     """Add a further OMS signature over the payload that a trusted key signed.
 
     `trust` is a file of public keys or a trust policy, whose keys count and no more of it; without
@@ -70,7 +70,7 @@ def sign(
         )
     bundle = oms.sign(found.digests, signer)
     path, replaced = _added(place, name, bundle, force=force)
-    return AttestAnswer(
+    return AttestReport(
         artifact=str(place),
         artifact_id=found.id,
         path=str(path),
@@ -92,7 +92,7 @@ def approve(
     note: str = "",
     trust: str | Path | None = None,
     force: bool = False,
-) -> AttestAnswer:
+) -> AttestReport:
     """Approve an artifact for a channel, until `expires` (a date or moment in UTC).
 
     `trust` and `force` as for `sign`.
@@ -188,7 +188,7 @@ def vouched_for(
             for each in (error, *error.also):
                 if each.code == "AOTC-G002":
                     # Here --key is the key that signs.
-                    each.mend = _VOUCHING
+                    each.fix = _VOUCHING
             raise
 
 
@@ -200,7 +200,7 @@ def add_statement(
     signer: Signer | Sealer,
     *,
     force: bool,
-) -> AttestAnswer:
+) -> AttestReport:
     """Sign what is said about an artifact, and put it beside its other attestations as `name`.
 
     `said` is the record of that kind of attestation.
@@ -212,7 +212,7 @@ def add_statement(
     bundle = attest.attest(predicate_type, predicate, subjects, signer)
     path, replaced = _added(artifact, name, bundle, force=force)
     own = own_key(signer)
-    return AttestAnswer(
+    return AttestReport(
         artifact=str(artifact),
         artifact_id=said.artifact.id,
         path=str(path),

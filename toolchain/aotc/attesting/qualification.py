@@ -17,7 +17,7 @@ from aotc.contract.results.reports import LoadReport
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.attestations import (
     ArtifactName,
-    AttestAnswer,
+    AttestReport,
     Qualification,
     instant,
     target_digest,
@@ -43,7 +43,7 @@ def qualify(
     threads: int | None = None,
     runs: int = RUNS,
     force: bool = False,
-) -> AttestAnswer:
+) -> AttestReport:
     """Load an artifact on this host as a user would, and sign what was seen of it.
 
     It is loaded from the store, placed as promised, its fixtures match the golden outputs, each is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aotc.contract.finding import Finding
-from aotc.contract.results.trust_answers import TrustAnswer
+from aotc.contract.results.trust_reports import TrustReport
 from aotc.verification.policy.policy_document import PolicyFile
 
 
@@ -18,12 +18,12 @@ def policy_answer(
     findings: Sequence[Finding] = (),
     bundle: str = "",
     checked: bool = False,
-) -> TrustAnswer:
+) -> TrustReport:
     """A policy as it is now: its rules, the keys that count, and those that it revokes."""
     policy = file.policy
     revoked = dict.fromkeys(policy.revoked.keys, "")
     revoked |= {each.id: each.revoked for each in policy.holders() if each.revoked}
-    return TrustAnswer(
+    return TrustReport(
         file=str(file.path),
         name=policy.name,
         sequence=policy.sequence,

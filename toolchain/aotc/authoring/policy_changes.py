@@ -137,5 +137,5 @@ def _whole_ids(option: str, ids: Iterable[str]) -> None:
                 where=option,
                 expected=f"the {_ID_DIGITS} digits of the sha256 of its aotc.json",
                 found=each,
-                mend="'aotc verify' and 'aotc inspect' show the id of an artifact.",
+                fix="'aotc verify' and 'aotc inspect' show the id of an artifact.",
             )

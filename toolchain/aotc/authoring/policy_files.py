@@ -71,7 +71,7 @@ def _written(
             "AOTC-G041",
             "the policy was changed by another program meanwhile",
             where=str(path),
-            mend="Nothing was written: look at the file, and try again.",
+            fix="Nothing was written: look at the file, and try again.",
         )
     _replace(path, file.data, new=new)
     return file
@@ -96,7 +96,7 @@ def write_roots(
             "root keys cannot be written so",
             where=f"--{problem.path}",
             found=problem.what,
-            mend="See 'aotc trust root --help'.",
+            fix="See 'aotc trust root --help'.",
         ) from None
     write(path, yaml_text(roots, full=False).encode("utf-8"), new=new)
 
@@ -125,7 +125,7 @@ def _replace(path: Path, data: bytes, *, new: bool) -> None:
             "AOTC-I017",
             "the file is already there",
             where=str(path),
-            mend="Choose another -o, or give --force.",
+            fix="Choose another -o, or give --force.",
         ) from None
     except OSError as error:
         raise cannot_write(error, "cannot write the file", str(path)) from None
@@ -140,6 +140,6 @@ def _not_so(error: AotcError, path: Path) -> AotcError:
         "the policy cannot be made so",
         where=option or place,
         found=error.found if place.isalpha() else f"{place}: {error.found}",
-        mend="Correct the option that is named; nothing was written.",
+        fix="Correct the option that is named; nothing was written.",
         also=tuple(_not_so(each, path) for each in error.also),
     )

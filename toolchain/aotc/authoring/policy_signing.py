@@ -7,7 +7,7 @@ from pathlib import Path
 from aotc.authoring.policy_answers import policy_answer
 from aotc.authoring.policy_files import write
 from aotc.contract.finding import Finding
-from aotc.contract.results.trust_answers import TrustAnswer
+from aotc.contract.results.trust_reports import TrustReport
 from aotc.contract.trust.signer import Signer
 from aotc.contract.trust.trust_policy import POLICY_PREDICATE
 from aotc.errors import AotcError
@@ -23,7 +23,7 @@ from aotc.verification.policy.roots import (
 )
 
 
-def sign_policy_file(policy: Path, key: str | Path | Signer) -> TrustAnswer:
+def sign_policy_file(policy: Path, key: str | Path | Signer) -> TrustReport:
     """Sign the policy of a file as it is: a bundle beside it, and what this host says of that.
 
     Findings tell where this host would not count the key, or not take the policy.

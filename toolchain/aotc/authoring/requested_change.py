@@ -96,7 +96,7 @@ def _moment(given: dict[str, Any], name: str) -> str | None:
             where=_option(name),
             expected="a date such as 2027-01-31, or a moment such as 2027-01-31T12:00:00Z",
             found=text,
-            mend="Give a date.",
+            fix="Give a date.",
         ) from None
 
 
@@ -107,7 +107,7 @@ def _unreadable(text: str, expected: str) -> AotcError:
         where="--require",
         expected=expected,
         found=text,
-        mend="Such as approval:ops,security:2.",
+        fix="Such as approval:ops,security:2.",
     )
 
 
@@ -131,4 +131,4 @@ def _option(name: str) -> str:
 
 
 def _wrong(what: str, where: str = "aotc trust add") -> AotcError:
-    return AotcError("AOTC-I027", what, where=where, mend="See 'aotc trust add --help'.")
+    return AotcError("AOTC-I027", what, where=where, fix="See 'aotc trust add --help'.")

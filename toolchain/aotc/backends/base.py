@@ -35,7 +35,7 @@ class Capability:
     """Whether this machine has the execution provider; `reason` says why not.
 
     `available`: its packages are installed, so that it can claim and compile.  `runs`: sessions
-    with it can be created here, too; `why_not` says what is missing for that.  `mend`: what to do
+    with it can be created here, too; `why_not` says what is missing for that.  `fix`: what to do
     where it is not available, but for what the catalogue says.
     """
 
@@ -46,7 +46,7 @@ class Capability:
     version: str = ""
     runs: bool = True
     why_not: str = ""
-    mend: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ def import_onnxruntime() -> ModuleType:
             "AOTC-I019",
             "ONNX Runtime cannot be imported",
             found=str(error),
-            mend=INSTALL_RUNTIME,
+            fix=INSTALL_RUNTIME,
         ) from None
     onnxruntime.set_default_logger_severity(_SILENT)
     module: ModuleType = onnxruntime

@@ -88,7 +88,7 @@ class OpenVinoBackend(PluginBackend):
             return self._without(self._no_device(), _OTHER_PROFILE)
         return found
 
-    def _without(self, reason: str, mend: str = "") -> Capability:
+    def _without(self, reason: str, fix: str = "") -> Capability:
         return Capability(
             name=self.name,
             ort_name=self.ort_name,
@@ -96,7 +96,7 @@ class OpenVinoBackend(PluginBackend):
             reason=reason,
             runs=False,
             why_not=reason,
-            mend=mend,
+            fix=fix,
         )
 
     def _no_device(self) -> str:
@@ -134,7 +134,7 @@ class OpenVinoBackend(PluginBackend):
                 where=str(library),
                 expected=f"a CPU device of {self.ort_name}",
                 found=", ".join(each.device.type.name for each in found) or "none",
-                mend=_OTHER_HOST,
+                fix=_OTHER_HOST,
             )
         return chosen
 

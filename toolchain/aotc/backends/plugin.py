@@ -69,7 +69,7 @@ def registered_devices(ort_name: str, library: Path) -> list[Any]:
                     "ONNX Runtime cannot load the plugin library",
                     where=str(library),
                     found=" ".join(str(error).split())[:500],
-                    mend=f"Correct the library's path in the profile, or that of {ort_name} in "
+                    fix=f"Correct the library's path in the profile, or that of {ort_name} in "
                     "AOTC_PLUGINS or plugins=.",
                 ) from None
             found = _listed(ort_name)

@@ -199,7 +199,7 @@ class TensorRtRtxBackend(Backend):
     def fingerprint(self) -> str:
         """Version and digest of the builder with its libraries, and version of the plugin."""
         if missing := _missing_builder():
-            raise AotcError("AOTC-I019", missing, mend=_INSTALL)
+            raise AotcError("AOTC-I019", missing, fix=_INSTALL)
         files = [file for name in (MODULE, _LIBRARIES) for file in libraries_in(_folder(name))]
         plugin = _plugin_version()
         digest = libraries_digest(files)

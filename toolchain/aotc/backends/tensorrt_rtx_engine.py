@@ -75,7 +75,7 @@ def _chosen(target: Target) -> dict[str, Any]:
             where="compute_capabilities",
             expected=", ".join(known),
             found=", ".join(stated),
-            mend="" if unknown else "Name some under compute_capabilities of the profile.",
+            fix="" if unknown else "Name some under compute_capabilities of the profile.",
         )
     return {each: known[each] for each in stated}
 

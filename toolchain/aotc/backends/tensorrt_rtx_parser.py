@@ -62,7 +62,7 @@ def tensorrt() -> Any:
             "AOTC-I019",
             "TensorRT for RTX cannot be imported",
             found=str(error),
-            mend=install_extra("rtx"),
+            fix=install_extra("rtx"),
         ) from None
 
 

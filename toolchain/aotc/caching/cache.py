@@ -25,7 +25,7 @@ from aotc.caching.entry import KEY, Damaged, fill, plan, read_index, take, touch
 from aotc.contract.codec.canonical import canonical_sha256
 from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
-from aotc.contract.results.cache_answers import CacheEntry, PruneReport
+from aotc.contract.results.cache_reports import CacheEntry, PruneReport
 from aotc.errors import AotcError
 
 # Of keys and entries alike: another one finds nothing that this one wrote.
@@ -195,7 +195,7 @@ class BuildCache:
                 where=str(entry),
                 expected=f"at most {self.limit_bytes} bytes",
                 found=f"{size} bytes",
-                mend="Set AOTC_CACHE_BYTES to more, or build with --no-cache.",
+                fix="Set AOTC_CACHE_BYTES to more, or build with --no-cache.",
             )
 
     def _root(self) -> Path | None:

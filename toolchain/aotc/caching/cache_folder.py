@@ -51,7 +51,7 @@ def default_limit() -> int:
             where="AOTC_CACHE_BYTES",
             expected="at most 15 digits",
             found=stated,
-            mend="Set AOTC_CACHE_BYTES to a number of bytes, or not at all.",
+            fix="Set AOTC_CACHE_BYTES to a number of bytes, or not at all.",
         )
     return int(stated)
 

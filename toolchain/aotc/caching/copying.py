@@ -19,7 +19,7 @@ from pathlib import Path
 
 from aotc.caching.cache_folder import unusable
 from aotc.contract.manifest.payload_files import CHUNK_BYTES
-from aotc.contract.results.cache_answers import chunks_of
+from aotc.contract.results.cache_reports import chunks_of
 from aotc.files.cloning import share_blocks
 
 # Small enough to stay in the second-level cache between the read, the hash and the write.

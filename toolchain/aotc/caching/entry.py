@@ -31,7 +31,7 @@ from aotc.contract.codec.parsing import (
     encode,
     strict_json,
 )
-from aotc.contract.results.cache_answers import CachedFile, CacheIndex, chunks_of
+from aotc.contract.results.cache_reports import CachedFile, CacheIndex, chunks_of
 
 INDEX: Final = "index.json"
 SEAL: Final = "index.sha256"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aotc.caching.cache_folder import STALE_SECONDS, alone, remove, remove_leftovers, unusable
 from aotc.caching.entry import INDEX, KEY, SEAL, Damaged, read_index
-from aotc.contract.results.cache_answers import CacheEntry, PruneReport
+from aotc.contract.results.cache_reports import CacheEntry, PruneReport
 from aotc.errors import AotcError
 
 _SHARD = re.compile(r"[0-9a-f]{2}")

@@ -20,7 +20,7 @@ from aotc.contract.builtin import load_profile, with_libraries
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.profile import Profile, WorkerLimits
 from aotc.contract.results.model_checks import (
-    CheckModelsAnswer,
+    CheckModelsReport,
     ModelCheck,
     SkippedFile,
     ToolVersions,
@@ -51,7 +51,7 @@ def check_models(
     cache: bool = False,
     against: str | Path | None = None,
     progress: Progress | None = None,
-) -> CheckModelsAnswer:
+) -> CheckModelsReport:
     """Build every ONNX model below `folder`, and tell what became of each.
 
     `jobs` models are built side by side, each in a process of its own and a temporary folder, for
@@ -90,7 +90,7 @@ def check_models(
             pass
     unchecked = tuple(each.name for each in found if each.name not in checks)
     kept, more = _without_external_data(found, checks)
-    return CheckModelsAnswer(
+    return CheckModelsReport(
         folder=str(folder),
         profile=chosen.name,
         fixtures=fixtures,

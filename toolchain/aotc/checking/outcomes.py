@@ -15,7 +15,7 @@ from typing import Final
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.results.model_checks import (
     Built,
-    CheckModelsAnswer,
+    CheckModelsReport,
     EarlierChecks,
     ModelCheck,
     OutcomeChange,
@@ -76,14 +76,14 @@ def summary_of(checks: Iterable[ModelCheck]) -> dict[str, int]:
     return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
-def read_answer(path: Path) -> CheckModelsAnswer:
+def read_answer(path: Path) -> CheckModelsReport:
     """A document of `--json`, whole or with the outcomes alone; raises AOTC-I001, I027, I046."""
     try:
         data = read_at_most(path, MAX_JSON_BYTES)
     except OSError as error:
         raise cannot_read(error, "the document to compare with cannot be read", str(path)) from None
     try:
-        return decode(CheckModelsAnswer, strict_json(data))
+        return decode(CheckModelsReport, strict_json(data))
     except ParseError as error:
         first = error.problems[0]
         raise AotcError(
@@ -92,14 +92,14 @@ def read_answer(path: Path) -> CheckModelsAnswer:
             where=f"--against {path}",
             expected="aotc.check-models/1",
             found=str(first),
-            mend=""
+            fix=""
             if first.code
             else "Give a file that 'aotc check-models DIR --output FILE' wrote.",
         ) from None
 
 
 def changes(
-    before: CheckModelsAnswer,
+    before: CheckModelsReport,
     path: str,
     now: Iterable[ModelCheck],
     unchecked: Iterable[str] = (),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aotc.cli.render import duration, facts, findings_view, heading, section, short, size
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS
-from aotc.contract.trust.attestations import AttestAnswer, Qualification
+from aotc.contract.trust.attestations import AttestReport, Qualification
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aotc.contract.results.reports import Claim
 
 
-def attested_view(answer: AttestAnswer) -> list[RenderableType]:
+def attested_view(answer: AttestReport) -> list[RenderableType]:
     """What was added to an artifact, and what it says."""
     only = " (this user's development key)" if answer.development_key else ""
     rows = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from aotc.checking.outcomes import in_words, is_good
 from aotc.cli.render import count, duration, facts, heading, section
 from aotc.contract.results.model_checks import (
-    CheckModelsAnswer,
+    CheckModelsReport,
     ModelCheck,
     OutcomeChange,
     ToolVersions,
@@ -25,7 +25,7 @@ _MOST: Final = 12
 _WIDEST: Final = 160
 
 
-def check_models_view(answer: CheckModelsAnswer) -> list[RenderableType]:
+def check_models_view(answer: CheckModelsReport) -> list[RenderableType]:
     """What became of every model, and what changed since."""
     bad = [each for each in answer.models if not is_good(each)]
     status, style = (
@@ -90,7 +90,7 @@ def _why(check: ModelCheck) -> str:
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
-def _against(answer: CheckModelsAnswer) -> list[RenderableType]:
+def _against(answer: CheckModelsReport) -> list[RenderableType]:
     against = answer.against
     if against is None:
         return []

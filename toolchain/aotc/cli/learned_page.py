@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from aotc.contract.results.answers import LearnAnswer
+from aotc.contract.results.command_reports import LearnReport
 from aotc.errors import AotcError, install_extra
 from aotc.escaping import printable
 
 
-def learn_page(answer: LearnAnswer) -> str:
+def learn_page(answer: LearnReport) -> str:
     """One HTML page that needs nothing else; raises AOTC-I019 where plotly is not installed."""
     try:
         from plotly import graph_objects, subplots
@@ -19,7 +19,7 @@ def learn_page(answer: LearnAnswer) -> str:
             "AOTC-I019",
             "plotly cannot be imported",
             found=str(error),
-            mend=install_extra("html"),
+            fix=install_extra("html"),
         ) from None
     chosen = next(plan for plan in answer.plans if plan.chosen)
     titles = [f"requests by {name}" for name in answer.sizes] + ["expected cost of a request"]

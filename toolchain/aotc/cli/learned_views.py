@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import duration, facts, heading, histogram, listing, section
-from aotc.contract.results.answers import LearnAnswer, PlanRow
+from aotc.contract.results.command_reports import LearnReport, PlanRow
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.results.answers import SizeCount
+    from aotc.contract.results.command_reports import SizeCount
 
 _ROWS = 24
 _LISTED = 10
 
 
-def learn_view(answer: LearnAnswer) -> list[RenderableType]:
+def learn_view(answer: LearnReport) -> list[RenderableType]:
     """The verdict, the comparison, the distribution of each dim, and the profile's dims."""
     from aotc.contract.codec.parsing import encode
     from aotc.contract.codec.strict_yaml import yaml_text
@@ -53,12 +53,12 @@ def learn_view(answer: LearnAnswer) -> list[RenderableType]:
     return parts
 
 
-def _accepted(answer: LearnAnswer) -> str:
+def _accepted(answer: LearnReport) -> str:
     spans = [f"{name} {answer.profile.dims[name].text()}" for name in answer.dims]
     return f"{', '.join(spans)}, as recorded; raise max in the profile for more"
 
 
-def _sizes(answer: LearnAnswer) -> str:
+def _sizes(answer: LearnReport) -> str:
     return ", ".join(f"{name}={size}" for name, size in answer.fixed.items())
 
 

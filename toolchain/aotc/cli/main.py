@@ -102,7 +102,7 @@ def _is_named(words: list[str], prog: str, about: str, rows: Mapping[str, str]) 
             "AOTC-I027",
             f"there is no {kind} {words[0]!r}" + (f"; did you mean {close!r}?" if close else ""),
             where=prog,
-            mend=f"See '{prog} --help'.",
+            fix=f"See '{prog} --help'.",
         )
     return True
 

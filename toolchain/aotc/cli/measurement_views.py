@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import count, duration, facts, findings_view, heading, section, short
-from aotc.contract.results.answers import BenchAnswer, CallRoute, DoctorAnswer, RunAnswer, RunOutput
+from aotc.contract.results.command_reports import (
+    BenchReport,
+    CallRoute,
+    DoctorReport,
+    RunOutput,
+    RunReport,
+)
 from aotc.contract.results.reports import LoadReport
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def run_view(answer: RunAnswer) -> list[RenderableType]:
+def run_view(answer: RunReport) -> list[RenderableType]:
     """Outputs of every run."""
     parts = [
         heading(answer.artifact, f"loaded, {answer.load.verdict}"),
@@ -83,7 +89,7 @@ def _variants(report: LoadReport) -> list[RenderableType]:
     return [section("variants", ("session", "warm-up", "first run", ""), rows)]
 
 
-def bench_view(answer: BenchAnswer) -> list[RenderableType]:
+def bench_view(answer: BenchReport) -> list[RenderableType]:
     """Times of both sides, and their ratios."""
     sizes = ", ".join(f"{name}={size}" for name, size in answer.sizes.items())
     rows = [
@@ -112,12 +118,12 @@ def bench_view(answer: BenchAnswer) -> list[RenderableType]:
     return [*parts, *findings_view(answer.findings)]
 
 
-def doctor_view(answer: DoctorAnswer) -> list[RenderableType]:
+def doctor_view(answer: DoctorReport) -> list[RenderableType]:
     """Every check, what is bad first to be seen in the heading."""
     bad = sum(each.status == "bad" for each in answer.checks)
-    status = "healthy" if answer.healthy else f"{count(bad, 'problem')} to mend"
+    status = "healthy" if answer.healthy else f"{count(bad, 'problem')} to fix"
     rows = [
-        (each.name, each.status, (each.found, each.mend) if each.mend else each.found)
+        (each.name, each.status, (each.found, each.fix) if each.fix else each.found)
         for each in answer.checks
     ]
     return [

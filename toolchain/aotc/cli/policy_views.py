@@ -9,11 +9,11 @@ from aotc.cli.render import facts, findings_view, heading, section, short
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.results.policy_decision import PolicyDecision, ReleaseOf, RequirementOutcome
-    from aotc.contract.results.trust_answers import RootAnswer, TrustAnswer
+    from aotc.contract.results.policy_decision import PolicyDecision, ReleaseOf, RequirementResult
+    from aotc.contract.results.trust_reports import RootReport, TrustReport
 
 
-def policy_view(answer: TrustAnswer) -> list[RenderableType]:
+def policy_view(answer: TrustReport) -> list[RenderableType]:
     """A policy, in short."""
     revoked = [f"{name} ({why})" if why else name for name, why in answer.revoked_keys.items()]
     roots = ""
@@ -39,7 +39,7 @@ def policy_view(answer: TrustAnswer) -> list[RenderableType]:
     ]
 
 
-def root_view(answer: RootAnswer) -> list[RenderableType]:
+def root_view(answer: RootReport) -> list[RenderableType]:
     """A host's root keys."""
     keys = ", ".join(short(each) for each in answer.keys)
     rows = [
@@ -100,7 +100,7 @@ def _channel(decision: PolicyDecision) -> str:
     return f"{decision.channel}, {origin[decision.channel_from]}"
 
 
-def _summary(need: RequirementOutcome) -> tuple[str, str, str, str]:
+def _summary(need: RequirementResult) -> tuple[str, str, str, str]:
     keys = "distinct key" if need.threshold == 1 else "distinct keys"
     counted = f"{need.distinct} of {need.threshold} {keys}"
     return need.predicate, "met" if need.met else "not met", ", ".join(need.signers), counted

@@ -11,7 +11,7 @@ from aotc.escaping import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.results.answers import ErrorAnswer
+    from aotc.contract.results.command_reports import ErrorReport
 
 _WIDEST = 120
 _WIDEST_NAME = 36
@@ -19,7 +19,7 @@ _WIDEST_NAME = 36
 _MOST_GROUPS = 12
 # Of further errors; likewise.
 _MOST_OTHERS = 50
-_LABELS = ("what", "where", "expected", "found", "mend")
+_LABELS = ("what", "where", "expected", "found", "fix")
 
 
 def error_lines(error: AotcError, width: int | None = None) -> list[str]:
@@ -31,16 +31,16 @@ def error_lines(error: AotcError, width: int | None = None) -> list[str]:
     lines = [f"error: {error.code} {error.title}"]
     for label in _LABELS:
         if text := getattr(error, label).strip():
-            # A command in a mend is to be copied in one piece.
-            room = None if label == "mend" else width
+            # A command in a fix is to be copied in one piece.
+            room = None if label == "fix" else width
             lines += _indented(f"  {label + ':':<10}", printable(text), room)
     others = list(_flat(error.also))
     if others:
         lines.append(f"and {len(others)} more:")
     for each in others[:_MOST_OTHERS]:
         lines += _indented("  ", printable(each.line()), width)
-        if each.mend not in (error.mend, ""):
-            lines.append(f"    mend: {printable(each.mend)}")
+        if each.fix not in (error.fix, ""):
+            lines.append(f"    fix: {printable(each.fix)}")
     if len(others) > _MOST_OTHERS:
         lines.append(f"  and {len(others) - _MOST_OTHERS} that only --json lists")
     return lines
@@ -97,12 +97,12 @@ def _cut(text: str) -> str:
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
-def error_answer(error: AotcError) -> ErrorAnswer:
+def error_answer(error: AotcError) -> ErrorReport:
     """The error and every further one, as a document."""
-    from aotc.contract.results.answers import ErrorAnswer
+    from aotc.contract.results.command_reports import ErrorReport
     from aotc.contract.results.reports import Refusal
 
-    return ErrorAnswer(
+    return ErrorReport(
         exit_status=error.exit_status,
         errors=tuple(
             Refusal(
@@ -111,7 +111,7 @@ def error_answer(error: AotcError) -> ErrorAnswer:
                 where=each.where,
                 expected=each.expected,
                 found=each.found,
-                mend=each.mend,
+                fix=each.fix,
                 rows=each.rows,
             )
             for each in _flat((error,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import count, facts, findings_view, heading, section, short, size
-from aotc.contract.results.store_answers import InstallReport, StoreListAnswer, StorePruneReport
+from aotc.contract.results.store_reports import InstallReport, StoreListReport, StorePruneReport
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,7 +32,7 @@ def install_view(report: InstallReport) -> list[RenderableType]:
     ]
 
 
-def list_view(answer: StoreListAnswer) -> list[RenderableType]:
+def list_view(answer: StoreListReport) -> list[RenderableType]:
     """What a store holds."""
     status = f"{count(len(answer.entries), 'artifact')}, {size(answer.bytes)}"
     parts = [heading(answer.store, status)]

@@ -50,7 +50,7 @@ def silence(stream: TextIO) -> None:
 def unwritten(error: OSError) -> AotcError:
     """AOTC-I018 or I026 for an answer that standard output does not take."""
     refusal = failures.cannot_write(error, "cannot write the answer", STDOUT)
-    refusal.mend = "Free space where standard output leads, or lead it elsewhere."
+    refusal.fix = "Free space where standard output leads, or lead it elsewhere."
     return refusal
 
 

@@ -342,6 +342,6 @@ def _refusals(title: str, refusals: tuple[Refusal, ...]) -> RenderableType:
     rows: list[tuple[str, Cell]] = []
     for each in refusals:
         where = f"{each.where}: " if each.where else ""
-        mend = (each.mend,) if each.mend else ()
-        rows.append((each.code, (f"{where}{_reason(each)}", *mend)))
+        fix = (each.fix,) if each.fix else ()
+        rows.append((each.code, (f"{where}{_reason(each)}", *fix)))
     return section(title, ("",), rows)

@@ -37,7 +37,7 @@ class VariantTelemetry:
 
 
 @record
-class TelemetryAnswer:
+class TelemetryReport:
     """`ReadyModel.telemetry` at one moment: every counter since the load."""
 
     schema: Literal["aotc.telemetry/1"] = "aotc.telemetry/1"

@@ -31,7 +31,7 @@ def backend_of(name: str, plugins: Mapping[str, PluginSpec]) -> Backend:
             where="providers",
             expected=", ".join(known),
             found=name,
-            mend=f"Did you mean {close}?" if close else "",
+            fix=f"Did you mean {close}?" if close else "",
         )
     backend: Backend = BACKENDS.load(name)()
     return backend
@@ -48,9 +48,9 @@ def backends_of(names: Sequence[str], profile: Profile) -> list[Backend]:
                 f"{backend.name} is not available",
                 where="providers",
                 found=capability.reason,
-                mend=f"Correct plugins.{backend.name}.library in the profile."
+                fix=f"Correct plugins.{backend.name}.library in the profile."
                 if backend.name in profile.plugins
-                else capability.mend,
+                else capability.fix,
             )
     return backends
 

@@ -79,7 +79,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         raise AotcError(
             "AOTC-I019",
             f"element type {name} needs the package ml_dtypes",
-            mend="pip install ml_dtypes",
+            fix="pip install ml_dtypes",
         ) from None
     narrow: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_NAMES[name]))
     return narrow

@@ -104,7 +104,7 @@ class Workers:
                 "AOTC-R999",
                 f"the process that starts jobs ended by exit status {exited}",
                 where=job.partition(":")[2],
-                mend="See what 'python -P -m aotc.engine.forkserver' says in this environment.",
+                fix="See what 'python -P -m aotc.engine.forkserver' says in this environment.",
             )
         if status is None:
             last = _last_lines(folder / _LOG)
@@ -144,7 +144,7 @@ def _result(
                 "AOTC-I014",
                 f"{name} ended by its alarm (one run took too much CPU time)",
                 where=where,
-                mend="Raise probe.run_seconds in the profile if the model is merely slow.",
+                fix="Raise probe.run_seconds in the profile if the model is merely slow.",
             )
         if status == -signal.SIGKILL:
             # Nobody but the system sends it: what runs too long was told of above.
@@ -153,7 +153,7 @@ def _result(
                 f"{name} ended by SIGKILL, most likely as the machine ran out of memory",
                 where=where,
                 found=last,
-                mend="Free memory on this machine (its kernel log names what it killed), lower "
+                fix="Free memory on this machine (its kernel log names what it killed), lower "
                 "limits.parallel in the profile, or lower the bounds of the dims.",
             )
         if status == NO_SPACE:
@@ -190,7 +190,7 @@ def _result(
             where=error.get("where", "") or where,
             expected=error.get("expected", ""),
             found=error.get("found", ""),
-            mend=error.get("mend", ""),
+            fix=error.get("fix", ""),
         ) from (RuntimeError(error["trace"]) if "trace" in error else None)
     return JobResult(
         value=document["value"], seconds=seconds, peak_memory_bytes=document["peak_memory_bytes"]

@@ -46,7 +46,7 @@ _MENDS: Final = (
         "owner, or name another place.",
     ),
 )
-_MEND: Final = {number: text for numbers, text in _MENDS for number in numbers}
+_FIX: Final = {number: text for numbers, text in _MENDS for number in numbers}
 
 # Variables that name the folders of a user, with which somebody else's home is told.
 _OF_USERS: Final = ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "TMPDIR")
@@ -62,9 +62,9 @@ def said(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-def mend(error: OSError) -> str:
-    """What helps; empty where the code's own mend says it."""
-    text = _MEND.get(error.errno or 0, "")
+def fix(error: OSError) -> str:
+    """What helps; empty where the code's own fix says it."""
+    text = _FIX.get(error.errno or 0, "")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         for variable in _OF_USERS:
             if _is_below(error.filename, os.environ.get(variable, "")):
@@ -80,13 +80,13 @@ def cannot_write(error: OSError, what: str, where: str, *, instead: str = "") ->
     """
     if is_full(error):
         return AotcError("AOTC-I018", what, where=where, found=said(error))
-    text = _both(mend(error), instead)
-    return AotcError("AOTC-I026", what, where=where, found=said(error), mend=text)
+    text = _both(fix(error), instead)
+    return AotcError("AOTC-I026", what, where=where, found=said(error), fix=text)
 
 
 def cannot_read(error: OSError, what: str, where: str) -> AotcError:
     """AOTC-I001 for a file that cannot be read; `what` says what cannot be read."""
-    return AotcError("AOTC-I001", f"{what}: {said(error)}", where=where, mend=mend(error))
+    return AotcError("AOTC-I001", f"{what}: {said(error)}", where=where, fix=fix(error))
 
 
 def cannot_use(
@@ -95,8 +95,8 @@ def cannot_use(
     """`code` for a folder that a cache or a store has; `full` says it where there is no room."""
     if is_full(error):
         return AotcError(code, full, where=where)
-    text = _both(mend(error), instead)
-    return AotcError(code, f"{what}: {said(error)}", where=where, mend=text)
+    text = _both(fix(error), instead)
+    return AotcError(code, f"{what}: {said(error)}", where=where, fix=text)
 
 
 def unforeseen(error: BaseException, where: str = "") -> AotcError | None:
@@ -112,7 +112,7 @@ def unforeseen(error: BaseException, where: str = "") -> AotcError | None:
             "AOTC-I027",
             "a path holds what no name of a file can: a NUL byte, or half a character",
             found=_object(error),
-            mend="Correct the path.",
+            fix="Correct the path.",
         )
     return None
 
@@ -128,12 +128,12 @@ def refusal_of(error: OSError, where: str = "") -> AotcError:
             "the current folder is gone",
             where=where,
             found=said(error),
-            mend="Change to a folder that exists, and run the command there.",
+            fix="Change to a folder that exists, and run the command there.",
         )
     what = f"the operating system refused a step: {said(error)}"
     if error.filename2 is not None:
         what += f" (to {_name(error.filename2)})"
-    return AotcError("AOTC-I043", what, where=where, mend=mend(error))
+    return AotcError("AOTC-I043", what, where=where, fix=fix(error))
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def lock(
             "the file cannot be locked",
             where=str(path),
             found=str(error.strerror),
-            mend="Use a file system that has locks.",
+            fix="Use a file system that has locks.",
         ) from None
     if not taken:
         raise held(descriptor, path, code=code, what=what)
@@ -123,7 +123,7 @@ def held(
         what,
         where=str(path),
         found=holder(descriptor),
-        mend="Try again when that process has ended, or end it.",
+        fix="Try again when that process has ended, or end it.",
     )
 
 

@@ -38,16 +38,16 @@ _ON_THE_WAY: Final = getattr(os, "O_PATH", 0) | FOLDER
 class Unsafe(Exception):
     """Somebody else may change what is at a path.
 
-    `place` is the folder or file that lets them.  `mend` follows "Look at what is in this one,
+    `place` is the folder or file that lets them.  `fix` follows "Look at what is in this one,
     then".
     """
 
-    def __init__(self, what: str, place: Path, *, expected: str, found: str, mend: str) -> None:
+    def __init__(self, what: str, place: Path, *, expected: str, found: str, fix: str) -> None:
         self.what = what
         self.place = place
         self.expected = expected
         self.found = found
-        self.mend = mend
+        self.fix = fix
         super().__init__(f"{what}: {place}")
 
     def refusal(self, code: str, name: str, elsewhere: str = "") -> AotcError:
@@ -59,7 +59,7 @@ class Unsafe(Exception):
             where=str(self.place),
             expected=self.expected,
             found=self.found,
-            mend=f"{other}ook at what is in this one, then{self.mend}",
+            fix=f"{other}ook at what is in this one, then{self.fix}",
         )
 
 
@@ -159,7 +159,7 @@ def _link(at: int, part: str, shown: Path, allowed: Collection[int], *, sticky: 
             shown,
             expected=_named(allowed),
             found=f"user {found.st_uid}",
-            mend=" name the folder itself",
+            fix=" name the folder itself",
         )
     return os.readlink(part, dir_fd=at)
 
@@ -191,7 +191,7 @@ def _require(found: os.stat_result, shown: Path, allowed: Collection[int]) -> No
             shown,
             expected="a file or folder",
             found="a link",
-            mend=" remove it, and install anew",
+            fix=" remove it, and install anew",
         )
     if found.st_uid not in allowed:
         raise _owned(found, shown, allowed, what="{name} holds what is another user's")
@@ -228,7 +228,7 @@ def _owned(found: os.stat_result, shown: Path, allowed: Collection[int], what: s
         shown,
         expected=_named(allowed),
         found=f"user {found.st_uid}",
-        mend=f", as root: chown {os.geteuid()} {shown}",
+        fix=f", as root: chown {os.geteuid()} {shown}",
     )
 
 
@@ -243,7 +243,7 @@ def _written(found: os.stat_result, shown: Path, *, leads: bool, what: str) -> U
         shown,
         expected="nothing that group or others may write",
         found=f"mode {stat.S_IMODE(found.st_mode):04o}",
-        mend=f"{who}{instead}: chmod {writers}-w {shown}",
+        fix=f"{who}{instead}: chmod {writers}-w {shown}",
     )
 
 

@@ -44,7 +44,7 @@ def check_output(
     folder: bool = False,
     force: bool = False,
     writes_through: bool = False,
-    mend: str = "",
+    fix: str = "",
 ) -> None:
     """Raise AOTC-I017 where what is at `place` must stay, AOTC-I026 where nothing can be written.
 
@@ -56,11 +56,11 @@ def check_output(
     try:
         why = why_kept(place, folder=folder, writes_through=writes_through)
         if why is not None and not force:
-            raise _refused(place, "the output exists", mend)
+            raise _refused(place, "the output exists", fix)
         if why:
             what = f"the output exists and {why}, so that --force does not replace it"
             raise _refused(
-                place, what, mend or "Choose another output with -o, or remove it yourself."
+                place, what, fix or "Choose another output with -o, or remove it yourself."
             )
         if why is None and not place.absolute().parent.is_dir():
             raise AotcError(
@@ -125,7 +125,7 @@ def _why_folder_kept(place: Path) -> str:
     return "holds the current folder" if here.is_relative_to(place.resolve()) else ""
 
 
-def put(draft: Path, place: Path, *, force: bool = False, mend: str = "") -> None:
+def put(draft: Path, place: Path, *, force: bool = False, fix: str = "") -> None:
     """Give the finished file or folder `draft` the name `place`.
 
     What it replaced lies at `draft` then, or at `OLD` beside it: the caller's to remove.
@@ -134,13 +134,13 @@ def put(draft: Path, place: Path, *, force: bool = False, mend: str = "") -> Non
     """
     folder = draft.is_dir()
     for _ in range(_TRIES):
-        check_output(place, folder=folder, force=force, mend=mend)
+        check_output(place, folder=folder, force=force, fix=fix)
         try:
             rename_new(draft, place)
             return
         except FileExistsError:
             if not force:
-                raise _refused(place, "the output exists", mend) from None
+                raise _refused(place, "the output exists", fix) from None
         try:
             if _swap(draft, place, folder=folder):
                 return
@@ -152,7 +152,7 @@ def put(draft: Path, place: Path, *, force: bool = False, mend: str = "") -> Non
         "AOTC-I026",
         "other processes replace the output all the time",
         where=str(place),
-        mend="Let one of them write it at a time.",
+        fix="Let one of them write it at a time.",
     )
 
 
@@ -189,8 +189,8 @@ def _stands(place: Path, found: os.stat_result) -> bool:
         return False
 
 
-def _refused(place: Path, what: str, mend: str) -> AotcError:
-    return AotcError("AOTC-I017", what, where=str(place), mend=mend)
+def _refused(place: Path, what: str, fix: str) -> AotcError:
+    return AotcError("AOTC-I017", what, where=str(place), fix=fix)
 
 
 # -- replacing

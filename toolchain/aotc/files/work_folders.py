@@ -70,11 +70,11 @@ def prepare_output(
     *,
     folder: bool = False,
     force: bool = False,
-    mend: str = "",
+    fix: str = "",
 ) -> None:
     """Remove what the dead left beside an output, then `check_output`; raises what that does."""
     remove_dead_in(place.absolute().parent, place.name)
-    check_output(place, folder=folder, force=force, mend=mend)
+    check_output(place, folder=folder, force=force, fix=fix)
 
 
 @contextlib.contextmanager

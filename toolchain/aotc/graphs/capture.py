@@ -65,7 +65,7 @@ def read_model(path: Path) -> onnx.ModelProto:
             "a protobuf message cannot exceed 2 GiB",
             where=str(path),
             found=f"{size} bytes",
-            mend="Save the model with external data (onnx.save with save_as_external_data=True).",
+            fix="Save the model with external data (onnx.save with save_as_external_data=True).",
         )
     model = onnx.ModelProto()
     try:
@@ -80,7 +80,7 @@ def read_model(path: Path) -> onnx.ModelProto:
                 where=str(path),
                 expected="at most 100 messages within each other, which is some 31 bodies of "
                 "control flow; ONNX Runtime reads no more",
-                mend="Export the model with less control flow inside of control flow.",
+                fix="Export the model with less control flow inside of control flow.",
             ) from None
         raise AotcError("AOTC-I002", "the file is no ModelProto", where=str(path)) from None
     if model.ir_version < 1 or not model.opset_import or not model.graph.output:

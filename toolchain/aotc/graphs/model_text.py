@@ -70,7 +70,7 @@ def _refusal(where: str, text: str) -> AotcError:
         where=where,
         expected="UTF-8, as ONNX asks of all text",
         found=repr(text)[:200],
-        mend="Export the model with a name in UTF-8, or load the file with onnx, set the field "
+        fix="Export the model with a name in UTF-8, or load the file with onnx, set the field "
         "that is named, and save it.",
     )
 

@@ -46,7 +46,7 @@ def infer_outputs(model: onnx.ModelProto) -> None:
             "AOTC-I007",
             "an output has no type, and ONNX's inference finds none",
             where=value.name,
-            mend="Export the model with the type; or build it: ONNX Runtime knows more operators.",
+            fix="Export the model with the type; or build it: ONNX Runtime knows more operators.",
         )
 
 

@@ -31,14 +31,14 @@ def out_of_memory(message: str) -> bool:
 
 
 def refuse_text(error: AotcError, where: str) -> None:
-    """Raise AOTC-I002 where a run failed for text in an output, which no sizes mend."""
+    """Raise AOTC-I002 where a run failed for text in an output, which no sizes fix."""
     if error.what == TEXT_NOT_UTF8:
         raise AotcError(
             "AOTC-I002",
             error.what,
             where=where,
             found=error.found,
-            mend="Export the model with its text values in UTF-8.",
+            fix="Export the model with its text values in UTF-8.",
         ) from None
 
 

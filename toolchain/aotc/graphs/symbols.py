@@ -205,7 +205,7 @@ class _Naming:
                 f"the model fixes {name!r}",
                 where=f"relations[{index}]",
                 found=f"size {found}",
-                mend="Leave it out of the relation, and state the size of the others under dims.",
+                fix="Leave it out of the relation, and state the size of the others under dims.",
             )
         meant = self._anonymous.get(name, ())
         if len(meant) == 1:
@@ -216,7 +216,7 @@ class _Naming:
                 several_dims(name, meant),
                 where=f"relations[{index}]",
                 expected=", ".join(meant),
-                mend=f"Name the dims by their positions, as in: {equality_of(meant)}.",
+                fix=f"Name the dims by their positions, as in: {equality_of(meant)}.",
             )
         stem, _, axis = name.rpartition(".")
         if new and not (stem and axis.isdecimal()):

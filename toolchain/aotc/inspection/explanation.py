@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING
 
 from aotc.contract.codec.spelling import nearest
-from aotc.contract.results.answers import Explanation
+from aotc.contract.results.command_reports import Explanation
 from aotc.errors import AotcError
 from aotc.reasons import REASONS
 
@@ -36,7 +36,7 @@ def explain(code: str) -> Explanation:
         raise AotcError(
             "AOTC-I027",
             f"there is no code {code!r}" + (f"; did you mean {close}?" if close else ""),
-            mend="List the codes with 'aotc explain --list'.",
+            fix="List the codes with 'aotc explain --list'.",
         )
     check = _check(name)
     return Explanation(
@@ -45,7 +45,7 @@ def explain(code: str) -> Explanation:
         exit_status=reason.exit_status,
         explain=reason.explain,
         detail=(inspect.getdoc(check) or "") if check is not None else "",
-        mend=reason.mend,
+        fix=reason.fix,
     )
 
 

@@ -22,7 +22,7 @@ def inspect_model(path: Path) -> InspectReport:
             "AOTC-I019",
             "inspecting a model needs onnx",
             where=str(path),
-            mend=install_extra("cpu"),
+            fix=install_extra("cpu"),
         ) from None
     source, inputs, outputs = read_capture(path)
     return InspectReport(

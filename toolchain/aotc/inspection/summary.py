@@ -70,7 +70,7 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
                 "AOTC-I027",
                 "recorded shapes are told of an artifact, and this is a model",
                 where=str(place),
-                mend="Build it first, or leave the traffic out.",
+                fix="Build it first, or leave the traffic out.",
             )
         from aotc.inspection.model_capture import inspect_model
 

@@ -12,7 +12,7 @@ from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.profile import Profile
 from aotc.contract.profile import Traffic as Learned
-from aotc.contract.results.answers import LearnAnswer, PlanRow, SizeCount
+from aotc.contract.results.command_reports import LearnReport, PlanRow, SizeCount
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.relations import read_relation
 from aotc.contract.traffic import Recorded, read_traffic
@@ -49,7 +49,7 @@ def learn(
     seconds: float = 60.0,
     threads: int | None = None,
     progress: Callable[[str], None] | None = None,
-) -> tuple[LearnAnswer, CostTable]:
+) -> tuple[LearnReport, CostTable]:
     """The profile that serves recorded requests at the least expected cost, and the costs.
 
     Costs are measured on `model`, for about `seconds` beside creating sessions, or read from the
@@ -177,7 +177,7 @@ def _read_costs(path: Path, known: VaryingDims, source: SourceModel | None) -> C
             where=str(path),
             expected=", ".join(known.planned),
             found=", ".join(table.dims),
-            mend="Give --model too, so that recorded shapes get the model's names of dims."
+            fix="Give --model too, so that recorded shapes get the model's names of dims."
             if source is None
             else "",
         )
@@ -205,7 +205,7 @@ def _read_costs(path: Path, known: VaryingDims, source: SourceModel | None) -> C
 
 def _answer(
     recorded: Recorded, known: VaryingDims, traffic: Traffic, base: Profile, most: int
-) -> LearnAnswer:
+) -> LearnReport:
     found = plans(traffic, most)
     chosen, margin = choose(found, traffic)
     ranges = {name: DimRange.from_json(dict(fields)) for name, fields in chosen.dims.items()}
@@ -239,7 +239,7 @@ def _answer(
         ),
     )
     least = min(plan.seconds for plan in found if plan.coverage >= chosen.coverage)
-    return LearnAnswer(
+    return LearnReport(
         path=recorded.path,
         sha256=recorded.sha256,
         requests=recorded.requests,

@@ -127,7 +127,7 @@ def plans(traffic: Traffic, most: int) -> list[Plan]:
             "the costs are of too many sizes to plan for two dims",
             expected=f"at most {_MOST_ROWS} of one of them",
             found=" and ".join(str(each) for each in traffic.costs.static.shape),
-            mend="Measure with --model, which takes fewer; or plan for one with --dim-names.",
+            fix="Measure with --model, which takes fewer; or plan for one with --dim-names.",
         )
     found = [*_dynamic(traffic), *_simple(traffic, most)]
     if len(traffic.dims) == 1:

@@ -32,7 +32,7 @@ class VaryingDims:
                 "AOTC-S004",
                 "the model has no free dim to plan for",
                 where=recorded.path,
-                mend="Export the model with a dynamic axis.",
+                fix="Export the model with a dynamic axis.",
             )
         self.recorded = recorded
         columns = dict(zip(recorded.dims, zip(*recorded.counts, strict=True), strict=True))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aotc.contract import packed_form
 from aotc.contract.artifact_names import artifact_path
-from aotc.contract.results.packing_answers import PackAnswer
+from aotc.contract.results.packing_reports import PackReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.failures import cannot_read
@@ -24,7 +24,7 @@ from aotc.verification.container.folder_container import FolderContainer
 _BUFFER = 256 << 10
 
 
-def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> PackAnswer:
+def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> PackReport:
     """Write the artifact in the folder `artifact` to the file `output`, in the packed form.
 
     Nothing is verified: what is packed is what is there, and `verify` says the same of both.
@@ -43,7 +43,7 @@ def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> Pa
         finally:
             packed.close()
         put(draft, place, force=force)
-    return PackAnswer(
+    return PackReport(
         artifact=str(artifact),
         archive=str(place),
         artifact_id=packed.manifest.hexdigest(),

@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 
 from aotc.contract.codec.parsing import MAX_JSON_BYTES
-from aotc.contract.results.packing_answers import UnpackAnswer
+from aotc.contract.results.packing_reports import UnpackReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import MANIFEST
 from aotc.files.failures import cannot_read
@@ -20,10 +20,10 @@ from aotc.verification.container.archive_structure import malformed
 from aotc.verification.container.base import ArtifactFile, Container
 
 _BUFFER = 256 << 10
-_MEND = "Choose another output with -o, or remove it; --force replaces an artifact alone."
+_FIX = "Choose another output with -o, or remove it; --force replaces an artifact alone."
 
 
-def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> UnpackAnswer:
+def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> UnpackReport:
     """Write the files of a packed artifact into the new folder `folder`.
 
     With `force`, an artifact that is there is replaced, and nothing else is.
@@ -32,7 +32,7 @@ def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> U
     Raises I001, G008, G012, G015 and G039 for the archive; I017, I018 and I026 for the output.
     """
     place = Path(folder)
-    prepare_output(place, folder=True, force=force, mend=_MEND)
+    prepare_output(place, folder=True, force=force, fix=_FIX)
     with ArchiveContainer(Path(archive)) as source:
         files = source.listing().files
         if MANIFEST not in files:
@@ -48,8 +48,8 @@ def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> U
             for path in files:
                 _write(source, path, draft / path, buffer)
             identity = hashlib.sha256(source.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
-            put(draft, place, force=force, mend=_MEND)
-    return UnpackAnswer(
+            put(draft, place, force=force, fix=_FIX)
+    return UnpackReport(
         archive=str(archive),
         artifact=str(place),
         artifact_id=identity,

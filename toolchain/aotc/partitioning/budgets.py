@@ -45,7 +45,7 @@ def breaches(
                 where=where,
                 expected=each.expected,
                 found=each.found,
-                mend=f"{each.mend}, or change the model where the table says.",
+                fix=f"{each.fix}, or change the model where the table says.",
                 rows=rows if rows else (),
             )
         )
@@ -85,7 +85,7 @@ class _Breach:
     what: str
     expected: str
     found: str
-    mend: str
+    fix: str
 
 
 def _budgets(
@@ -109,12 +109,12 @@ def _budgets(
         share = shares.get(providers[name], 0.0)
         least, most = budget.min_node_share, budget.max_node_share
         if not least <= share <= most:
-            mend = "Lower min_node_share" if share < least else "Raise max_node_share"
+            fix = "Lower min_node_share" if share < least else "Raise max_node_share"
             yield _Breach(
                 f"the share of nodes on {name} is outside of its budget",
                 f"{least:g}..{most:g}",
                 f"{share:g}",
-                f"{mend} of budgets.providers.{name}",
+                f"{fix} of budgets.providers.{name}",
             )
     if budgets.cpu_share is not None and not first_choice_is_cpu:
         share = _cpu_compute(placement, report)
@@ -222,11 +222,11 @@ def _row(node: str, op: str, provider: str, why: str) -> Mapping[str, str]:
         "domain": domain or "ai.onnx",
         "refused by": provider,
         "why": why,
-        "mend": _mend(name, domain, why),
+        "mend": _fix(name, domain, why),
     }
 
 
-def _mend(op: str, domain: str, reason: str) -> str:
+def _fix(op: str, domain: str, reason: str) -> str:
     if "kernel" in reason:
         return "export with another opset or element type, or allow the CPU a budget"
     if domain:

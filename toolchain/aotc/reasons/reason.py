@@ -23,4 +23,4 @@ class Reason:
     title: str
     exit_status: int
     explain: str
-    mend: str
+    fix: str

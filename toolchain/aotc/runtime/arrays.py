@@ -10,7 +10,7 @@ import numpy as np
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.payload_files import Fixture
-from aotc.contract.results.answers import RunOutput
+from aotc.contract.results.command_reports import RunOutput
 from aotc.engine import values
 from aotc.engine.array_files import read_members
 from aotc.errors import AotcError
@@ -82,7 +82,7 @@ def _read_member(path: Path, name: str) -> values.Data:
             where=str(path),
             expected=f"one array, or one called {name}",
             found=", ".join(held),
-            mend=f"Save it alone, as .npy or with numpy.savez(file, {name}=array).",
+            fix=f"Save it alone, as .npy or with numpy.savez(file, {name}=array).",
         )
     return next(iter(given.values()))
 
@@ -157,7 +157,7 @@ def _require_plain(place: Path) -> None:
             "AOTC-I017",
             f"the output's file exists and {kept}",
             where=str(place),
-            mend="Name another folder with --output-dir, or remove it yourself.",
+            fix="Name another folder with --output-dir, or remove it yourself.",
         )
 
 

@@ -11,7 +11,7 @@ from aotc.contract.codec.spelling import nearest
 from aotc.contract.finding import Finding
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.variant import SessionSpec
-from aotc.contract.results.answers import BenchAnswer, Timing
+from aotc.contract.results.command_reports import BenchReport, Timing
 from aotc.engine import session, values
 from aotc.engine.file_digest import file_sha256
 from aotc.engine.ortvalue import needs_ortvalues
@@ -40,7 +40,7 @@ def bench(
     store: str | Path | None = None,
     trust_store: bool = False,
     progress: Callable[[str], None] | None = None,
-) -> BenchAnswer:
+) -> BenchReport:
     """Load times and latencies of an artifact, and of the model it was built from.
 
     Each side is loaded twice and the second load counts, so that both find their files in the
@@ -113,7 +113,7 @@ def bench(
         load_ratio = first.load_seconds / second.load_seconds
         first_ratio = (whole + ready_first) / (plain_load + plain_first)
         latency_ratio = first.median_seconds / second.median_seconds
-    return BenchAnswer(
+    return BenchReport(
         artifact=str(artifact),
         variant=report.variant,
         sizes=at,
@@ -142,7 +142,7 @@ def _inputs(
         raise AotcError(
             "AOTC-I027",
             "the artifact holds no fixture to time it with",
-            mend="Build it with a larger fixtures.max_bytes.",
+            fix="Build it with a larger fixtures.max_bytes.",
         )
     fixture = manifest.fixtures[0]
     known = tuple(manifest.domain.dims)

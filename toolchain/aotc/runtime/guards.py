@@ -265,7 +265,7 @@ class Guard:
                 where=f"dim {name}",
                 expected=wanted[name],
                 found=str(sizes.get(name, "an input that is no vector")),
-                mend=_STATED_MEND if name in self._stated else "",
+                fix=_STATED_MEND if name in self._stated else "",
             )
             for name in outside
         ]

@@ -91,6 +91,6 @@ def _client() -> Any:
             "AOTC-I019",
             "prometheus_client cannot be imported",
             found=str(error),
-            mend=install_extra("metrics"),
+            fix=install_extra("metrics"),
         ) from None
     return prometheus_client

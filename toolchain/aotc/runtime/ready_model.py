@@ -15,7 +15,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Variant
-from aotc.contract.results.answers import CallRoute
+from aotc.contract.results.command_reports import CallRoute
 from aotc.contract.results.reports import LoadReport, VariantLoad
 from aotc.engine import session, values
 from aotc.engine.ortvalue import needs_ortvalues
@@ -229,7 +229,7 @@ class ReadyModel:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise AotcError("AOTC-R005", "the model is closed", mend="Load it again.")
+            raise AotcError("AOTC-R005", "the model is closed", fix="Load it again.")
 
     def _output_names(self, wanted: Sequence[str] | None) -> Sequence[str]:
         if wanted is None:
@@ -240,7 +240,7 @@ class ReadyModel:
                 "no output is asked for",
                 expected=", ".join(self._outputs),
                 found="an empty list",
-                mend="Name some, or pass None for all.",
+                fix="Name some, or pass None for all.",
             )
         for name in wanted:
             if name not in self._outputs:

@@ -113,7 +113,8 @@ def _reasons(
             each["code"],
             each["what"],
             where=each.get("where", where),
-            **{key: each.get(key, "") for key in ("expected", "found", "mend")},
+            **{key: each.get(key, "") for key in ("expected", "found")},
+            fix=each.get("mend", ""),
         )
         for each in found["refusals"]
     ]
@@ -131,12 +132,12 @@ def _refusal(found: Sequence[AotcError], folder: Path) -> AotcError:
         "AOTC-G040",
         "the finished artifact fails its own gate, and was not published",
         found=f"{first.code} {first.what}",
-        mend=_MENDS.get(first.code, ""),
+        fix=_MENDS.get(first.code, ""),
         also=tuple(reasons),
     )
     for each in reasons:
         each.where = each.where.replace(f"{folder}/", "")
         if not each.code.startswith("AOTC-C"):
             # Theirs are for who gets an artifact: nobody got this one.
-            each.mend = error.mend
+            each.fix = error.fix
     return error

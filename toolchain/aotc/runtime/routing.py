@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
-from aotc.contract.results.answers import Cause
+from aotc.contract.results.command_reports import Cause
 from aotc.contract.results.reports import VariantVerdict
 from aotc.contract.shapes.domain import Dim
 from aotc.errors import AotcError
@@ -73,7 +73,7 @@ def _named(manifest: Manifest, wanted: Sequence[str]) -> tuple[Variant, ...]:
                 f"the artifact has no variant {name!r}{hint}",
                 expected=" or ".join(names),
                 found=name,
-                mend="Name some of the artifact's variants, or none.",
+                fix="Name some of the artifact's variants, or none.",
             )
     # A spec's own name means all of its buckets, though its dynamic variant has that name too.
     found = tuple(
@@ -85,7 +85,7 @@ def _named(manifest: Manifest, wanted: Sequence[str]) -> tuple[Variant, ...]:
             "the variants are not of one kind",
             expected="buckets of " + " or of ".join(specs),
             found=", ".join(wanted),
-            mend="Load them as two models.",
+            fix="Load them as two models.",
         )
     return found
 
@@ -166,7 +166,7 @@ class Router:
             expected="; ".join(f"{name}: {dim.text()}" for name, dim in self._bucketed.items()),
             found=f"{', '.join(f'{name}={size}' for name, size in sizes.items())}, "
             f"with {', '.join(self._names)} loaded",
-            mend="Load the artifact's other variants too.",
+            fix="Load the artifact's other variants too.",
         )
 
     def _others(self, sizes: Mapping[str, int]) -> list[tuple[str, Dim]]:

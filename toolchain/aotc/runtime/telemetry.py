@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from aotc.contract.codec.parsing import Json, encode
-from aotc.contract.counters import GuardCount, TelemetryAnswer, VariantTelemetry
+from aotc.contract.counters import GuardCount, TelemetryReport, VariantTelemetry
 
 # Latencies kept: of the latest calls, so that percentiles speak of now.
 _WINDOW = 4096
@@ -125,7 +125,7 @@ class Telemetry:
         with self._lock:
             return dict(sorted(self._outside.items()))
 
-    def snapshot(self) -> TelemetryAnswer:
+    def snapshot(self) -> TelemetryReport:
         """All counters at this moment; latencies in seconds, over the latest calls."""
         with self._lock:
             routes: Counter[str] = Counter()
@@ -133,7 +133,7 @@ class Telemetry:
                 routes.update(each.causes)
             given = sum(each.given for each in self._variants.values())
             added = sum(each.added for each in self._variants.values())
-            return TelemetryAnswer(
+            return TelemetryReport(
                 calls=self._all.calls,
                 out_of_domain=self._outside_calls,
                 out_of_domain_by_dim=dict(sorted(self._outside.items())),

@@ -74,7 +74,7 @@ def not_installed(error: ModuleNotFoundError) -> AotcError:
     return AotcError(
         "AOTC-I019",
         f"keyless signatures need the package {error.name}",
-        mend=install_extra("sigstore"),
+        fix=install_extra("sigstore"),
     )
 
 

@@ -37,7 +37,7 @@ def require_library() -> None:
         raise AotcError(
             "AOTC-I019",
             "a bill of materials needs the package cyclonedx-python-lib",
-            mend="pip install cyclonedx-python-lib, or the extra cpu or gpu of aotc.",
+            fix="pip install cyclonedx-python-lib, or the extra cpu or gpu of aotc.",
         )
 
 

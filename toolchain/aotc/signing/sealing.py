@@ -75,7 +75,7 @@ def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
             "AOTC-I036",
             "a packed artifact takes no further attestation",
             where=str(artifact),
-            mend="Unpack it, attest, and pack it again.",
+            fix="Unpack it, attest, and pack it again.",
         )
     if folder.is_symlink() or not folder.is_dir():
         raise AotcError(
@@ -88,7 +88,7 @@ def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
             "AOTC-I017",
             "this attestation is there already",
             where=str(path),
-            mend="Replace it with --force.",
+            fix="Replace it with --force.",
         )
     return path
 

@@ -104,7 +104,7 @@ def _check_precision(plan: VariantPlan, backends: Sequence[Backend], target: Tar
                 where="precision",
                 expected=", ".join(missing),
                 found=", ".join(target.isa or ()),
-                mend="Build for a target that has them, or choose precision: keep.",
+                fix="Build for a target that has them, or choose precision: keep.",
             )
     if able:
         return

@@ -63,7 +63,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
             error.code,
             "the bytes of a model come without its external data",
             where=str(Path(error.where).relative_to(options.work)),
-            mend="Give the path of the model, beside which its external data is found.",
+            fix="Give the path of the model, beside which its external data is found.",
         ) from None
     path = Path(result["path"])
     captured = decode(Capture, result["capture"])
@@ -91,7 +91,7 @@ def _refuse_undecodable(path: Path) -> None:
             "AOTC-I001",
             "the path is not UTF-8, and ONNX Runtime cannot open it",
             where=ascii(str(path)),
-            mend="Rename the file, or the folder that it is in.",
+            fix="Rename the file, or the folder that it is in.",
         ) from None
 
 

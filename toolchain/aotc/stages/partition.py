@@ -87,6 +87,6 @@ def _nowhere(
         where=f"variant {plan.name}",
         expected=", ".join(plan.providers),
         found="; ".join(why),
-        mend="Add cpu to the profile's providers, or change the model.",
+        fix="Add cpu to the profile's providers, or change the model.",
         rows=refusal_rows(told),
     )

@@ -61,8 +61,8 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     taken = _taken(analyzed, plan)
     foreign = _foreign(options) or lowered.why_not_run or saturates_elsewhere(lowered, options)
     if foreign and options.profile.unproven == "refuse":
-        mend = _FOR_PRODUCTS if lowered.optimized.saturating else ""
-        raise AotcError("AOTC-N002", foreign, where=where, mend=mend)
+        fix = _FOR_PRODUCTS if lowered.optimized.saturating else ""
+        raise AotcError("AOTC-N002", foreign, where=where, fix=fix)
     if lowered.why_not_run:
         return _unproven(lowered, foreign, arithmetic, taken, options)
     result = _run(lowered, taken, tolerance, options)

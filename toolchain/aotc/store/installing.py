@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aotc.contract.artifact_names import artifact_path
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX
-from aotc.contract.results.store_answers import InstallReport
+from aotc.contract.results.store_reports import InstallReport
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS
@@ -89,7 +89,7 @@ def chosen_root(store: str | Path | None, *, system: bool) -> Path:
             "AOTC-I027",
             "there is no system-wide store: AOTC_SYSTEM_STORE is empty",
             where="--system",
-            mend="Name its folder in AOTC_SYSTEM_STORE, or give --store.",
+            fix="Name its folder in AOTC_SYSTEM_STORE, or give --store.",
         )
     return root
 
@@ -119,7 +119,7 @@ def _add_attestations(
                 where=str(entry),
                 expected=f"at most {MAX_BUNDLES}",
                 found=f"{len(present)}, and {len(fresh)} more",
-                mend="Remove the entry with 'aotc store remove', and install again.",
+                fix="Remove the entry with 'aotc store remove', and install again.",
             )
         if fresh:
             draft = Draft(root)

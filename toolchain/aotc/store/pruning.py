@@ -11,7 +11,7 @@ from typing import Final
 
 from aotc.contract.artifact_names import ENTRY, id_in
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
-from aotc.contract.results.store_answers import StoreEntry, StoreListAnswer, StorePruneReport
+from aotc.contract.results.store_reports import StoreEntry, StoreListReport, StorePruneReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.removing import take_away
@@ -59,10 +59,10 @@ def entries(root: Path) -> list[Entry]:
     )
 
 
-def listed(root: Path) -> StoreListAnswer:
+def listed(root: Path) -> StoreListReport:
     """What is in a store, what was used last first; raises what `entries` does."""
     found = entries(root)
-    return StoreListAnswer(
+    return StoreListReport(
         store=str(root),
         bytes=sum(each.bytes for each in found),
         entries=tuple(
@@ -137,7 +137,7 @@ def remove_entry(root: Path, artifact_id: str) -> StorePruneReport:
             "several artifacts of the store have an id that begins so",
             where=digits,
             found=", ".join(each.artifact_id[:16] for each in found),
-            mend="Give more digits of the id.",
+            fix="Give more digits of the id.",
         )
     (entry,) = found
     with alone(root):

@@ -236,7 +236,7 @@ def _damaged(entry: Path, damage: AotcError) -> AotcError:
         "the copy in the system-wide store is damaged",
         where=str(entry),
         found=damage.line(),
-        mend="As its owner, run 'aotc install --system' with the artifact again.",
+        fix="As its owner, run 'aotc install --system' with the artifact again.",
         also=(damage,),
     )
 
@@ -250,5 +250,5 @@ def _unreadable(error: OSError, path: Path) -> AotcError:
         "AOTC-R016",
         f"the system-wide store cannot be read: {error.strerror}",
         where=str(path),
-        mend="Have its owner make it readable for this user.",
+        fix="Have its owner make it readable for this user.",
     )

@@ -141,7 +141,7 @@ def refusal_of(error: AotcError) -> Refusal:
         where=error.where,
         expected=error.expected,
         found=error.found,
-        mend=error.mend,
+        fix=error.fix,
     )
 
 
@@ -153,7 +153,7 @@ def error_of(refusal: Refusal) -> AotcError:
         where=refusal.where,
         expected=refusal.expected,
         found=refusal.found,
-        mend=refusal.mend,
+        fix=refusal.fix,
     )
 
 
@@ -172,7 +172,7 @@ def _at(refusal: Refusal, variant: Variant) -> Refusal:
         where=f"variant {variant.name}",
         expected=refusal.expected,
         found=refusal.found,
-        mend=refusal.mend,
+        fix=refusal.fix,
     )
 
 

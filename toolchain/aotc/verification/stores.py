@@ -59,7 +59,7 @@ def system_owner() -> int:
             where="AOTC_SYSTEM_STORE_OWNER",
             expected="a user's name or number",
             found=stated,
-            mend="Name a user of this host, or leave the variable out for root.",
+            fix="Name a user of this host, or leave the variable out for root.",
         ) from None
 
 
@@ -105,7 +105,7 @@ def entry_of(artifact_id: str, roots: Iterable[Path] | None = None) -> Path:
         where=name,
         expected="sha256- and all 64 digits of an id, to take an entry of a store",
         found=f"an id that is not in {' or '.join(looked)}",
-        mend=f"'aotc store list --json' tells a store's ids. A folder of this name is ./{name}",
+        fix=f"'aotc store list --json' tells a store's ids. A folder of this name is ./{name}",
     )
 
 

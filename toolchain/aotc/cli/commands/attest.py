@@ -21,7 +21,7 @@ from aotc.cli.commands.base import (
 from aotc.errors import EXIT_YES, AotcError
 
 if TYPE_CHECKING:
-    from aotc.contract.trust.attestations import AttestAnswer
+    from aotc.contract.trust.attestations import AttestReport
     from aotc.contract.trust.signer import Sealer, Signer
 
 
@@ -122,7 +122,7 @@ def _qualify(
     variant: list[str],
     runs: int | None,
     force: bool,
-) -> AttestAnswer:
+) -> AttestReport:
     from aotc.attesting.qualification import RUNS, qualify
 
     return qualify(

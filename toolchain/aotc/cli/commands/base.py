@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Refuse the arguments; raises AOTC-I027."""
-        raise AotcError("AOTC-I027", message, where=self.prog, mend=f"See '{self.prog} --help'.")
+        raise AotcError("AOTC-I027", message, where=self.prog, fix=f"See '{self.prog} --help'.")
 
     def read(self, words: Sequence[str]) -> dict[str, object]:
         """The arguments by name; raises AOTC-I027, naming the nearest option to an unknown one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.commands.base import Command, Group, Parser, add_json, byte_count, respond
-from aotc.contract.results.cache_answers import CacheListAnswer, PruneReport
+from aotc.contract.results.cache_reports import CacheListReport, PruneReport
 from aotc.errors import EXIT_YES
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def list_entries(*, json: bool) -> int:
 
     cache = BuildCache()
     entries = tuple(cache.entries())
-    answer = CacheListAnswer(
+    answer = CacheListReport(
         folder=str(cache.folder),
         limit_bytes=cache.limit_bytes,
         bytes=sum(each.bytes for each in entries),
@@ -59,7 +59,7 @@ def clear(*, json: bool) -> int:
     return _report(BuildCache().clear(), json)
 
 
-def list_view(answer: CacheListAnswer) -> list[RenderableType]:
+def list_view(answer: CacheListReport) -> list[RenderableType]:
     """How much of the cache is taken, and by what."""
     from aotc.cli.render import count, heading, section, short, size
 

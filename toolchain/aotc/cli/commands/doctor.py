@@ -12,7 +12,7 @@ from typing import Literal
 
 from aotc.cli.commands.base import Command, add_json, respond
 from aotc.contract.known_providers import RUNTIMES
-from aotc.contract.results.answers import DoctorAnswer, DoctorCheck, DoctorTrust
+from aotc.contract.results.command_reports import DoctorCheck, DoctorReport, DoctorTrust
 from aotc.contract.target import Target
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
@@ -50,7 +50,7 @@ def doctor(*, json: bool) -> int:
         _temporary(),
     )
     healthy = all(check.status != "bad" for check in checks)
-    answer = DoctorAnswer(healthy=healthy, checks=checks, trust=trust, host=host)
+    answer = DoctorReport(healthy=healthy, checks=checks, trust=trust, host=host)
     respond(answer, doctor_view, json=json)
     return EXIT_YES if healthy else EXIT_NO
 
@@ -61,7 +61,7 @@ def _python() -> DoctorCheck:
         name="Python",
         status="ok" if good else "bad",
         found=f"{platform.python_version()} at {sys.executable}",
-        mend="" if good else "Use Python 3.11 or newer.",
+        fix="" if good else "Use Python 3.11 or newer.",
     )
 
 
@@ -72,12 +72,12 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _package(name: str, missing: str, mend: str) -> DoctorCheck:
+def _package(name: str, missing: str, fix: str) -> DoctorCheck:
     version = _version(name)
     if version is not None:
         return DoctorCheck(name=name, status="ok", found=version)
     return DoctorCheck(
-        name=name, status="bad" if missing == "bad" else "note", found="not installed", mend=mend
+        name=name, status="bad" if missing == "bad" else "note", found="not installed", fix=fix
     )
 
 
@@ -88,10 +88,10 @@ def _runtime() -> DoctorCheck:
         # The catalogue's words, as the first import says them too.
         error = AotcError("AOTC-I020", "both are installed")
         return DoctorCheck(
-            name="ONNX Runtime", status="bad", found=f"{error.code} {text}", mend=error.mend
+            name="ONNX Runtime", status="bad", found=f"{error.code} {text}", fix=error.fix
         )
     if not found:
-        return DoctorCheck(name="ONNX Runtime", status="note", found="not installed", mend=_TO_RUN)
+        return DoctorCheck(name="ONNX Runtime", status="note", found="not installed", fix=_TO_RUN)
     return DoctorCheck(name="ONNX Runtime", status="ok", found=text)
 
 
@@ -122,7 +122,7 @@ def _platform(host: Target) -> DoctorCheck:
         name="host",
         status="ok" if builds else "note",
         found=f"{host.os} {host.architecture}{libc}{gpus}",
-        mend="" if builds else "Build and run on Linux, x86-64 or arm64; verifying works here.",
+        fix="" if builds else "Build and run on Linux, x86-64 or arm64; verifying works here.",
     )
 
 
@@ -133,7 +133,7 @@ def _lesser() -> list[DoctorCheck]:
             name=name,
             status="note",
             found=f"{stated or 'empty'}; this machine is shown as less than it is, for tests",
-            mend=f"unset {name}",
+            fix=f"unset {name}",
         )
         for name in (ISA_VARIABLE, WITHOUT_VARIABLE)
         if (stated := os.environ.get(name)) is not None
@@ -149,9 +149,7 @@ def _development_key() -> DoctorCheck:
         development.require_own_folder()
         trusted = default_trust()
     except AotcError as error:
-        return DoctorCheck(
-            name="development key", status="bad", found=error.line(), mend=error.mend
-        )
+        return DoctorCheck(name="development key", status="bad", found=error.line(), fix=error.fix)
     if not trusted:
         found = "none yet; the first build makes it"
         return DoctorCheck(name="development key", status="note", found=found)
@@ -167,16 +165,14 @@ def _signing_key() -> DoctorCheck:
     try:
         found = load_signer(stated).key_id
     except AotcError as error:
-        return DoctorCheck(
-            name="AOTC_SIGNING_KEY", status="bad", found=error.line(), mend=error.mend
-        )
+        return DoctorCheck(name="AOTC_SIGNING_KEY", status="bad", found=error.line(), fix=error.fix)
     mode = Path(stated).stat().st_mode
     if os.name == "posix" and mode & 0o077 and not is_signer_file(stated):
         return DoctorCheck(
             name="AOTC_SIGNING_KEY",
             status="bad",
             found=f"{found}; others can read it, mode {mode & 0o777:04o}",
-            mend=f"chmod 600 {stated}",
+            fix=f"chmod 600 {stated}",
         )
     return DoctorCheck(name="AOTC_SIGNING_KEY", status="ok", found=found)
 
@@ -221,7 +217,7 @@ def _roots_check(found: str, policy: str | None) -> DoctorCheck:
         name="root keys",
         status="note",
         found=f"{found}; no policy is named, so the first that is seen counts",
-        mend="Write the file anew with 'aotc trust root --policy NAME'.",
+        fix="Write the file anew with 'aotc trust root --policy NAME'.",
     )
 
 
@@ -242,7 +238,7 @@ def _policy(path: Path) -> DoctorCheck:
 
 
 def _refused(name: str, error: AotcError) -> DoctorCheck:
-    return DoctorCheck(name=name, status="bad", found=error.line(), mend=error.mend)
+    return DoctorCheck(name=name, status="bad", found=error.line(), fix=error.fix)
 
 
 def _store() -> DoctorCheck:
@@ -259,10 +255,10 @@ def _store() -> DoctorCheck:
             name="store",
             status="bad",
             found=f"{root}: {error.strerror}",
-            mend="Point AOTC_STORE at a folder of yours.",
+            fix="Point AOTC_STORE at a folder of yours.",
         )
-    mend = "Point AOTC_STORE at a folder of yours." if not stated else "Make it writable."
-    return _writable("store", root, mend)
+    fix = "Point AOTC_STORE at a folder of yours." if not stated else "Make it writable."
+    return _writable("store", root, fix)
 
 
 def _system_store() -> list[DoctorCheck]:
@@ -288,7 +284,7 @@ def _system_store() -> list[DoctorCheck]:
         return [_refused(name, error)]
     except Unsafe as error:
         refused = error.refusal("AOTC-R016", "the system-wide store")
-        return [DoctorCheck(name=name, status=bad, found=refused.line(), mend=refused.mend)]
+        return [DoctorCheck(name=name, status=bad, found=refused.line(), fix=refused.fix)]
     return [DoctorCheck(name=name, status="ok", found=f"{root}, safe from others")]
 
 
@@ -301,22 +297,22 @@ def _cache() -> DoctorCheck:
         folder = default_folder()
         is_usable(folder)
     except AotcError as error:
-        return DoctorCheck(name="build cache", status="bad", found=error.line(), mend=error.mend)
+        return DoctorCheck(name="build cache", status="bad", found=error.line(), fix=error.fix)
     return _writable("build cache", folder, "Point AOTC_CACHE at a folder of yours.")
 
 
 def _temporary() -> DoctorCheck:
     import tempfile
 
-    name, mend = "temporary files", "Point TMPDIR at a folder of yours."
+    name, fix = "temporary files", "Point TMPDIR at a folder of yours."
     try:
         folder = Path(tempfile.gettempdir())
     except OSError as error:
-        return DoctorCheck(name=name, status="bad", found=said(error), mend=mend)
-    return _writable(name, folder, mend)
+        return DoctorCheck(name=name, status="bad", found=said(error), fix=fix)
+    return _writable(name, folder, fix)
 
 
-def _writable(name: str, folder: Path, mend: str) -> DoctorCheck:
+def _writable(name: str, folder: Path, fix: str) -> DoctorCheck:
     """Whether the folder, or the nearest one above it that exists, may be written."""
     import shutil
     import tempfile
@@ -327,7 +323,7 @@ def _writable(name: str, folder: Path, mend: str) -> DoctorCheck:
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
         found = f"{folder} cannot be written: {said(error)}"
-        return DoctorCheck(name=name, status="bad", found=found, mend=mend)
+        return DoctorCheck(name=name, status="bad", found=found, fix=fix)
     free = shutil.disk_usage(there).free
     return DoctorCheck(name=name, status="ok", found=f"{folder}, {free / 1e9:.1f} GB free")
 

@@ -1,10 +1,10 @@
-"""`aotc explain`: what a reason code means, and how to mend it."""
+"""`aotc explain`: what a reason code means, and how to fix it."""
 
 from __future__ import annotations
 
 from aotc.cli.commands.base import Command, Parser, add_json
 from aotc.cli.render import write_lines
-from aotc.contract.results.answers import ExplainAnswer, Explanation
+from aotc.contract.results.command_reports import ExplainReport, Explanation
 from aotc.errors import EXIT_YES, AotcError
 
 
@@ -16,16 +16,16 @@ def arguments(parser: Parser) -> None:
 
 
 def explain(*, code: str | None, list_all: bool, json: bool) -> int:
-    """Explain a reason code: what it means, and how to mend it."""
+    """Explain a reason code: what it means, and how to fix it."""
     from aotc.inspection import explanation
 
     if (code is None) != list_all:
-        raise AotcError("AOTC-I027", "give a code, or --list", mend="See 'aotc explain --help'.")
+        raise AotcError("AOTC-I027", "give a code, or --list", fix="See 'aotc explain --help'.")
     reasons = explanation.explain_all() if code is None else (explanation.explain(code),)
     if json:
         from aotc.cli.json_document import write_document
 
-        write_document(ExplainAnswer(reasons=reasons))
+        write_document(ExplainReport(reasons=reasons))
     elif list_all:
         write_lines(f"{each.code}  {each.title}" for each in reasons)
     else:
@@ -43,7 +43,7 @@ def _lines(each: Explanation) -> list[str]:
     )
     paragraphs = [f"{each.code}: {each.title}", f"({kind})", each.explain]
     paragraphs += each.detail.split("\n\n") if each.detail else []
-    paragraphs.append(f"Mend: {each.mend}")
+    paragraphs.append(f"Fix: {each.fix}")
     return [
         line for text in paragraphs for line in ("", *textwrap.wrap(" ".join(text.split()), 96))
     ][1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aotc.cli.commands.base import Command, Parser, add_json
-from aotc.contract.results.answers import KeygenAnswer
+from aotc.contract.results.command_reports import KeygenReport
 from aotc.errors import EXIT_YES
 
 
@@ -64,7 +64,7 @@ def keygen(
     elif password_env is not None:
         secret = passwords.from_variable(password_env)
     private, public = key_files.generate(output, password=secret)
-    answer = KeygenAnswer(
+    answer = KeygenReport(
         private_key=str(private),
         public_key=str(public),
         key_id=key_id(public.read_text("ascii")),

@@ -8,7 +8,7 @@ from pathlib import Path
 from aotc.cli.commands.base import Command, Group, Parser, add_json, positive, respond
 from aotc.contract.builtin import builtin_profiles, load_profile
 from aotc.contract.codec.strict_yaml import yaml_text
-from aotc.contract.results.answers import CheckAnswer, ListAnswer
+from aotc.contract.results.command_reports import CheckReport, ListReport
 from aotc.errors import EXIT_YES
 
 
@@ -18,7 +18,7 @@ def list_profiles(*, json: bool) -> int:
     if json:
         from aotc.cli.json_document import write_document
 
-        write_document(ListAnswer(kind="profile", items=items))
+        write_document(ListReport(kind="profile", items=items))
     else:
         from aotc.cli.render import write_lines
 
@@ -58,7 +58,7 @@ def check(*, path: Path, json: bool) -> int:
     if json:
         from aotc.cli.json_document import write_document
 
-        write_document(CheckAnswer(path=str(path), valid=True, profile=profile))
+        write_document(CheckReport(path=str(path), valid=True, profile=profile))
     else:
         from aotc.cli.render import write_lines
 

@@ -20,7 +20,7 @@ from aotc.cli.commands.base import (
     respond,
     split_names,
 )
-from aotc.contract.results.answers import RunAnswer, RunCase
+from aotc.contract.results.command_reports import RunCase, RunReport
 from aotc.errors import EXIT_YES, AotcError
 from aotc.files.names import file_names
 
@@ -112,7 +112,7 @@ def run(
             raise AotcError(
                 "AOTC-I027",
                 "the artifact holds no fixture, and no input was given",
-                mend="Give inputs with --input.",
+                fix="Give inputs with --input.",
             )
         runs = []
         for name, given in cases.items():
@@ -131,7 +131,7 @@ def run(
             runs.append(RunCase(name=name, route=route, outputs=outputs, seconds=seconds))
         # Closing writes the record, and findings tell where that failed.
         model.close()
-        answer = RunAnswer(
+        answer = RunReport(
             artifact=str(artifact),
             load=model.report,
             runs=tuple(runs),

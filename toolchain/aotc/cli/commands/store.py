@@ -15,7 +15,7 @@ from aotc.cli.commands.base import (
     refuse_two_stores,
     respond,
 )
-from aotc.contract.results.store_answers import StorePruneReport
+from aotc.contract.results.store_reports import StorePruneReport
 from aotc.errors import EXIT_YES
 
 _DAY_SECONDS = 86_400

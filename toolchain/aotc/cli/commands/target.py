@@ -7,7 +7,7 @@ import sys
 from aotc.cli.commands.base import Command, Group, Parser, add_json
 from aotc.contract.builtin import builtin_targets, load_target
 from aotc.contract.codec.strict_yaml import yaml_text
-from aotc.contract.results.answers import ListAnswer
+from aotc.contract.results.command_reports import ListReport
 from aotc.contract.target import Target
 from aotc.errors import EXIT_YES
 
@@ -19,7 +19,7 @@ def list_targets(*, json: bool) -> int:
     if json:
         from aotc.cli.json_document import write_document
 
-        write_document(ListAnswer(kind="target", items=items))
+        write_document(ListReport(kind="target", items=items))
     else:
         from aotc.cli.render import write_lines
 

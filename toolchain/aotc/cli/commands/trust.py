@@ -16,7 +16,7 @@ from aotc.cli.commands.base import (
     positive,
     respond,
 )
-from aotc.contract.results.trust_answers import RootAnswer, TrustAnswer
+from aotc.contract.results.trust_reports import RootReport, TrustReport
 from aotc.errors import EXIT_NO, EXIT_YES
 
 
@@ -91,7 +91,7 @@ def root(
     keys = [one_key(each) for each in key]
     write_roots(output, keys, threshold, policy=policy, new=not force)
     found = read_roots(output)
-    answer = RootAnswer(
+    answer = RootReport(
         file=str(output),
         policy=policy,
         threshold=threshold,
@@ -247,7 +247,7 @@ def _add_change(parser: Parser) -> None:
     )
 
 
-def _show(answer: TrustAnswer, json: bool) -> int:
+def _show(answer: TrustReport, json: bool) -> int:
     from aotc.cli.policy_views import policy_view
 
     respond(answer, policy_view, json=json)

@@ -50,7 +50,7 @@ def _folder(archive: Path) -> Path:
             "AOTC-I027",
             f"the archive's name does not end in {SUFFIX}, so that the folder needs a name",
             where=str(archive),
-            mend="Give one with -o.",
+            fix="Give one with -o.",
         )
     return Path(archive.stem)
 

@@ -197,10 +197,15 @@ def hints_of(cls: type) -> dict[str, Any]:
 
 
 @cache
-def _is_optional(cls: type) -> dict[str, bool]:
-    fields = dataclasses.fields(cls)
+def wire_fields(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+    """A record's fields by their names on the wire: its `WIRE_NAMES` say which differ."""
+    renamed: Mapping[str, str] = getattr(cls, "WIRE_NAMES", {})
+    return {renamed.get(field.name, field.name): field for field in dataclasses.fields(cls)}
+
+
+def _is_optional(field: dataclasses.Field[Any]) -> bool:
     missing = dataclasses.MISSING
-    return {f.name: f.default is not missing or f.default_factory is not missing for f in fields}
+    return field.default is not missing or field.default_factory is not missing
 
 
 def decode(cls: type[T], data: Json, *, path: str = "", allow_unknown: bool = False) -> T:
@@ -316,18 +321,18 @@ def _decode_record(cls: Any, data: Json, path: str, problems: list[Problem], loo
         problems.append(Problem(path, f"expected a mapping, found {_name(data)}"))
         return None
     hints = hints_of(cls)
-    optional = _is_optional(cls)
+    fields = wire_fields(cls)
     before = len(problems)
     values: dict[str, Any] = {}
     for key, value in data.items():
         where = f"{path}.{key}" if path else str(key)
-        if key in optional:
-            values[key] = _decode(hints[key], value, where, problems, loose)
+        if (field := fields.get(key)) is not None:
+            values[field.name] = _decode(hints[field.name], value, where, problems, loose)
         elif not loose:
-            near = hint(key, tuple(optional), len(problems))
+            near = hint(key, tuple(fields), len(problems))
             problems.append(Problem(where, f"unknown field{near}"))
-    for name, has_default in optional.items():
-        if name not in data and not has_default:
+    for name, field in fields.items():
+        if name not in data and not _is_optional(field):
             problems.append(Problem(f"{path}.{name}" if path else name, "missing"))
     if len(problems) > before:
         return None
@@ -363,8 +368,8 @@ def encode(value: Any, *, full: bool = False) -> Json:
         return value.to_json()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: encode(getattr(value, field.name), full=full)
-            for field in dataclasses.fields(value)
+            name: encode(getattr(value, field.name), full=full)
+            for name, field in wire_fields(type(value)).items()
             if full or not _holds_default(field, getattr(value, field.name))
         }
     if isinstance(value, Mapping):

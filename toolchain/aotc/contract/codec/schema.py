@@ -14,7 +14,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from aotc.contract.codec.parsing import Bounds, Json, Pattern, encode, hints_of
+from aotc.contract.codec.parsing import Bounds, Json, Pattern, encode, hints_of, wire_fields
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -83,15 +83,15 @@ def _record(cls: Any, definitions: dict[str, Json]) -> dict[str, Json]:
     hints = hints_of(cls)
     properties: dict[str, Json] = {}
     required = []
-    for field in dataclasses.fields(cls):
+    for name, field in wire_fields(cls).items():
         made = _schema(hints[field.name], definitions)
         if field.default is not dataclasses.MISSING:
             made["default"] = encode(field.default)
         elif field.default_factory is not dataclasses.MISSING:
             made["default"] = encode(field.default_factory())
         else:
-            required.append(field.name)
-        properties[field.name] = made
+            required.append(name)
+        properties[name] = made
     return {
         "description": " ".join((cls.__doc__ or "").split()),
         "type": "object",

@@ -89,7 +89,7 @@ class EarlierChecks:
 
 
 @record
-class CheckModelsAnswer:
+class CheckModelsReport:
     """`aotc check-models --json`: what became of every model below a folder."""
 
     schema: Literal["aotc.check-models/1"] = "aotc.check-models/1"

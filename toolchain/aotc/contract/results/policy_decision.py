@@ -33,7 +33,7 @@ class Considered:
 
 
 @record
-class RequirementOutcome:
+class RequirementResult:
     """One requirement of the rule that decided."""
 
     predicate: Usage
@@ -67,7 +67,7 @@ class PolicyDecision:
     accepted: bool = False
     rule: Annotated[str, "the one that matches; empty: none, or several"] = ""
     rules: tuple[RuleMatch, ...] = ()
-    requirements: tuple[RequirementOutcome, ...] = ()
+    requirements: tuple[RequirementResult, ...] = ()
     qualified: Annotated[
         tuple[str, ...] | None, "variants that may be loaded here, where a rule asks; None: all"
     ] = None

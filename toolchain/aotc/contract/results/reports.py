@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
@@ -42,12 +42,14 @@ class CheckResult:
 class Refusal:
     """One reason for a no."""
 
+    WIRE_NAMES: ClassVar = {"fix": "mend"}
+
     code: str
     what: str
     where: str = ""
     expected: str = ""
     found: str = ""
-    mend: str = ""
+    fix: str = ""
     rows: Annotated[tuple[Mapping[str, str], ...], "what it is about, by column"] = ()
 
 

@@ -97,7 +97,7 @@ class Qualification:
 
 
 @record
-class AttestAnswer:
+class AttestReport:
     """`aotc sign --json` and `aotc attest --json`: what was added."""
 
     schema: Literal["aotc.attest/1"] = "aotc.attest/1"

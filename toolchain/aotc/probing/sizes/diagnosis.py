@@ -152,7 +152,7 @@ def _contradiction(relation: Relation, expected: str, found: str) -> AotcError:
         where=relation.dim,
         expected=expected,
         found=found,
-        mend=f"State '{relation}' under relations, and the range of {relation.terms[0]!r} alone."
+        fix=f"State '{relation}' under relations, and the range of {relation.terms[0]!r} alone."
         if _equal(relation)
         else f"State the ranges of {', '.join(dict.fromkeys(relation.terms))} alone.",
     )

@@ -97,7 +97,7 @@ def _ambient() -> bytes:
             "the CI gives this job no identity token",
             where="this CI job",
             found=" ".join(str(error).split())[:300],
-            mend="Let the job ask for one: on GitHub Actions, 'permissions: id-token: write'.",
+            fix="Let the job ask for one: on GitHub Actions, 'permissions: id-token: write'.",
         ) from None
     if found is None:
         raise AotcError(

@@ -47,7 +47,7 @@ def require_own_folder() -> None:
             "AOTC-I026",
             "the folder of the development key belongs to another user",
             where=str(folder),
-            mend=_ELSEWHERE,
+            fix=_ELSEWHERE,
         )
 
 
@@ -90,7 +90,7 @@ def _paths() -> tuple[Path, Path]:
     base = config_folder()
     if base is None:
         raise AotcError(
-            "AOTC-I026", "this user has no home folder for a development key", mend=_ELSEWHERE
+            "AOTC-I026", "this user has no home folder for a development key", fix=_ELSEWHERE
         )
     return base / "aotc" / "development.pem", base / "aotc" / "development.pub"
 
@@ -126,5 +126,5 @@ def _is_of_others(folder: Path) -> bool:
 def _unwritable(path: Path, error: OSError) -> AotcError:
     found = key_files.unwritable(path, error)
     if found.code == "AOTC-I026":
-        found.mend = _ELSEWHERE
+        found.fix = _ELSEWHERE
     return found

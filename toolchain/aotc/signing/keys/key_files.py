@@ -27,7 +27,7 @@ def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
     """
     if not path.name or path.is_dir():
         raise AotcError(
-            "AOTC-I027", "the private key needs a file name", where=str(path), mend="Give NAME.pem."
+            "AOTC-I027", "the private key needs a file name", where=str(path), fix="Give NAME.pem."
         )
     public = path.with_suffix(".pub")
     if public == path:
@@ -35,7 +35,7 @@ def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
             "AOTC-I027",
             "the private key's name may not end in .pub",
             where=str(path),
-            mend="Give a name that ends in .pem.",
+            fix="Give a name that ends in .pem.",
         )
     try:
         for each in (path, public):
@@ -130,10 +130,10 @@ def unwritable(path: Path, error: OSError) -> AotcError:
     return cannot_write(error, "cannot write the key", str(path))
 
 
-def _exists(path: Path, mend: str = "Choose another name with -o.") -> AotcError:
+def _exists(path: Path, fix: str = "Choose another name with -o.") -> AotcError:
     return AotcError(
         "AOTC-I017",
         "the key file is already there, and keys are never overwritten",
         where=str(path),
-        mend=mend,
+        fix=fix,
     )

@@ -114,14 +114,14 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
             )
         found.append(TrustedKey(pem=public_pem(public), origin=origin))
     if not found or not _holds_keys_alone(text):
-        seen, mend = _instead_of_keys(text)
+        seen, fix = _instead_of_keys(text)
         raise AotcError(
             code,
             "the file is not a list of public keys",
             where=origin,
             expected=wanted,
             found=seen,
-            mend=mend,
+            fix=fix,
         )
     return tuple(found)
 

@@ -29,7 +29,7 @@ def from_file(path: Path) -> bytes:
             "the password file cannot be read",
             where=str(path),
             found=getattr(error, "strerror", None) or str(error),
-            mend="Give a file whose first line is the password.",
+            fix="Give a file whose first line is the password.",
         ) from None
     password = line.removesuffix(b"\n").removesuffix(b"\r")
     return _checked(password, str(path), "Put the password on the first line of the file.")
@@ -43,10 +43,10 @@ def from_variable(name: str) -> bytes:
             "AOTC-I034",
             "the environment variable is not set",
             where=name,
-            mend="Set it to the password, or name the variable that holds it.",
+            fix="Set it to the password, or name the variable that holds it.",
         )
-    mend = "Set the variable to the password."
-    return _checked(stated.encode("utf-8", "surrogateescape"), name, mend)
+    fix = "Set the variable to the password."
+    return _checked(stated.encode("utf-8", "surrogateescape"), name, fix)
 
 
 def new() -> bytes:
@@ -58,7 +58,7 @@ def new() -> bytes:
             "AOTC-I034",
             "the two passwords differ",
             where="prompt",
-            mend="Run the command again, and type the same password twice.",
+            fix="Run the command again, and type the same password twice.",
         )
     return first
 
@@ -83,7 +83,7 @@ def _ask(prompt: str, where: str = "prompt", without: str = "") -> bytes:
             "AOTC-I034",
             "there is no terminal to ask for a password on",
             where=where,
-            mend=without,
+            fix=without,
         )
     import getpass
 
@@ -94,7 +94,7 @@ def _ask(prompt: str, where: str = "prompt", without: str = "") -> bytes:
     return _checked(typed.encode("utf-8", "surrogateescape"), where, "Type a password.")
 
 
-def _checked(password: bytes, where: str, mend: str) -> bytes:
+def _checked(password: bytes, where: str, fix: str) -> bytes:
     if not password or len(password) > MAX_PASSWORD_BYTES:
         raise AotcError(
             "AOTC-I034",
@@ -102,6 +102,6 @@ def _checked(password: bytes, where: str, mend: str) -> bytes:
             where=where,
             expected=f"1 to {MAX_PASSWORD_BYTES} bytes",
             found=f"{len(password)} bytes" if password else "nothing",
-            mend=mend,
+            fix=fix,
         )
     return password

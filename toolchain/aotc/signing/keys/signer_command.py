@@ -129,7 +129,7 @@ def load_command(path: Path) -> Signer:
                 "the signer file is malformed" if not each.code else "the signer file is newer",
                 where=str(path),
                 found=str(each),
-                mend=""
+                fix=""
                 if each.code
                 else "Correct the field that is named; docs/keys.md shows a signer file.",
             )
@@ -145,7 +145,7 @@ def load_command(path: Path) -> Signer:
             where=str(path),
             expected="one",
             found=str(len(public)),
-            mend="Leave only the one that the command signs with.",
+            fix="Leave only the one that the command signs with.",
         )
     pem = public[0].pem
     return CommandSigner(pem, key_id(pem), _chain(file, pem, path), file, path)
@@ -163,7 +163,7 @@ def _chain(file: SignerFile, public_pem: str, path: Path) -> tuple[str, ...]:
             "AOTC-I023",
             "the file holds no PEM certificate",
             where=origin,
-            mend="Put the key's certificate into it, or leave 'certificates' out.",
+            fix="Put the key's certificate into it, or leave 'certificates' out.",
         )
     check_belongs(chain, public_pem, origin)
     return chain

@@ -71,7 +71,7 @@ def wanted_variants(
             where="target",
             expected=f"a build host with the CPU features of {target.name}",
             found=", ".join(host.isa or ()),
-            mend="Build on a host like the target, or add a variant for any CPU to the profile.",
+            fix="Build on a host like the target, or add a variant for any CPU to the profile.",
         )
     # They name folders, and not every system tells two cases apart.
     names = Counter(plan.name.lower() for plan in plans)
@@ -81,7 +81,7 @@ def wanted_variants(
             "AOTC-I022",
             f"two variants get the name {twice[0]!r}",
             where="variants",
-            mend="Give one of the profile's variants another name.",
+            fix="Give one of the profile's variants another name.",
         )
     return tuple(plans), tuple(findings)
 

@@ -38,7 +38,7 @@ def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
                 "AOTC-I027",
                 "the profile has buckets for this dim, which --dim would replace",
                 where=f"--dim {name}={text}",
-                mend="Change the dim in the profile.",
+                fix="Change the dim in the profile.",
             )
         try:
             ranges[name] = DimRange.from_json(text)
@@ -70,5 +70,5 @@ def refuse_artifact(model: str | Path | bytes) -> None:
             "AOTC-I002",
             "this is an artifact already, not a model",
             where=str(model),
-            mend="Build from the .onnx file; 'aotc inspect' tells which one it was.",
+            fix="Build from the .onnx file; 'aotc inspect' tells which one it was.",
         )

@@ -107,7 +107,7 @@ def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
                 where=f"inputs.{name}.shape",
                 expected=_shape(value.shape),
                 found=_shape(stated.shape),
-                mend="Write the model's shape; sizes of its dims are stated under dims.",
+                fix="Write the model's shape; sizes of its dims are stated under dims.",
             )
 
 
@@ -132,7 +132,7 @@ def _several(where: str, name: str, dims: tuple[str, ...]) -> AotcError:
         several_dims(name, dims),
         where=where,
         expected=", ".join(dims),
-        mend="Name each dim by its position, or state under relations which of them are equal: "
+        fix="Name each dim by its position, or state under relations which of them are equal: "
         f"{equality_of(dims)}.",
     )
 
@@ -144,7 +144,7 @@ def _contradiction(first: str, second: str, one: DimRange, other: DimRange) -> A
         where=f"dims.{second}",
         expected=range_text(one),
         found=range_text(other),
-        mend="State the range once.",
+        fix="State the range once.",
     )
 
 

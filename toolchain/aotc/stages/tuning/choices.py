@@ -96,7 +96,7 @@ def choose(table: Sequence[Tried]) -> tuple[Tried, ...]:
                 "AOTC-O006",
                 f"no candidate of variant {name} passed",
                 found="; ".join(each.reason for each in rows if each.reason)[:2000],
-                mend="See what each of them failed on; build without --tune to see it in full.",
+                fix="See what each of them failed on; build without --tune to see it in full.",
             )
         best = min(timed, key=lambda each: each.median_seconds or 0.0)
         marked += [replace(each, chosen=each is best) for each in rows]

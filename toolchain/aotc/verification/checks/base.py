@@ -21,9 +21,9 @@ class Check(ABC):
     code: ClassVar[str]
 
     @property
-    def mend(self) -> str:
+    def fix(self) -> str:
         """What a user can do about a refusal."""
-        return REASONS[self.code].mend
+        return REASONS[self.code].fix
 
     @abstractmethod
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
@@ -34,7 +34,7 @@ class Check(ABC):
         return False
 
     def refuse(
-        self, what: str, *, expected: str, found: str, mend: str = ""
+        self, what: str, *, expected: str, found: str, fix: str = ""
     ) -> tuple[Refusal | Finding, ...]:
         """One refusal."""
         return (
@@ -43,7 +43,7 @@ class Check(ABC):
                 what=what,
                 expected=expected,
                 found=found,
-                mend=mend or self.mend,
+                fix=fix or self.fix,
             ),
         )
 

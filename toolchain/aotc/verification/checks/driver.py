@@ -30,7 +30,7 @@ class NvidiaDriver(Check):
                     "the NVIDIA driver is missing",
                     expected=expected,
                     found="none",
-                    mend="Use a host with an NVIDIA GPU, and install its driver.",
+                    fix="Use a host with an NVIDIA GPU, and install its driver.",
                 )
                 # Without a driver there is no CUDA either.
                 return tuple(results)

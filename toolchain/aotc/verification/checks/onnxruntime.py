@@ -22,11 +22,11 @@ class OnnxRuntimeVersion(Check):
         """Compare with the least version and with the first one that is not proven."""
         least, below = requirements.onnxruntime_min, requirements.onnxruntime_below
         expected = f">= {least}, < {below}"
-        mend = f'pip install "onnxruntime>={least},<{below}"'
+        fix = f'pip install "onnxruntime>={least},<{below}"'
         if host.onnxruntime is None:
             if host.probed:
                 return self.refuse(
-                    "ONNX Runtime is not installed", expected=expected, found="none", mend=mend
+                    "ONNX Runtime is not installed", expected=expected, found="none", fix=fix
                 )
             return self.unchecked(f"ONNX Runtime {expected}", host)
         if at_least(host.onnxruntime, least) and not at_least(host.onnxruntime, below):
@@ -35,5 +35,5 @@ class OnnxRuntimeVersion(Check):
             "ONNX Runtime is outside of the proven range",
             expected=expected,
             found=host.onnxruntime,
-            mend=mend,
+            fix=fix,
         )

@@ -43,14 +43,14 @@ class ExecutionProviders(Check):
                         "a plugin is installed, and offers no device on this machine",
                         expected=name,
                         found=" ".join(filter(None, (idle[0].name, idle[0].version))),
-                        mend=(known.mend_idle if known else "") or _ELSEWHERE,
+                        fix=(known.mend_idle if known else "") or _ELSEWHERE,
                     )
                 elif name not in host.providers and name not in told:
                     results += self.refuse(
                         "an execution provider is missing",
                         expected=name,
                         found=", ".join(host.providers) or "none",
-                        mend=known.mend_missing if known else "",
+                        fix=known.mend_missing if known else "",
                     )
         versions = {plugin.name: plugin.version for plugin in host.plugins}
         for plugin in requirements.plugins:
@@ -62,7 +62,7 @@ class ExecutionProviders(Check):
                     "an execution provider plugin is missing or of another version",
                     expected=f"{plugin.name} {plugin.version}",
                     found=f"{plugin.name} {version}" if version else "none",
-                    mend=f'pip install "{plugin.name}=={plugin.version}"'
+                    fix=f'pip install "{plugin.name}=={plugin.version}"'
                     if plugin.version
                     else f"Set AOTC_PLUGINS={plugin.provider}=PATH to the plugin's library.",
                 )

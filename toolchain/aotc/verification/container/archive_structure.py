@@ -148,9 +148,7 @@ def _record(directory: bytes, place: int) -> tuple[_Record, int]:
             where=repr(name),
             expected="a plain file",
             found=f"mode {attributes >> 16:07o}",
-            mend=_BY_ANOTHER
-            if kind == stat.S_IFDIR
-            else "Get the artifact from its builder again.",
+            fix=_BY_ANOTHER if kind == stat.S_IFDIR else "Get the artifact from its builder again.",
         )
     extra = directory[start + name_bytes : start + name_bytes + extra_bytes]
     if size == ELSEWHERE and len(extra) >= 12:

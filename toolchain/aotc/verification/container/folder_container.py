@@ -62,7 +62,7 @@ class FolderContainer(Container):
                 "an artifact of a store cannot be taken here by its id",
                 where=str(root),
                 expected="a folder",
-                mend=f"A folder of this name is ./{root}",
+                fix=f"A folder of this name is ./{root}",
             )
         try:
             if not stat.S_ISDIR(root.stat().st_mode):
@@ -70,7 +70,7 @@ class FolderContainer(Container):
                     "AOTC-G015",
                     "the path is not a folder",
                     where=str(root),
-                    mend="Give the artifact's folder; 'aotc unpack' makes it of a packed one.",
+                    fix="Give the artifact's folder; 'aotc unpack' makes it of a packed one.",
                 )
             if _BY_DESCRIPTOR:
                 self._descriptor = os.open(root, READ | os.O_DIRECTORY)
@@ -198,7 +198,7 @@ def _unreachable(error: OSError, root: Path) -> AotcError:
         where=str(root),
         expected=f"sha256- and all {_ID_DIGITS} digits of an id, to load an entry of a store",
         found=f"{len(name[1])} digits",
-        mend="'aotc store list --json' tells the ids of a store's entries.",
+        fix="'aotc store list --json' tells the ids of a store's entries.",
     )
 
 

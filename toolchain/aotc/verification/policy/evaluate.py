@@ -19,7 +19,7 @@ from aotc.contract.results.policy_decision import (
     Considered,
     PolicyDecision,
     ReleaseOf,
-    RequirementOutcome,
+    RequirementResult,
 )
 from aotc.contract.trust.anchors import key_id
 from aotc.contract.trust.attestations import instant
@@ -69,7 +69,7 @@ def judge(trust: Trust, artifact_id: str, name: str, statements: Sequence[Statem
     except AotcError as error:
         looked_at = matches(applied.policy, name, channel.name)
         refusals.append(error)
-    outcomes: list[RequirementOutcome] = []
+    outcomes: list[RequirementResult] = []
     subject = Subject(name, channel.name, trust.target)
     for need in rule.require if rule else ():
         outcome, refused = _required(applied, need, subject, statements)
@@ -122,7 +122,7 @@ def remember(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
 
 def _required(
     applied: AppliedPolicy, need: Requirement, subject: Subject, statements: Iterable[Statement]
-) -> tuple[RequirementOutcome, list[AotcError]]:
+) -> tuple[RequirementResult, list[AotcError]]:
     considered: list[Considered] = []
     newer: list[str] = []
     spoiled: list[AotcError] = []
@@ -156,7 +156,7 @@ def _required(
         )
     distinct = distinct_signers(counted)
     met = distinct >= need.threshold
-    outcome = RequirementOutcome(
+    outcome = RequirementResult(
         predicate=need.predicate,
         signers=need.signers,
         threshold=need.threshold,
@@ -172,7 +172,7 @@ def _required(
 def _unmet(
     need: Requirement,
     subject: Subject,
-    outcome: RequirementOutcome,
+    outcome: RequirementResult,
     spoiled: list[AotcError],
     strays: list[AotcError],
     newer: list[str],

@@ -159,7 +159,7 @@ def resolve(
                     "AOTC-I027",
                     "a policy and a key beside it cannot be given",
                     where="--key",
-                    mend="Put the key into the policy.",
+                    fix="Put the key into the policy.",
                 )
             return _by_policy(path, None, channel, target, remembering, data=data)
     if channel is not None:
@@ -306,7 +306,7 @@ def _narrowed(
             "AOTC-I027",
             "a key beside what is trusted already cannot be given",
             where="key",
-            mend="Put the key into the policy, or into the list of keys.",
+            fix="Put the key into the policy, or into the list of keys.",
         )
     if channel is not None and trust.policy is None:
         raise _channel_without_policy()
@@ -322,7 +322,7 @@ def _channel_without_policy() -> AotcError:
         "AOTC-I027",
         "a channel says something only to a trust policy",
         where="--channel",
-        mend="Give the policy with --trust.",
+        fix="Give the policy with --trust.",
     )
 
 
@@ -334,7 +334,7 @@ def _policy_beside(roots: Roots) -> Path:
             "AOTC-I001",
             f"this host has root keys ({roots.path}), and no trust policy beside them",
             where=str(path),
-            mend="Give a policy that the roots signed with --trust, or put it there.",
+            fix="Give a policy that the roots signed with --trust, or put it there.",
         )
     return path
 
@@ -346,5 +346,5 @@ def _not_a_policy(roots: Roots, found: str) -> AotcError:
         where=str(roots.path),
         expected=f"a trust policy signed by {roots.record.threshold} root keys",
         found=found,
-        mend="Give one with --trust, and nothing beside it; 'aotc trust sign' signs it.",
+        fix="Give one with --trust, and nothing beside it; 'aotc trust sign' signs it.",
     )

@@ -136,7 +136,7 @@ def _signers(
             signers[_signer(path, file, trusted)] = None
         except AotcError as error:
             error.where = error.where or str(path)
-            error.mend = _MENDS.get(error.code, error.mend)
+            error.fix = _MENDS.get(error.code, error.fix)
             problems.append(error)
     return tuple(signers), tuple(problems)
 

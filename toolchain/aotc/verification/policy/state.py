@@ -230,9 +230,9 @@ class StateFile:
         """What cannot be written, in words for a container whose files may only be read."""
         return self._unusable("cannot be kept", str(error.strerror), _KEEP_ELSEWHERE)
 
-    def _unusable(self, what: str, found: str, mend: str = "") -> AotcError:
+    def _unusable(self, what: str, found: str, fix: str = "") -> AotcError:
         return AotcError(
-            "AOTC-G035", f"the trust state {what}", where=str(self.path), found=found, mend=mend
+            "AOTC-G035", f"the trust state {what}", where=str(self.path), found=found, fix=fix
         )
 
 
@@ -243,7 +243,7 @@ def user_state() -> StateFile:
         raise AotcError(
             "AOTC-G035",
             "this user has no home folder for a trust state",
-            mend="Set XDG_STATE_HOME.",
+            fix="Set XDG_STATE_HOME.",
         )
     return StateFile(folder / "aotc" / "trust-state.json")
 

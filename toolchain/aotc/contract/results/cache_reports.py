@@ -60,7 +60,7 @@ class CacheEntry:
 
 
 @record
-class CacheListAnswer:
+class CacheListReport:
     """`aotc cache list --json`: the entry that was used last leads."""
 
     schema: Literal["aotc.cache-list/1"] = "aotc.cache-list/1"

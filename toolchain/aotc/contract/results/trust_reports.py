@@ -11,7 +11,7 @@ from aotc.contract.finding import Finding
 
 
 @record
-class TrustAnswer:
+class TrustReport:
     """`aotc trust init|add|check|sign --json`: the policy as it is now."""
 
     schema: Literal["aotc.trust-answer/1"] = "aotc.trust-answer/1"
@@ -40,7 +40,7 @@ class TrustAnswer:
 
 
 @record
-class RootAnswer:
+class RootReport:
     """`aotc trust root --json`: the file of root keys that was written."""
 
     schema: Literal["aotc.root-answer/1"] = "aotc.root-answer/1"

@@ -44,7 +44,7 @@ class StoreEntry:
 
 
 @record
-class StoreListAnswer:
+class StoreListReport:
     """`aotc store list --json`: what was used last leads."""
 
     schema: Literal["aotc.store-list/1"] = "aotc.store-list/1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
@@ -14,7 +14,7 @@ from aotc.contract.target import Target
 
 
 @record
-class ErrorAnswer:
+class ErrorReport:
     """What any command prints instead of its own document when it fails."""
 
     schema: Literal["aotc.error/1"] = "aotc.error/1"
@@ -63,7 +63,7 @@ class RunCase:
 
 
 @record
-class RunAnswer:
+class RunReport:
     """`aotc run --json`."""
 
     schema: Literal["aotc.run/1"] = "aotc.run/1"
@@ -86,7 +86,7 @@ class Timing:
 
 
 @record
-class BenchAnswer:
+class BenchReport:
     """`aotc bench --json`: both sides run by turns in one process, on the same inputs."""
 
     schema: Literal["aotc.bench/1"] = "aotc.bench/1"
@@ -110,16 +110,18 @@ class BenchAnswer:
 class Explanation:
     """One reason code; exit status 0 marks a finding, which refuses nothing."""
 
+    WIRE_NAMES: ClassVar = {"fix": "mend"}
+
     code: str
     title: str
     exit_status: int
     explain: str
     detail: Annotated[str, "how it is checked; empty for what no compatibility check gives"] = ""
-    mend: str
+    fix: str
 
 
 @record
-class ExplainAnswer:
+class ExplainReport:
     """`aotc explain CODE --json`."""
 
     schema: Literal["aotc.explain/1"] = "aotc.explain/1"
@@ -127,7 +129,7 @@ class ExplainAnswer:
 
 
 @record
-class KeygenAnswer:
+class KeygenReport:
     """`aotc keygen --json`."""
 
     schema: Literal["aotc.keygen/1"] = "aotc.keygen/1"
@@ -137,7 +139,7 @@ class KeygenAnswer:
 
 
 @record
-class ListAnswer:
+class ListReport:
     """`aotc profile list --json`, `aotc target list --json`: descriptions by name."""
 
     schema: Literal["aotc.list/1"] = "aotc.list/1"
@@ -146,7 +148,7 @@ class ListAnswer:
 
 
 @record
-class CheckAnswer:
+class CheckReport:
     """`aotc profile check --json`: the profile with every default written out."""
 
     schema: Literal["aotc.check/1"] = "aotc.check/1"
@@ -159,10 +161,12 @@ class CheckAnswer:
 class DoctorCheck:
     """One thing that doctor looked at."""
 
+    WIRE_NAMES: ClassVar = {"fix": "mend"}
+
     name: str
     status: Literal["ok", "note", "bad"]
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 @record
@@ -175,7 +179,7 @@ class DoctorTrust:
 
 
 @record
-class DoctorAnswer:
+class DoctorReport:
     """`aotc doctor --json`."""
 
     schema: Literal["aotc.doctor/1"] = "aotc.doctor/1"
@@ -208,7 +212,7 @@ class SizeCount:
 
 
 @record
-class LearnAnswer:
+class LearnReport:
     """`aotc profile learn --json`: the plans compared, and the profile of the chosen one."""
 
     schema: Literal["aotc.learn/1"] = "aotc.learn/1"

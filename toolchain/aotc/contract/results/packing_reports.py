@@ -8,7 +8,7 @@ from aotc.contract.codec.parsing import record
 
 
 @record
-class PackAnswer:
+class PackReport:
     """`aotc pack --json`."""
 
     schema: Literal["aotc.pack/1"] = "aotc.pack/1"
@@ -20,7 +20,7 @@ class PackAnswer:
 
 
 @record
-class UnpackAnswer:
+class UnpackReport:
     """`aotc unpack --json`."""
 
     schema: Literal["aotc.unpack/1"] = "aotc.unpack/1"
