@@ -19,7 +19,7 @@ from aotc.contract.results.policy_decision import Considered, PolicyDecision, Re
 from aotc.contract.results.reports import LoadReport, VerifyReport
 from aotc.contract.results.store_reports import InstallReport, StoreEntry, StoreListReport
 from aotc.contract.trust.attestations import Approval, ArtifactName, AttestReport
-from aotc.errors import compared
+from aotc.errors import expected_and_found
 
 ID = "8a" * 32
 KEY = "7d" * 32
@@ -80,9 +80,9 @@ def test_signers_have_the_names_of_the_policy() -> None:
 
 
 def test_what_is_not_known_is_not_shown() -> None:
-    assert compared("", "x") == " (found x)"
-    assert compared("a", "b") == " (expected a; found b)"
-    assert compared("", "") == ""
+    assert expected_and_found("", "x") == " (found x)"
+    assert expected_and_found("a", "b") == " (expected a; found b)"
+    assert expected_and_found("", "") == ""
 
 
 def test_an_install_shows_whole_ids_and_findings() -> None:

@@ -24,7 +24,7 @@ from aotc.contract.results.policy_decision import (
 from aotc.contract.trust.anchors import key_id
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.trust_policy import Requirement, Rule
-from aotc.errors import AotcError, compared
+from aotc.errors import AotcError, expected_and_found
 from aotc.files.artifact_layout import ATTESTATIONS
 from aotc.verification.policy.channel import Channel, channel_of
 from aotc.verification.policy.distinct_signers import distinct_signers
@@ -151,7 +151,9 @@ def _required(
                 id=holder.id if holder else "",
                 counts=reason is None,
                 code=reason.code if reason else "",
-                why=reason.what + compared(reason.expected, reason.found) if reason else "",
+                why=reason.what + expected_and_found(reason.expected, reason.found)
+                if reason
+                else "",
             )
         )
     distinct = distinct_signers(counted)
