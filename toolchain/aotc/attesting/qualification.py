@@ -54,7 +54,7 @@ def qualify(
     """
     place = artifact_path(artifact)
     # An early answer where there is no place for any.
-    check_place(place, KINDS["qualification"].name(), force=True)
+    check_place(place, KINDS["qualification"].file_stem(), force=True)
     vouched = vouched_for(place, signer, trust)
     seen = _accepted(place, vouched, variant, threads, runs)
     report = seen.report
@@ -78,7 +78,7 @@ def qualify(
     )
     # One for each target and set of variants, of each signer.
     which = canonical_sha256({"target": digest, "variants": list(names)})[:16]
-    name = KINDS["qualification"].name(which, tag(signer))
+    name = KINDS["qualification"].file_stem(which, tag(signer))
     check_place(place, name, force=force)
     return add_statement(place, name, "qualification", said, signer, force=force)
 

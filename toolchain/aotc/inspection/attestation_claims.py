@@ -13,7 +13,7 @@ def in_words(predicate_type: str, predicate: Json) -> str:
     """What a predicate says; empty where its type is not known here, or it does not fit it."""
     kind = kind_of(predicate_type)
     try:
-        return kind.load_words()(predicate)[:_MOST] if kind is not None else ""
+        return kind.load_summary()(predicate)[:_MOST] if kind is not None else ""
     except ParseError:
         return ""
 

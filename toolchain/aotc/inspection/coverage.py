@@ -13,7 +13,7 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Traffic
 from aotc.contract.results.reports import DimCoverage, ShapeReport, TrafficCoverage
 from aotc.contract.shapes.domain import Dim, Domain
-from aotc.contract.traffic import Recorded
+from aotc.contract.traffic import RecordedTraffic
 from aotc.errors import AotcError
 
 # Of the refused sizes, those met most are listed up to this many.
@@ -37,7 +37,7 @@ def shape_report(manifest: Manifest) -> ShapeReport:
     )
 
 
-def traffic_coverage(manifest: Manifest, recorded: Recorded) -> TrafficCoverage:
+def traffic_coverage(manifest: Manifest, recorded: RecordedTraffic) -> TrafficCoverage:
     """What the artifact does with each recorded request, by the rules that `load` routes by.
 
     Requests are put to the buckets of the profile's first variant.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from aotc.contract.builtin import load_profile, load_target, with_libraries
+from aotc.contract.builtin import load_profile, load_target, with_plugin_paths
 from aotc.contract.codec.parsing import ParseError
 from aotc.contract.profile import Profile
 from aotc.contract.shapes.dim_range import DimRange
@@ -23,7 +23,9 @@ def asked_profile(request: BuildRequest) -> Profile:
     """
     profile = request.profile
     found = (
-        with_libraries(profile, Path()) if isinstance(profile, Profile) else load_profile(profile)
+        with_plugin_paths(profile, Path())
+        if isinstance(profile, Profile)
+        else load_profile(profile)
     )
     found = with_dims(found, request.dims or {})
     return found if request.target is None else replace(found, target=str(request.target))
