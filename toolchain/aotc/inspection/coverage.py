@@ -113,7 +113,7 @@ def _fit(
     if not domain.accepts(stated):
         return None
     for variant in reversed(order) if routed_first else order:
-        wanted = domain.fitted(variant.buckets, sizes)
+        wanted = domain.padded_sizes(variant.buckets, sizes)
         if wanted is not None:
             return variant, wanted
     # A probed dim beyond its range: counted at a call, and run all the same.

@@ -15,7 +15,7 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain, Relation
-from aotc.contract.shapes.relations import in_order
+from aotc.contract.shapes.relations import in_dependency_order
 from aotc.errors import AotcError
 from aotc.graphs.symbols import Statement, Symbols
 from aotc.probing.estimator import input_bytes
@@ -111,7 +111,7 @@ class RelationCheck:
         step = max(self._step(dim, domain) for dim in {relation.dim, *relation.terms})
         for shift in (step, -step):
             moved = {**sizes, relation.dim: sizes[relation.dim] + shift}
-            for other in in_order([*kept, *statement.relations[1:]]):
+            for other in in_dependency_order([*kept, *statement.relations[1:]]):
                 moved[other.dim] = other.value(moved)
             if min(moved.values()) > 1 and self.trial(moved).ok:
                 return moved
@@ -144,7 +144,7 @@ class RelationCheck:
         without: Sequence[Statement],
         stated: Mapping[str, DimRange],
     ) -> Prober:
-        relations = in_order([relation for each in kept for relation in each.relations])
+        relations = in_dependency_order([relation for each in kept for relation in each.relations])
         freed = {relation.dim for each in without for relation in each.relations}
         derived = {relation.dim for relation in relations}
         ranges = {dim: stated.get(self.symbols.names.get(dim, dim)) for dim in self._declared()}

@@ -136,8 +136,10 @@ def lower_edge(domain: Domain, buckets: Mapping[str, int]) -> dict[str, int]:
             continue
         else:
             # The smallest size may stand on the grid itself.
-            least = next((s for s in (least, least + 1) if dim.padded(s) not in (s, None)), least)
-            full = dim.padded(least)
+            least = next(
+                (s for s in (least, least + 1) if dim.padded_size(s) not in (s, None)), least
+            )
+            full = dim.padded_size(least)
         if full is not None and least < full:
             edge[name] = least
     return edge
@@ -153,7 +155,7 @@ def padded_points(domain: Domain, buckets: Mapping[str, int]) -> list[dict[str, 
     if not edge:
         return []
     optimal = {name: dim.opt for name, dim in domain.dims.items()}
-    full = {name: domain.dims[name].padded(size) or size for name, size in edge.items()}
+    full = {name: domain.dims[name].padded_size(size) or size for name, size in edge.items()}
     ways: list[Callable[[int, int], int]] = [
         lambda low, high: low,
         lambda low, high: (low + high) // 2,

@@ -144,7 +144,9 @@ class Prober:
         """How each dim can move from `base`, and which dims follow from others."""
         free = [dim for dim in self._open if dim not in self._bounded]
         movable = [
-            dim for dim in self._open if dim not in self._bounded or not self._bounded[dim].fixed()
+            dim
+            for dim in self._open
+            if dim not in self._bounded or not self._bounded[dim].is_fixed()
         ]
         mover = Mover(self._trials, base, self.hints)
         moves = mover.moves(movable if free or len(movable) > 1 else [])
@@ -312,7 +314,7 @@ class Prober:
         for dim, spec in self._bounded.items():
             if dim in derived:
                 continue
-            for size in dict.fromkeys((*spec.compiled(), *spec.buckets, spec.optimal())):
+            for size in dict.fromkeys((*spec.compiled_bounds(), *spec.buckets, spec.optimal())):
                 sizes = self._trials.complete({**base, dim: size}, relations)
                 outcome = self._trials.run(sizes)
                 if outcome.ok or self._trials.stop:
@@ -388,6 +390,6 @@ class Prober:
 
 
 def _end(size: int, spec: DimRange) -> str:
-    low, high = spec.compiled()
+    low, high = spec.compiled_bounds()
     which = "smallest" if size == low else "largest" if size == high else "optimal"
     return f"the {which} stated sizes do not run"

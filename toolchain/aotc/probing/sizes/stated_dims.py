@@ -12,7 +12,7 @@ from aotc.probing.sizes.diagnosis import misbounded
 
 def stated_dim(spec: DimRange) -> Dim:
     """The sizes that graphs take of a stated range with bounds."""
-    low, high = spec.compiled()
+    low, high = spec.compiled_bounds()
     return Dim(
         min=low,
         max=high,
