@@ -19,7 +19,7 @@ from aotc.contract.trust.attestations import (
     ArtifactName,
     AttestReport,
     Qualification,
-    instant,
+    format_instant,
     target_digest,
 )
 from aotc.contract.trust.signer import Sealer, Signer
@@ -74,7 +74,7 @@ def qualify(
         fixtures=report.fixtures,
         findings=_findings(report, vouched),
         toolchain=VERSION,
-        issued_at=instant(datetime.datetime.now(datetime.UTC)),
+        issued_at=format_instant(datetime.datetime.now(datetime.UTC)),
     )
     # One for each target and set of variants, of each signer.
     which = canonical_sha256({"target": digest, "variants": list(names)})[:16]

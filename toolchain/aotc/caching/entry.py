@@ -31,7 +31,7 @@ from aotc.contract.codec.parsing import (
     encode,
     strict_json,
 )
-from aotc.contract.results.cache_reports import CachedFile, CacheIndex, chunks_of
+from aotc.contract.results.cache_reports import CachedFile, CacheIndex, chunk_count
 
 INDEX: Final = "index.json"
 SEAL: Final = "index.sha256"
@@ -111,7 +111,7 @@ def plan(key: str, kind: str, document: Json, sizes: Mapping[str, int]) -> Cache
         kind=kind,
         document=document,
         files=tuple(
-            CachedFile(path=path, size=size, chunks=(unknown,) * chunks_of(size))
+            CachedFile(path=path, size=size, chunks=(unknown,) * chunk_count(size))
             for path, size in sizes.items()
         ),
     )

@@ -45,10 +45,10 @@ def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
         try:
             ranges[name] = DimRange.from_json(text)
         except ParseError as error:
-            unread = "is neither" in error.problems[0].what
+            problem = error.problems[0]
             raise AotcError(
-                "AOTC-I027" if unread else "AOTC-S003",
-                str(error.problems[0].what),
+                problem.code or "AOTC-I027",
+                problem.what,
                 where=f"--dim {name}={text}",
                 expected="NAME=SIZE, NAME=MIN..MAX or NAME=MIN..MAX:STEP",
             ) from None
