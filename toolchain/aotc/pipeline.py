@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,6 +25,7 @@ from aotc.files.failures import cannot_write, told
 from aotc.files.replacing import NEW, put
 from aotc.files.work_folders import beside, prepare_output
 from aotc.host.probe import probe
+from aotc.records import record, replace
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import provenance, sbom
 from aotc.signing.keys.signer_loading import load_signer
@@ -221,7 +221,7 @@ def _staged(artifact: Artifact, signer: Signer, options: BuildOptions) -> Staged
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Tuned:
     """Options with the variants that measurements chose; the model, where they were made here.
 

@@ -15,13 +15,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aotc.contract.codec.parsing import Json, decode, encode, record
+from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.results.reports import LoadReport
 from aotc.contract.target import Target
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.attestations import Latency
 from aotc.errors import AotcError, missing_package
 from aotc.files.work_folders import temporary
+from aotc.records import record
 
 
 @record

@@ -5,18 +5,18 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotc.caching.cache_folder import STALE_SECONDS, alone, remove, remove_leftovers, unusable
 from aotc.caching.entry import INDEX, KEY, SEAL, Damaged, read_index
 from aotc.contract.results.cache_reports import CacheEntry, PruneReport
 from aotc.errors import AotcError
+from aotc.records import record
 
 _SHARD = re.compile(r"[0-9a-f]{2}")
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Held:
     """An entry as it lies on the disk; times are seconds since 1970."""
 

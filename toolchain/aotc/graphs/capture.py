@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -29,6 +28,7 @@ from aotc.graphs.forbidden import refuse_operators
 from aotc.graphs.model_file import require_model_file
 from aotc.graphs.model_text import escape_text
 from aotc.graphs.output_types import infer_outputs
+from aotc.records import replace
 
 ORT_DOMAINS = (
     "com.microsoft",

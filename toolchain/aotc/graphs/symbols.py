@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from typing import Annotated
 
-from aotc.contract.codec.parsing import ParseError, record
+from aotc.contract.codec.parsing import ParseError
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.manifest.interface import Value
 from aotc.contract.shapes.domain import Relation
@@ -21,6 +20,7 @@ from aotc.contract.shapes.relations import (
     unified,
 )
 from aotc.errors import AotcError
+from aotc.records import field, record, replace
 
 
 @record

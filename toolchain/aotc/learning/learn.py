@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from aotc.contract.builtin import load_profile
@@ -29,6 +28,7 @@ from aotc.learning.measure import measure
 from aotc.learning.plans import Plan, Traffic, choose, plans
 from aotc.learning.varying import VaryingDims
 from aotc.probing.inputs.generated_fixtures import shape_of
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.importing import import_model
 from aotc.stages.types import SourceModel

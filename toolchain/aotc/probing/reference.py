@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,7 @@ from aotc.probing.sizes.trials import Cost, Trial
 from aotc.probing.stated_relations import RelationCheck, refuse_unrelated
 from aotc.probing.trial_log import Done, Shapes, TrialLog
 from aotc.probing.unwritten import bare_options, is_unwritten
+from aotc.records import replace
 
 _KEPT_BYTES = 64 << 20
 _DEADLY = "ONNX Runtime crashes or hangs"

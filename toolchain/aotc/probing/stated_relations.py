@@ -7,7 +7,6 @@ each statement can be left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from aotc.contract.finding import Finding
@@ -23,6 +22,7 @@ from aotc.probing.inputs.fixture_plan import Given
 from aotc.probing.sizes.dim_hints import DimHints, leading_dims
 from aotc.probing.sizes.search import Prober
 from aotc.probing.sizes.trials import Trial
+from aotc.records import record, replace
 
 # Runs in search of sizes that run without a statement.
 _RUNS = 200
@@ -30,7 +30,7 @@ _RUNS = 200
 _FAILED = ("error", "together")
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class RelationCheck:
     """Runs at sizes of declared dims, with and without each statement of the profile."""
 

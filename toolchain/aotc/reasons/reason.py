@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from aotc.records import record
 
 NO: Final = 1
 INPUT: Final = 3
@@ -15,7 +16,7 @@ FINDING: Final = 0
 Row = tuple[str, str, int, str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Reason:
     """One code.  `exit_status` 0 marks a finding that is reported and refuses nothing."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +23,7 @@ from aotc.partitioning.budgets import breaches
 from aotc.partitioning.partition_report import transfers
 from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.probing.inputs.fixture_plan import lower_edge
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import AnalyzedModel, LoweredModel, ProvenModel, ReferenceRun, VariantPlan
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.manifest.payload_files import PayloadPath
+from aotc.records import record
 
 # Of a placement: seen in a session, or concluded without one.
 Certainty = Literal["observed", "predicted"]

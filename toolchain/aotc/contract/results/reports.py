@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.interface import Value, ValueShapes
@@ -22,6 +20,7 @@ from aotc.contract.results.build_evidence import (
 from aotc.contract.results.policy_decision import PolicyDecision
 from aotc.contract.results.tuning import Tried
 from aotc.contract.shapes.domain import Domain
+from aotc.records import field, record
 
 Verdict = Literal["optimal", "degraded", "incompatible"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.profile import Isa, Level, Name, Precision
+from aotc.records import record
 
 
 @record

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from aotc.contract.finding import Finding
 from aotc.contract.shapes.domain import Dim, Domain, Relation, Stop
@@ -12,6 +11,7 @@ from aotc.errors import AotcError
 from aotc.probing.sizes.dim_hints import DimHints
 from aotc.probing.sizes.trials import Trials
 from aotc.probing.sizes.usual_sizes import optimum
+from aotc.records import field, record, replace
 
 # Dims of which all corners run, 2 to the power of their number; of more, one dim at a time.
 _FREE_CORNERS = 3
@@ -25,7 +25,7 @@ class Exhausted(Exception):
     """The search may not go on."""
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Box:
     """Bounds by dim, and what follows from them; batches among the `hints` give way first to
     costs, and last to errors.

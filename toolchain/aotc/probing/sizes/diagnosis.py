@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Dim, Relation
@@ -14,12 +13,13 @@ from aotc.probing.sizes.found_relations import relations_of
 from aotc.probing.sizes.likely_sizes import candidates
 from aotc.probing.sizes.moves import Mover
 from aotc.probing.sizes.trials import Trials
+from aotc.records import record
 
 # Runs for a whole diagnosis, and for finding sizes that run with one dim free.
 _RUNS, _CANDIDATES = 160, 40
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Diagnosis:
     """Tells what runs instead of what the profile states; `dims` are those that follow from none.
 

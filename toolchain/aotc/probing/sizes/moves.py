@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from aotc.probing.sizes.dim_hints import DimHints
 from aotc.probing.sizes.found_relations import Move
 from aotc.probing.sizes.trials import Trials
+from aotc.records import field, record
 
 _STEPS = (2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
 # Divisors of a size that is larger are too many to try.
@@ -18,7 +18,7 @@ _WAYS = (1, -1)
 _UNIT = 3
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Mover:
     """Tries moves from `base`; batches among the `hints` never need another dim's step."""
 

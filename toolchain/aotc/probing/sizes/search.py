@@ -19,7 +19,6 @@ Everything is counted, not timed, so that two builds find the same box.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from aotc.contract.finding import Finding
@@ -39,6 +38,7 @@ from aotc.probing.sizes.moves import Mover
 from aotc.probing.sizes.stated_dims import agreeing, held_dim, held_relation, stated_dim
 from aotc.probing.sizes.trials import ENDED, Cost, Trial, Trials
 from aotc.probing.sizes.usual_sizes import TARGETS, ladder
+from aotc.records import field, record, replace
 
 # How often another base is taken since what was found at one does not hold elsewhere.
 _REBASES: Final = 2
@@ -58,7 +58,7 @@ class Related(NamedTuple):
     second: dict[str, int] | None
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Prober:
     """Search for the domain of `dims`.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes.domain import Relation, Stop
+from aotc.records import field, record, replace
 
 # Of a search that had more to try.
 ENDED: Final[Mapping[Stop, str]] = {
@@ -16,7 +16,7 @@ ENDED: Final[Mapping[Stop, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Trial:
     """The outcome of one run; `empty` where some output has no element."""
 
@@ -33,7 +33,7 @@ class Cost(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Trials:
     """Runs by sizes of `dims`; those that follow by `relations` are added to each.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 
 from aotc.contract.profile import Isa, Profile, VariantSpec
 from aotc.contract.results.tuning import Tried
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.stages.planning.request import BuildRequest
 
 

@@ -14,21 +14,12 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import (
-    Bounds,
-    ParseError,
-    Problem,
-    decode,
-    encode,
-    record,
-    strict_json,
-)
+from aotc.contract.codec.parsing import Bounds, ParseError, Problem, decode, encode, strict_json
 from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.results.policy_decision import ReleaseOf
 from aotc.contract.trust.attestations import Instant, instant, parse_instant
@@ -37,6 +28,7 @@ from aotc.files.folders import PRIVATE, is_others, make_folder
 from aotc.files.locking import locked
 from aotc.files.user_folders import state_folder
 from aotc.files.writing import write_whole
+from aotc.records import field, record, replace
 from aotc.verification.policy.release import is_older, rank
 
 SCHEMA: Final = "aotc.trust-state/1"
@@ -90,7 +82,7 @@ class SeenState:
         return []
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class StateFile:
     """The state of this user."""
 
