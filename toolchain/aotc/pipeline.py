@@ -15,7 +15,7 @@ from aotc.caching.cache import BuildCache
 from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.results.reports import BuildReport
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.signer import Signer
@@ -179,7 +179,7 @@ def _report(
     signed: SignedArtifact,
     evidence: Evidence,
     findings: tuple[Finding, ...],
-    tuning: tuple[Tried, ...],
+    tuning: tuple[TuningCandidate, ...],
     clock: Clock,
     *,
     cached: bool,
@@ -230,7 +230,7 @@ class _Tuned:
 
     options: BuildOptions
     model: AnalyzedModel | None = None
-    table: tuple[Tried, ...] = ()
+    table: tuple[TuningCandidate, ...] = ()
     measured_on: str = ""
 
 

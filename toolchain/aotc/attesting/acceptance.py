@@ -164,7 +164,7 @@ def main(arguments: Sequence[str]) -> int:
     except AotcError as error:
         document = {"errors": [each.to_dict() for each in (error, *error.also)]}
     except ModuleNotFoundError as error:
-        missing = missing_package(error, "'aotc attest --qualify'", loads=True)
+        missing = missing_package(error, "'aotc attest --qualify'", only_loads=True)
         if not isinstance(missing, AotcError):
             raise
         document = {"errors": [missing.to_dict()]}

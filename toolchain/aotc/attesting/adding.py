@@ -20,8 +20,8 @@ from aotc.contract.trust.attestations import (
     Approval,
     ArtifactName,
     AttestReport,
+    Predicate,
     Qualification,
-    Said,
 )
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
@@ -196,7 +196,7 @@ def add_statement(
     artifact: Path,
     name: str,
     usage: Usage,
-    said: Said,
+    said: Predicate,
     signer: Signer | Sealer,
     *,
     force: bool,

@@ -7,7 +7,7 @@ second shape.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem
 from aotc.contract.provider_keys import option_problem
@@ -157,13 +157,15 @@ class PluginSpec:
 
 @record
 class PartitionSpec:
-    """When a partition is worth its borders."""
+    """When a partition is worth its boundaries."""
+
+    WIRE_NAMES: ClassVar = {"weigh_boundaries": "weigh_borders"}
 
     min_nodes: Annotated[
         int, Bounds(1), "a smaller partition is given to the next provider that takes its nodes"
     ] = 1
-    weigh_borders: Annotated[
-        bool, "so is one that gains less, by rough rates, than its borders cost"
+    weigh_boundaries: Annotated[
+        bool, "so is one that gains less, by rough rates, than its boundaries cost"
     ] = True
 
 

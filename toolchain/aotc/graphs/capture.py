@@ -335,7 +335,7 @@ def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:
             a.name: len(a.g.node) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH
         }
         if bodies:
-            yield ControlFlow(node=node.name, op_type=node.op_type, bodies=bodies)
+            yield ControlFlow(node=node.name, op_type=node.op_type, subgraphs=bodies)
 
 
 def _side_inputs(model: onnx.ModelProto) -> Iterator[str]:

@@ -53,7 +53,7 @@ class Placement:
 
 
 @record
-class Transfers:
+class TransferTotals:
     """What crosses between providers in one call."""
 
     count: int = 0
@@ -104,7 +104,7 @@ class Variant:
     shape_nodes: Annotated[int, Bounds(0), "nodes that compute shapes, left in its graph"] = 0
     shape_nodes_dropped: Annotated[int, Bounds(0), "those of the imported graph that are gone"] = 0
     placement: Placement
-    transfers: Transfers = Transfers()
+    transfers: TransferTotals = TransferTotals()
     partitioning: Annotated[PartitionReport | None, "None where one provider takes all"] = None
     memory: MemoryPlan
     parity: Parity

@@ -25,11 +25,13 @@ class ErrorReport:
 class RunOutput:
     """One output of one run."""
 
+    WIRE_NAMES: ClassVar = {"minimum": "least", "maximum": "most"}
+
     name: str
     value: Annotated[str, "type and shape, such as float32[1, 3]"]
-    least: float | None = None
+    minimum: float | None = None
     mean: float | None = None
-    most: float | None = None
+    maximum: float | None = None
     file: Annotated[str, "where it was written; empty where it was not"] = ""
 
 

@@ -34,7 +34,7 @@ class ArtifactName:
     id: Sha256
 
 
-class Said(Protocol):
+class Predicate(Protocol):
     """The predicate of a statement that is added to an artifact."""
 
     @property
