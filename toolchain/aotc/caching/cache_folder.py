@@ -14,8 +14,8 @@ from aotc.files import work_folders
 from aotc.files.failures import cannot_use
 from aotc.files.folders import PRIVATE
 from aotc.files.locking import lock_or_close, locked
-from aotc.files.ownership import Unsafe, known_here, open_folder
-from aotc.files.removing import erase, take_away
+from aotc.files.ownership import Unsafe, can_check_owners, open_folder
+from aotc.files.removing import erase, move_aside
 from aotc.files.user_folders import cache_folder
 
 DEFAULT_LIMIT: Final = 10 << 30
@@ -63,8 +63,8 @@ def unusable(error: OSError, place: Path) -> AotcError:
         "the cache",
         str(error.filename or place),
         "AOTC-R014",
-        full="the disk is full",
-        instead="Or point AOTC_CACHE at a folder of yours, or build with --no-cache.",
+        when_full="the disk is full",
+        further_fix="Or point AOTC_CACHE at a folder of yours, or build with --no-cache.",
     )
 
 
@@ -75,7 +75,7 @@ def is_usable(folder: Path, *, make: bool = False) -> bool:
     they could put files under the key of a build, with digests that fit.
     """
     try:
-        if not known_here():
+        if not can_check_owners():
             if make:
                 folder.mkdir(parents=True, exist_ok=True)
             return folder.is_dir()
@@ -96,7 +96,7 @@ def is_own(entry: Path) -> bool:
 
     In a cache that was another user's once, some may be theirs still.  Raises OSError.
     """
-    if not known_here():
+    if not can_check_owners():
         return True
     try:
         os.close(open_folder(entry, (os.geteuid(),)))
@@ -115,7 +115,7 @@ def draft(root: Path) -> AbstractContextManager[Path]:
 
     Raises OSError where it cannot be made.
     """
-    return work_folders.held(root, NEW)
+    return work_folders.locked_folder(root, NEW)
 
 
 def _lock(path: Path) -> int | None:
@@ -141,8 +141,8 @@ def remove(path: Path, root: Path) -> bool:
 
     Raises OSError where it cannot be moved or, in a lower layer of an overlay, removed.
     """
-    old = root / work_folders.new_name(OLD)
-    if not take_away(path, old):
+    old = root / work_folders.name_with_owner(OLD)
+    if not move_aside(path, old):
         return False
     erase(old)
     return True
@@ -160,8 +160,8 @@ def remove_leftovers(root: Path, seconds: float) -> int:
             erase(each)
             found += 1
         elif each.name.startswith(NEW):
-            stated = work_folders.states_owner(each.name)
-            dead = work_folders.remove_dead(each)
+            stated = work_folders.has_owner(each.name)
+            dead = work_folders.remove_abandoned(each)
             if not dead and (not stated or not seconds):
                 dead = _remove_stale(each, seconds)
             found += dead

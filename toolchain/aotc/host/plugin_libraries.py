@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from aotc.errors import AotcError
-from aotc.files.folders import is_others, make_folder
+from aotc.files.folders import belongs_to_others, make_folder
 from aotc.files.locking import editing
-from aotc.files.writing import write_whole
+from aotc.files.writing import write_atomically
 
 # `NAME=PATH` pairs, separated as in PATH: provider, as ORT names it, and its library.
 PLUGINS_VARIABLE = "AOTC_PLUGINS"
@@ -104,7 +104,12 @@ def _cache_file() -> Path | None:
 def _read(place: Path | None) -> dict[str, list[int | str]]:
     try:
         # Elsewhere the time of change may be another one (`_state`).
-        if place is None or os.name != "posix" or is_others(place.parent) or is_others(place):
+        if (
+            place is None
+            or os.name != "posix"
+            or belongs_to_others(place.parent)
+            or belongs_to_others(place)
+        ):
             return {}
         found = json.loads(place.read_text())
     except (OSError, ValueError, AttributeError):
@@ -120,11 +125,11 @@ def _add(place: Path | None, found: dict[str, list[int | str]]) -> None:
         return
     try:
         make_folder(place.parent)
-        if is_others(place.parent):
+        if belongs_to_others(place.parent):
             return
         with editing(place, seconds=_LOCK_SECONDS):
             # What other processes kept since it was read stays.
             known = _read(place) | found
-            write_whole(place, json.dumps(known).encode(), mode=0o600)
+            write_atomically(place, json.dumps(known).encode(), mode=0o600)
     except (OSError, AotcError):
         return

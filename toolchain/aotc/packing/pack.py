@@ -15,8 +15,8 @@ from aotc.contract.results.packing_reports import PackReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.failures import cannot_read
-from aotc.files.replacing import put
-from aotc.files.work_folders import drafted, prepare_output
+from aotc.files.replacing import put_in_place
+from aotc.files.work_folders import draft_path, prepare_output
 from aotc.verification.container.base import ArtifactFile, Container
 from aotc.verification.container.folder_container import FolderContainer
 
@@ -35,14 +35,14 @@ def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> Pa
     """
     place = Path(output)
     prepare_output(place, force=force)
-    with FolderContainer(artifact_path(artifact)) as source, drafted(place) as draft:
+    with FolderContainer(artifact_path(artifact)) as source, draft_path(place) as draft:
         sizes = _sizes(source)
         packed = _Packer(source, draft)
         try:
             packed.write(sizes)
         finally:
             packed.close()
-        put(draft, place, force=force)
+        put_in_place(draft, place, force=force)
     return PackReport(
         artifact=str(artifact),
         archive=str(place),

@@ -13,8 +13,8 @@ from aotc.contract.results.packing_reports import UnpackReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import MANIFEST
 from aotc.files.failures import cannot_read
-from aotc.files.replacing import put
-from aotc.files.work_folders import drafted, prepare_output
+from aotc.files.replacing import put_in_place
+from aotc.files.work_folders import draft_path, prepare_output
 from aotc.verification.container.archive_container import ArchiveContainer
 from aotc.verification.container.archive_structure import malformed
 from aotc.verification.container.base import ArtifactFile, Container
@@ -42,13 +42,13 @@ def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> U
                 where=str(archive),
                 expected=f"a packed artifact with {MANIFEST}",
             )
-        with drafted(place) as draft:
+        with draft_path(place) as draft:
             draft.mkdir()
             buffer = memoryview(bytearray(_BUFFER))
             for path in files:
                 _write(source, path, draft / path, buffer)
             identity = hashlib.sha256(source.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
-            put(draft, place, force=force, fix=_FIX)
+            put_in_place(draft, place, force=force, fix=_FIX)
     return UnpackReport(
         archive=str(archive),
         artifact=str(place),
