@@ -23,10 +23,10 @@ class DeclaredShapes:
 
     def __init__(self, outputs: Sequence[Value]) -> None:
         self._outputs = outputs
-        self._known: list[set[_Axis]] = [set() for _ in outputs]
-        self._found: list[list[Finding]] = [[] for _ in outputs]
+        self._reported: list[set[_Axis]] = [set() for _ in outputs]
+        self._findings: list[list[Finding]] = [[] for _ in outputs]
 
-    def see(self, sizes: Mapping[str, int], produced: Sequence[Any]) -> None:
+    def compare_run(self, sizes: Mapping[str, int], produced: Sequence[Any]) -> None:
         """Compare what one run `produced`, in the order of the outputs.
 
         `sizes`: of the inputs' dims by name.  An axis, or a rank, is reported once.
@@ -37,15 +37,15 @@ class DeclaredShapes:
                 wrong = {
                     axis: detail
                     for axis, detail in _contradictions(value, shape, sizes, first, element)
-                    if axis not in self._known[index]
+                    if axis not in self._reported[index]
                 }
                 if wrong:
-                    self._known[index].update(wrong)
-                    self._found[index].append(_finding(value, shape, sizes, element, wrong))
+                    self._reported[index].update(wrong)
+                    self._findings[index].append(_finding(value, shape, sizes, element, wrong))
 
     def findings(self) -> list[Finding]:
         """AOTC-S009 by output, in the order in which the contradictions were seen."""
-        return [finding for found in self._found for finding in found]
+        return [finding for found in self._findings for finding in found]
 
 
 def _contradictions(

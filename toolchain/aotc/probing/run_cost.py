@@ -41,8 +41,8 @@ def read_profile(path: Path) -> list[RunCost]:
 
 
 def _node_cost(args: Mapping[str, Any]) -> tuple[int, float]:
-    inputs = [_shape(entry) for entry in args.get("input_type_shape", ())]
-    outputs = [_shape(entry) for entry in args.get("output_type_shape", ())]
+    inputs = [_size_and_shape(entry) for entry in args.get("input_type_shape", ())]
+    outputs = [_size_and_shape(entry) for entry in args.get("output_type_shape", ())]
     size = sum(width * math.prod(shape) for width, shape in outputs)
     elements = sum(math.prod(shape) for _, shape in outputs)
     kind = args.get("op_name", "")
@@ -61,7 +61,7 @@ def _node_cost(args: Mapping[str, Any]) -> tuple[int, float]:
     return size, float(elements)
 
 
-def _shape(entry: Mapping[str, list[int]]) -> tuple[int, tuple[int, ...]]:
+def _size_and_shape(entry: Mapping[str, list[int]]) -> tuple[int, tuple[int, ...]]:
     for dtype, shape in entry.items():
         return _WIDTH.get(dtype, 1), tuple(shape)
     return 0, (0,)

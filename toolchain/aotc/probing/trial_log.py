@@ -20,7 +20,7 @@ TRIED: Final = "tried.jsonl"
 Shapes = tuple[tuple[int, ...] | None, ...]
 
 
-class Done(NamedTuple):
+class FinishedRun(NamedTuple):
     """How a run went, and the shape of each output (None: no tensor)."""
 
     trial: Trial
@@ -34,18 +34,18 @@ class TrialLog:
         """`done` are the lines that an earlier process left."""
         self._trying = folder / TRYING
         self._tried = folder / TRIED
-        self._done = {_key(item["sizes"], item["values"]): _read(item) for item in done}
+        self._done = {_key(item["sizes"], item["values"]): _from_json(item) for item in done}
         self._tried.write_text("".join(f"{json.dumps(item)}\n" for item in done))
 
     def begin(self, sizes: Mapping[str, int], seconds: float) -> None:
         """Leave word of the run at `sizes`, before which `seconds` of CPU time were used."""
         self._trying.write_text(json.dumps({"sizes": dict(sizes), "seconds": seconds}))
 
-    def done(self, sizes: Mapping[str, int], values: int) -> Done | None:
+    def done(self, sizes: Mapping[str, int], values: int) -> FinishedRun | None:
         """The run at `sizes`, if it was done before."""
         return self._done.get(_key(sizes, values))
 
-    def keep(self, sizes: Mapping[str, int], values: int, done: Done) -> None:
+    def keep(self, sizes: Mapping[str, int], values: int, done: FinishedRun) -> None:
         """Leave word of how the run at `sizes` went."""
         self._done[_key(sizes, values)] = done
         trial = done.trial
@@ -61,19 +61,19 @@ class TrialLog:
             file.write(f"{json.dumps(line)}\n")
 
 
-def left_behind(folder: Path) -> tuple[dict[str, int], float, list[Json]]:
+def read_leftovers(folder: Path) -> tuple[dict[str, int], float, list[Json]]:
     """Of a process that died: the sizes it tried, CPU seconds used before, and its runs.
 
     No sizes where it died otherwise.
     """
     trying, tried = folder / TRYING, folder / TRIED
-    last = _whole(trying.read_text() if trying.exists() else "")
+    last = _parsed(trying.read_text() if trying.exists() else "")
     lines = tried.read_text().splitlines() if tried.exists() else []
     found = (last or {}).get("sizes", {}), (last or {}).get("seconds", 0.0)
-    return *found, [item for line in lines if (item := _whole(line)) is not None]
+    return *found, [item for line in lines if (item := _parsed(line)) is not None]
 
 
-def _whole(text: str) -> Json | None:
+def _parsed(text: str) -> Json | None:
     """What `text` says; None where a process was ended while it wrote."""
     try:
         return json.loads(text)
@@ -85,6 +85,6 @@ def _key(sizes: Mapping[str, int], values: int) -> tuple[int, tuple[tuple[str, i
     return values, tuple(sorted(sizes.items()))
 
 
-def _read(item: Json) -> Done:
+def _from_json(item: Json) -> FinishedRun:
     trial = Trial(ok=item["ok"], error=item["error"], empty=item["empty"])
-    return Done(trial, tuple(tuple(s) if s is not None else None for s in item["shapes"]))
+    return FinishedRun(trial, tuple(tuple(s) if s is not None else None for s in item["shapes"]))

@@ -1,7 +1,7 @@
 """Numbers that depend on the sizes of a model's inputs, as JSON that a hint can hold.
 
 An extent is a whole number; `[INPUT, AXIS]`, the size of an axis of a graph input; or one of
-`{"sum": […]}`, `{"product": […]}`, `{"least": […]}` of extents.
+`{"sum": […]}`, `{"product": […]}`, `{"minimum": […]}` of extents.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ Shape = tuple[Extent | None, ...]
 
 def total(*parts: Extent | None) -> Extent | None:
     """Their sum; None where one is unknown."""
-    return _made("sum", parts)
+    return _combined("sum", parts)
 
 
 def product(*parts: Extent | None) -> Extent | None:
     """Their product; None where one is unknown."""
-    return _made("product", parts)
+    return _combined("product", parts)
 
 
-def least(*parts: Extent | None) -> Extent | None:
+def minimum(*parts: Extent | None) -> Extent | None:
     """The smallest of those that are known; None where none is."""
     known = [part for part in parts if part is not None]
     if len(known) == 1:
         return known[0]
-    return _made("least", known) if known else None
+    return _combined("least", known) if known else None
 
 
-def less(one: Extent | None, other: Extent | None) -> Extent | None:
+def difference(one: Extent | None, other: Extent | None) -> Extent | None:
     """`one` without `other`; None where one of them is unknown."""
     return total(one, product(-1, other))
 
 
-def _made(kind: str, parts: Sequence[Extent | None]) -> Extent | None:
+def _combined(kind: str, parts: Sequence[Extent | None]) -> Extent | None:
     if any(part is None for part in parts):
         return None
     if all(isinstance(part, int) for part in parts):
-        return _folded(kind, [int(part) for part in parts if isinstance(part, int)])
+        return _evaluated(kind, [int(part) for part in parts if isinstance(part, int)])
     return {kind: list(parts)}
 
 
-def _folded(kind: str, parts: Sequence[int]) -> int:
+def _evaluated(kind: str, parts: Sequence[int]) -> int:
     if kind == "sum":
         return sum(parts)
     return math.prod(parts) if kind == "product" else min(parts)
@@ -64,4 +64,4 @@ def extent_value(extent: Extent, shapes: Mapping[str, Sequence[int]]) -> int | N
     (kind, parts), *_ = extent.items()
     values = [extent_value(part, shapes) for part in parts]
     known = [value for value in values if value is not None]
-    return _folded(kind, known) if len(known) == len(values) else None
+    return _evaluated(kind, known) if len(known) == len(values) else None

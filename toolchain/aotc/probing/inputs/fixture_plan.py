@@ -18,7 +18,7 @@ from aotc.engine import values
 from aotc.errors import AotcError
 
 
-class Given:
+class FixtureInputs:
     """A user's fixture: values by input name, and the sizes they imply."""
 
     def __init__(self, name: str, inputs: dict[str, Any], sizes: dict[str, int]) -> None:
@@ -27,7 +27,7 @@ class Given:
         self.sizes = sizes
 
     @classmethod
-    def read(cls, item: Json, declared: Sequence[Value]) -> Given:
+    def read(cls, item: Json, declared: Sequence[Value]) -> FixtureInputs:
         """From files, with sizes by the declared shapes; raises AOTC-I024 on another shape."""
         inputs = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
         sizes: dict[str, int] = {}
@@ -52,10 +52,10 @@ class Given:
 
 
 # Sizes drawn may be known already, and then others are drawn, so often.
-_DRAWS = 16
+_MAX_DRAWS = 16
 
 
-def refuse_outside(given: Sequence[Given], stated: Mapping[str, DimRange]) -> None:
+def refuse_out_of_range(given: Sequence[FixtureInputs], stated: Mapping[str, DimRange]) -> None:
     """Refuse a user's fixture whose sizes the profile or --dim rules out; raises AOTC-I024."""
     for item in given:
         for name, spec in stated.items():
@@ -73,17 +73,17 @@ def plan_fixtures(
     domain: Domain,
     parity: ParitySpec,
     inputs_at: Callable[[Mapping[str, int]], dict[str, Any]],
-    given: Sequence[Given],
-) -> list[Given]:
+    given: Sequence[FixtureInputs],
+) -> list[FixtureInputs]:
     """The user's fixtures, the corners of the domain, and sizes drawn between them."""
-    plan = [Given(f"user{i}", item.inputs, item.sizes) for i, item in enumerate(given)]
+    plan = [FixtureInputs(f"user{i}", item.inputs, item.sizes) for i, item in enumerate(given)]
     if given and not domain.dims:
         return plan
     seen: list[dict[str, int]] = []
     for name, sizes in _points(domain, parity):
         if sizes not in seen:
             seen.append(sizes)
-            plan.append(Given(name, inputs_at(sizes), sizes))
+            plan.append(FixtureInputs(name, inputs_at(sizes), sizes))
     return plan
 
 
@@ -93,14 +93,14 @@ def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str,
     known = [domain.corner(which) for which in corners]
     yield from zip(corners, known, strict=True)
     optimal = {name: dim.opt for name, dim in domain.dims.items()}
-    for index, buckets in enumerate(combinations_of(domain)):
+    for index, buckets in enumerate(bucket_combinations(domain)):
         known.append(domain.complete({**optimal, **buckets}))
         yield f"bucket{index}", known[-1]
     rng = np.random.default_rng(parity.seed)
     for index in range(
         parity.random_shapes if any(d.min < d.max for d in domain.dims.values()) else 0
     ):
-        for _ in range(_DRAWS):
+        for _ in range(_MAX_DRAWS):
             sizes = domain.complete({name: _draw(dim, rng) for name, dim in domain.dims.items()})
             if sizes not in known:
                 known.append(sizes)
@@ -108,7 +108,7 @@ def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str,
                 break
 
 
-def combinations_of(domain: Domain) -> list[dict[str, int]]:
+def bucket_combinations(domain: Domain) -> list[dict[str, int]]:
     """Every combination of buckets; none where no dim has them."""
     bucketed = {name: dim.buckets for name, dim in domain.dims.items() if dim.buckets}
     if not bucketed:
@@ -127,19 +127,21 @@ def lower_edge(domain: Domain, buckets: Mapping[str, int]) -> dict[str, int]:
     for name, dim in domain.dims.items():
         if dim.pad_from is None:
             continue
-        least = max(dim.pad_from, 1)
+        minimum = max(dim.pad_from, 1)
         full = buckets.get(name)
         if full is not None:
             below = [size for size in dim.buckets if size < full]
-            least = max(least, below[-1] + 1 if below else 1)
+            minimum = max(minimum, below[-1] + 1 if below else 1)
         elif dim.buckets:
             continue
         else:
             # The smallest size may stand on the grid itself.
-            least = next((s for s in (least, least + 1) if dim.padded(s) not in (s, None)), least)
-            full = dim.padded(least)
-        if full is not None and least < full:
-            edge[name] = least
+            minimum = next(
+                (s for s in (minimum, minimum + 1) if dim.padded(s) not in (s, None)), minimum
+            )
+            full = dim.padded(minimum)
+        if full is not None and minimum < full:
+            edge[name] = minimum
     return edge
 
 
@@ -181,7 +183,7 @@ def _draw(dim: Dim, rng: np.random.Generator) -> int:
     return min(high, max(dim.min, size // dim.multiple_of * dim.multiple_of))
 
 
-def domain_of(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> Domain:
+def domain_of_fixtures(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> Domain:
     """The domain that a user's fixtures alone prove."""
     result = {}
     for name in dims:

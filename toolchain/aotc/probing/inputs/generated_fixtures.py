@@ -33,19 +33,19 @@ from aotc.probing.inputs.value_rules import SEQUENCE_LENGTH
 
 Hints = Mapping[str, Mapping[str, Json]]
 Shapes = Mapping[str, Sequence[int]]
-_WORDS: Final = ("alpha", "beta", "gamma", "1", "2.5", "the quick brown fox")
-_UNNAMED: Final = 2
+_TEXTS: Final = ("alpha", "beta", "gamma", "1", "2.5", "the quick brown fox")
+_DEFAULT_SIZE: Final = 2
 # Indices are told apart up to so many places; beyond, two may be the same.
-_MOST_PLACES: Final = 1 << 20
+_MAX_POSITIONS: Final = 1 << 20
 # Share of indices that are among the values that the model compares them with.
-_COMPARED: Final = 0.125
+_COMPARED_SHARE: Final = 0.125
 
 
 def shape_of(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The sizes of an input; a name that `sizes` lacks counts as 2, an unknown rank as [2]."""
     if value.shape is None:
-        return (sizes.get(f"{value.name}.0", _UNNAMED),)
-    return tuple(d if isinstance(d, int) else sizes.get(d, _UNNAMED) for d in value.shape)
+        return (sizes.get(f"{value.name}.0", _DEFAULT_SIZE),)
+    return tuple(d if isinstance(d, int) else sizes.get(d, _DEFAULT_SIZE) for d in value.shape)
 
 
 def generate(
@@ -67,14 +67,14 @@ def generate(
                 _array(value.dtype, shape, hint, rng, shapes) for _ in range(SEQUENCE_LENGTH)
             ]
         elif value.kind == "map":
-            keys = _WORDS[:3] if value.dtype == "string" else (0, 1, 2)
+            keys = _TEXTS[:3] if value.dtype == "string" else (0, 1, 2)
             result[value.name] = {key: float(rng.normal()) for key in keys}
         else:
             result[value.name] = _array(value.dtype, shape, hint, rng, shapes)
     return result
 
 
-def one_sided(
+def with_one_sign(
     inputs: Mapping[str, Any], values: Iterable[Value], hints: Hints
 ) -> dict[str, dict[str, Any]]:
     """`inputs` with all floats negative, and with all positive; none where no input is free to be.
@@ -110,12 +110,12 @@ def _array(
 ) -> Any:
     kind = hint.get("kind", "")
     if dtype == "string":
-        words = [str(v) for v in hint["values"]] if kind == "choice" else list(_WORDS)
+        words = [str(v) for v in hint["values"]] if kind == "choice" else list(_TEXTS)
         return np.array(rng.choice(words, size=shape), dtype=object).reshape(shape)
     target = numpy_dtype(dtype)
     if kind == "choice":
         return np.asarray(rng.choice(np.array(hint["values"]), size=shape)).astype(target)
-    stated = _stated(kind, shape, hint, shapes)
+    stated = _fixed_array(kind, shape, hint, shapes)
     if stated is not None:
         return stated.astype(target)
     if dtype == "bool":
@@ -139,7 +139,9 @@ def _array(
     return np.asarray(rng.normal(size=shape), dtype=np.float32).astype(target)
 
 
-def _stated(kind: str, shape: tuple[int, ...], hint: Mapping[str, Json], shapes: Shapes) -> Any:
+def _fixed_array(
+    kind: str, shape: tuple[int, ...], hint: Mapping[str, Json], shapes: Shapes
+) -> Any:
     """What is not drawn, or None."""
     if kind == "ones":
         return np.ones(shape, np.int8)
@@ -195,9 +197,9 @@ def _indices(
         count = int(np.prod(shape, dtype=np.int64)) // max(1, len(highs))
         if count * len(highs) != np.prod(shape, dtype=np.int64):
             return np.zeros(shape, target)
-        places = int(np.prod(highs, dtype=np.int64))
-        if hint.get("distinct") and count <= places <= _MOST_PLACES:
-            flat = rng.permutation(places)[:count]
+        positions = int(np.prod(highs, dtype=np.int64))
+        if hint.get("distinct") and count <= positions <= _MAX_POSITIONS:
+            flat = rng.permutation(positions)[:count]
             columns = np.stack(np.unravel_index(flat, highs), -1)
         else:
             columns = np.stack([rng.integers(0, high, count) for high in highs], -1)
@@ -212,7 +214,7 @@ def _indices(
     array = rng.integers(low, high, shape, dtype=np.int64)
     among = [value for value in hint.get("among", ()) if low <= value < high]
     if among:
-        array = np.where(rng.random(shape) < _COMPARED, rng.choice(among, shape), array)
+        array = np.where(rng.random(shape) < _COMPARED_SHARE, rng.choice(among, shape), array)
     return np.asarray(array).astype(target)
 
 
@@ -221,7 +223,7 @@ def _distinct(
 ) -> Any:
     """Indices none of which stands twice along `axis`, where there are enough of them."""
     count = shape[axis]
-    if not count <= high - low <= _MOST_PLACES:
+    if not count <= high - low <= _MAX_POSITIONS:
         return rng.integers(low, high, shape, dtype=np.int64)
     rest = [size for at, size in enumerate(shape) if at != axis % len(shape)]
     lines = int(np.prod(rest, dtype=np.int64))

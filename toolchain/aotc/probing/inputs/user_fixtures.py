@@ -33,13 +33,15 @@ def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Jso
         )
     result = []
     for index, source in enumerate(sources):
-        arrays = _npz(source, inputs) if source.suffix == ".npz" else read_test_data(source, inputs)
+        arrays = (
+            _read_npz(source, inputs) if source.suffix == ".npz" else read_test_data(source, inputs)
+        )
         place = folder / str(index)
         place.mkdir(parents=True)
         files = {}
         for number, value in enumerate(inputs):
             array = arrays[value.name]
-            _check(array, value, source)
+            _require_dtype(array, value, source)
             saved = values.save(array, place / f"input_{number}")
             files[value.name] = str(Path(saved).resolve())
         result.append({"name": source.stem, "inputs": files})
@@ -53,7 +55,7 @@ def _sources(path: Path) -> list[Path]:
     return found + [p for p in sorted(path.iterdir()) if (p / "input_0.pb").exists()]
 
 
-def _npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
+def _read_npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
     import numpy as np
 
     try:
@@ -104,7 +106,7 @@ def read_test_data(folder: Path, inputs: Sequence[Value], kind: str = "input") -
     return arrays
 
 
-def _check(array: Any, value: Value, source: Path) -> None:
+def _require_dtype(array: Any, value: Value, source: Path) -> None:
     dtype = getattr(array, "dtype", None)
     if value.kind != "tensor" or dtype is None:
         return

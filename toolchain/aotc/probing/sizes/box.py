@@ -14,11 +14,11 @@ from aotc.probing.sizes.trials import Trials
 from aotc.probing.sizes.usual_sizes import optimum
 
 # Dims of which all corners run, 2 to the power of their number; of more, one dim at a time.
-_FREE_CORNERS = 3
+_MAX_DIMS_OF_ALL_CORNERS = 3
 # How often a bound is halved for the sake of one mixed corner.
-_HALVINGS = 3
+_MAX_HALVINGS = 3
 # Of those that fail, so many are told with their sizes.
-_MOST_CORNERS = 12
+_MAX_REPORTED_CORNERS = 12
 
 
 class Exhausted(Exception):
@@ -39,9 +39,9 @@ class Box:
     hints: DimHints
     anchor: Mapping[str, int]
     findings: list[Finding] = field(default_factory=list)
-    _raised: dict[str, int] = field(default_factory=dict)
+    _raised_minimums: dict[str, int] = field(default_factory=dict)
     """Smallest sizes that ran alone and not together."""
-    _unusual: bool = False
+    _anchor_is_optimal: bool = False
     """Whether the anchor's sizes are the optimal ones."""
 
     def domain(self) -> Domain:
@@ -58,27 +58,27 @@ class Box:
         told as AOTC-S013, a smallest size that had to be raised as AOTC-S027.  Raises `Exhausted`,
         and AOTC-S005 where stated sizes do not run.
         """
-        while not self._fits():
+        while not self._all_corners_run():
             # Another box has other corners.
             continue
-        more = len(self.findings) - _MOST_CORNERS
+        more = len(self.findings) - _MAX_REPORTED_CORNERS
         if more > 0:
             what = f"{more} more corners do not run together"
-            self.findings[_MOST_CORNERS:] = [Finding(code="AOTC-S013", what=what)]
+            self.findings[_MAX_REPORTED_CORNERS:] = [Finding(code="AOTC-S013", what=what)]
         self.findings += [
             Finding(code="AOTC-S027", what=f"{was} runs, and not with others", where=name)
-            for name, was in self._raised.items()
+            for name, was in self._raised_minimums.items()
         ]
         return self.domain()
 
-    def _fits(self) -> bool:
+    def _all_corners_run(self) -> bool:
         """Whether all corners have been tried with no bound given way for a mixed one."""
         self.fit_largest()
         self._fit_smallest()
         self._fit_optimal()
         self.findings.clear()
         before = dict(self.dims)
-        for ends in self._mixed():
+        for ends in self._mixed_corners():
             self._fit_mixed(ends)
             if self.dims != before:
                 return False
@@ -88,7 +88,7 @@ class Box:
         """Lower the largest sizes until they run together; raises as `fit` does."""
         while True:
             corner = self.domain().corner("max")
-            stop = self.trials.too_much(corner)
+            stop = self.trials.exceeded_limit(corner)
             if stop and self._halve(self.dims, stop):
                 continue
             # Limits bound the search, and neither what is stated nor the least there is.
@@ -98,7 +98,7 @@ class Box:
             if self.trials.stop:
                 raise Exhausted
             if not self._halve(self.dims, "together"):
-                raise does_not_run("the largest stated sizes do not run", corner, outcome.error)
+                raise sizes_fail_error("the largest stated sizes do not run", corner, outcome.error)
 
     def _fit_smallest(self) -> None:
         """Raise the smallest sizes until they run together."""
@@ -109,16 +109,18 @@ class Box:
                 return
             if self.trials.stop:
                 raise Exhausted
-            low = [n for n, d in self.dims.items() if _gives(d) and d.min < self._held(n)]
+            low = [
+                n for n, d in self.dims.items() if _may_shrink(d) and d.min < self._anchor_size(n)
+            ]
             if not low:
-                raise does_not_run("the smallest sizes do not run", corner, outcome.error)
+                raise sizes_fail_error("the smallest sizes do not run", corner, outcome.error)
             # What is smallest is likeliest to be too small.
-            name = min(low, key=lambda each: self.dims[each].min)
-            self._raise(name)
+            name = min(low, key=lambda dim: self.dims[dim].min)
+            self._raise_minimum(name)
 
-    def _raise(self, name: str) -> None:
-        dim, held = self.dims[name], self._held(name)
-        self._raised.setdefault(name, dim.min)
+    def _raise_minimum(self, name: str) -> None:
+        dim, held = self.dims[name], self._anchor_size(name)
+        self._raised_minimums.setdefault(name, dim.min)
         step = dim.multiple_of
         size = min(held, max(dim.min + step, dim.min * 2))
         tested = {held, size, *(s for s in dim.tested if s >= size)}
@@ -133,13 +135,13 @@ class Box:
             return
         if self.trials.stop:
             raise Exhausted
-        self._unusual = True
+        self._anchor_is_optimal = True
         corner = self.domain().corner("opt")
         outcome = self.trials.run(corner)
         if not outcome.ok:
-            raise does_not_run("the opt sizes do not run", corner, outcome.error)
+            raise sizes_fail_error("the opt sizes do not run", corner, outcome.error)
 
-    def _held(self, name: str) -> int:
+    def _anchor_size(self, name: str) -> int:
         """The anchor's size, within the bounds."""
         dim = self.dims[name]
         return min(max(self.anchor[name], dim.min), dim.max)
@@ -148,7 +150,11 @@ class Box:
         if dim.origin == "stated":
             return dim
         kind = self.hints.kind(name)
-        opt = self._held(name) if self._unusual else optimum(kind, dim, self._held(name))
+        opt = (
+            self._anchor_size(name)
+            if self._anchor_is_optimal
+            else optimum(kind, dim, self._anchor_size(name))
+        )
         return replace(dim, opt=opt, tested=tuple(sorted({*dim.tested, opt})))
 
     def _halve(self, dims: Collection[str], stop: Stop) -> bool:
@@ -156,7 +162,7 @@ class Box:
         shrinkable = [
             name
             for name, dim in self.dims.items()
-            if name in dims and _gives(dim) and dim.max > self._held(name)
+            if name in dims and _may_shrink(dim) and dim.max > self._anchor_size(name)
         ]
         if not shrinkable:
             return False
@@ -166,7 +172,7 @@ class Box:
         first = (others if stop == "together" else batches) or shrinkable
         widest = max(first, key=lambda name: self.dims[name].max)
         dim = self.dims[widest]
-        half = max(self._held(widest), dim.max // 2 // dim.multiple_of * dim.multiple_of)
+        half = max(self._anchor_size(widest), dim.max // 2 // dim.multiple_of * dim.multiple_of)
         self.dims[widest] = replace(
             dim,
             max=half,
@@ -176,10 +182,10 @@ class Box:
         )
         return True
 
-    def _mixed(self) -> Iterator[tuple[str, ...]]:
+    def _mixed_corners(self) -> Iterator[tuple[str, ...]]:
         """Which dims are at their largest size, all others being at their smallest."""
         free = [name for name, dim in self.dims.items() if dim.max > dim.min]
-        if len(free) <= _FREE_CORNERS:
+        if len(free) <= _MAX_DIMS_OF_ALL_CORNERS:
             for count in range(1, len(free)):
                 yield from itertools.combinations(free, count)
         else:
@@ -189,7 +195,7 @@ class Box:
 
     def _fit_mixed(self, ends: Sequence[str]) -> None:
         before = dict(self.dims)
-        for halvings in range(_HALVINGS + 1):
+        for halvings in range(_MAX_HALVINGS + 1):
             sizes = self._corner(ends)
             outcome = self.trials.run(sizes)
             if outcome.ok:
@@ -198,13 +204,13 @@ class Box:
                 # What is proven so far stands; nothing was seen to fail.
                 self.dims = before
                 return
-            if halvings == _HALVINGS or not self._halve(ends, "together"):
+            if halvings == _MAX_HALVINGS or not self._halve(ends, "together"):
                 break
         self.dims = before
         sizes = self._corner(ends)
         error = self.trials.run(sizes).error
         if all(dim.origin == "stated" for dim in self.dims.values() if dim.max > dim.min):
-            raise does_not_run("stated sizes do not run together", sizes, error)
+            raise sizes_fail_error("stated sizes do not run together", sizes, error)
         text = ", ".join(f"{name}={size}" for name, size in sizes.items())
         self.findings.append(
             Finding(code="AOTC-S013", what=f"these sizes do not run together: {error}", where=text)
@@ -216,12 +222,12 @@ class Box:
         return domain.complete(sizes)
 
 
-def _gives(dim: Dim) -> bool:
+def _may_shrink(dim: Dim) -> bool:
     """Whether the bounds of `dim` may give way: nobody stated them."""
     return dim.origin == "probed"
 
 
-def does_not_run(what: str, sizes: Mapping[str, int], error: str) -> AotcError:
+def sizes_fail_error(what: str, sizes: Mapping[str, int], error: str) -> AotcError:
     """AOTC-S005 at `sizes`."""
     text = ", ".join(f"{dim}={size}" for dim, size in sizes.items())
     return AotcError("AOTC-S005", f"{what}: {text}", found=error)

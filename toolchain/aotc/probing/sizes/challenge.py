@@ -21,9 +21,9 @@ _PRIMES: Final = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
 _SHIFTS: Final = (3, 5, 7, 11, 13, 17, 19, 23)
 _BATCH: Final = 2
 # By what else a dim that follows is moved off: the rest by 2, 3, 4, 6 and 8 stays as it is.
-_FAR_OFF: Final = 24
+_FAR_SHIFT: Final = 24
 # Dims that are given another one's size in search of what holds instead.
-_MOST_OTHERS: Final = 12
+_MAX_OTHER_DIMS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Challenge:
     relations: Sequence[Relation]
     stated: Mapping[str, DimRange]
 
-    def second(self) -> dict[str, int] | None:
+    def second_base(self) -> dict[str, int] | None:
         """Other sizes of all dims that can move, at which the relations hold and the model runs."""
         for point in self._points():
             sizes = self.trials.complete(point, self.relations)
@@ -50,15 +50,15 @@ class Challenge:
                 break
         return None
 
-    def elsewhere(self) -> dict[str, int] | None:
-        """Sizes that run and break a relation, tried where `second` finds none.
+    def counterexample(self) -> dict[str, int] | None:
+        """Sizes that run and break a relation, tried where `second_base` finds none.
 
         At each point one dim that follows has the size of another dim instead, or that of `base`.
         """
         for point in self._points():
             sizes = self.trials.complete(point, self.relations)
             for relation in self.relations:
-                others = [dim for dim in sizes if dim != relation.dim][:_MOST_OTHERS]
+                others = [dim for dim in sizes if dim != relation.dim][:_MAX_OTHER_DIMS]
                 instead = [self.base[relation.dim], *(sizes[other] for other in others)]
                 for size in dict.fromkeys(instead):
                     if self.trials.stop:
@@ -68,7 +68,7 @@ class Challenge:
                         return tried
         return None
 
-    def judged(self, second: Mapping[str, int] | None) -> tuple[Relation, ...]:
+    def judge(self, second_base: Mapping[str, int] | None) -> tuple[Relation, ...]:
         """The relations, enforced where nothing that breaks one was seen to run.
 
         Not enforced are also those that were tried nowhere else, and those that may stand for a
@@ -82,16 +82,18 @@ class Challenge:
         return tuple(
             replace(
                 relation,
-                enforced=second is not None
+                enforced=second_base is not None
                 and not (relation.constant and stuck)
                 and 1 not in stuck
-                and not self._broken(relation, second)
+                and not self._counterexample_to(relation, second_base)
                 and not self.trials.stop,
             )
             for relation in self.relations
         )
 
-    def _broken(self, relation: Relation, second: Mapping[str, int]) -> dict[str, int] | None:
+    def _counterexample_to(
+        self, relation: Relation, second_base: Mapping[str, int]
+    ) -> dict[str, int] | None:
         """Sizes that run and break `relation`.
 
         A size of 1 may be broadcast; and dims whose sum has to be even, say, only move together.
@@ -99,13 +101,13 @@ class Challenge:
         step = self._step(relation.dim)
         size = self.base[relation.dim]
         points = [{**self.base, relation.dim: size + way * step} for way in (1, -1)]
-        size = second[relation.dim]
-        sizes = (size + step, size - step, size + math.lcm(step, _FAR_OFF))
-        points += [{**second, relation.dim: each} for each in sizes]
+        size = second_base[relation.dim]
+        sizes = (size + step, size - step, size + math.lcm(step, _FAR_SHIFT))
+        points += [{**second_base, relation.dim: moved} for moved in sizes]
         dims = dict.fromkeys((relation.dim, *relation.terms))
         # A stated range may begin at 1, where nothing shows what is broadcast.
-        whole = second if min(second[dim] for dim in dims) > 1 else self.base
-        points += [{**whole, dim: 1} for dim in dims]
+        start = second_base if min(second_base[dim] for dim in dims) > 1 else self.base
+        points += [{**start, dim: 1} for dim in dims]
         for point in points:
             tried = self.trials.complete(point)
             possible = min(tried.values()) > 0 and relation.broken(tried)
@@ -128,12 +130,14 @@ class Challenge:
             elif move is not None:
                 step = math.lcm(move.step, spec.multiple_of if spec is not None else 1)
                 rest = self.base[dim] % step
-                near[dim] += step * (2 if dim in self.hints.leading else _at(_SHIFTS, count))
-                far[dim] += step * (4 if dim in self.hints.leading else _at(_SHIFTS, count + 3))
+                near[dim] += step * (2 if dim in self.hints.leading else _repeating(_SHIFTS, count))
+                far[dim] += step * (
+                    4 if dim in self.hints.leading else _repeating(_SHIFTS, count + 3)
+                )
                 if dim in self.hints.leading:
                     small[dim] = _BATCH if step == 1 else rest + step
                     continue
-                small[dim] = _at(_PRIMES, count) if step == 1 else rest + step * (count + 1)
+                small[dim] = _repeating(_PRIMES, count) if step == 1 else rest + step * (count + 1)
                 count += 1
         yield from (small, near, far)
 
@@ -142,5 +146,5 @@ class Challenge:
         return move.step if move is not None else 1
 
 
-def _at(sizes: Sequence[int], index: int) -> int:
+def _repeating(sizes: Sequence[int], index: int) -> int:
     return sizes[index % len(sizes)]

@@ -24,23 +24,23 @@ _PAIR: Final = 2
 class Growth:
     """Chooses the largest size of each dim from its `rungs`, which rise from one that runs.
 
-    `too_much` prices the largest corner of a box: the limit of which it exceeds a share.
+    `exceeded_limit` prices the largest corner of a box: the limit of which it exceeds a share.
     """
 
     rungs: Mapping[str, Sequence[int]]
     hints: DimHints
-    too_much: Callable[[Mapping[str, int], float], Stop]
+    exceeded_limit: Callable[[Mapping[str, int], float], Stop]
 
-    def chosen(self) -> dict[str, tuple[int, Stop]]:
+    def choose(self) -> dict[str, tuple[int, Stop]]:
         """The largest size by dim, and what ends it: `size` where it is the last rung."""
         sizes = {dim: rungs[0] for dim, rungs in self.rungs.items()}
         stops: dict[str, Stop] = dict.fromkeys(self.rungs, "")
         groups = self._groups()
         batches = [group for group in groups if self.hints.kind(group[0]) == "batch"]
         others = [group for group in groups if group not in batches]
-        self._grow(batches, sizes, stops, most={"batch": _PAIR})
+        self._grow(batches, sizes, stops, maximums={"batch": _PAIR})
         for phase in (others, batches):
-            self._grow(phase, sizes, stops, most=TARGETS)
+            self._grow(phase, sizes, stops, maximums=TARGETS)
         for phase in (others, batches):
             self._grow(phase, sizes, stops)
         return {
@@ -60,11 +60,11 @@ class Growth:
         groups: Sequence[tuple[str, ...]],
         sizes: dict[str, int],
         stops: dict[str, Stop],
-        most: Mapping[Kind, int] | None = None,
+        maximums: Mapping[Kind, int] | None = None,
     ) -> None:
-        """Raise `sizes` by one rung of each of `groups` in turn, to `most` by kind.
+        """Raise `sizes` by one rung of each of `groups` in turn, to `maximums` by kind.
 
-        Without `most` a run costs a share of what is allowed.
+        Without `maximums` a run costs a share of what is allowed.
         """
         waiting = list(groups)
         while waiting:
@@ -76,14 +76,15 @@ class Growth:
                 larger = {
                     dim: size
                     for dim, size in following.items()
-                    if size is not None and (most is None or size <= most[self.hints.kind(dim)])
+                    if size is not None
+                    and (maximums is None or size <= maximums[self.hints.kind(dim)])
                 }
                 # The smaller side of an image goes first.
                 larger = {d: size for d, size in larger.items() if size == min(larger.values())}
                 if not larger:
                     waiting.remove(group)
                     continue
-                stop = self.too_much({**sizes, **larger}, SHARE if most is None else 1.0)
+                stop = self.exceeded_limit({**sizes, **larger}, SHARE if maximums is None else 1.0)
                 if stop:
                     stops |= dict.fromkeys(group, stop)
                     waiting.remove(group)

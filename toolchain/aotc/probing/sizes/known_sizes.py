@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import onnx
 
 # Results have the shape of the first input, or that of what is broadcast to it.
-_ALIKE: Final = frozenset(
+_KEEPS_SHAPE: Final = frozenset(
     ("Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Clip", "Add", "Sub", "Mul", "Div")
 )
 _CONVOLUTIONS: Final = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
@@ -39,37 +39,37 @@ def known_sizes(inputs: Sequence[Value], graph: onnx.GraphProto) -> dict[str, in
     for value in inputs:
         if value.kind != "tensor" or not value.shape:
             continue
-        for axis, size in _held(value.name, len(value.shape), graph.node, weights):
+        for axis, size in _fixed_axes(value.name, len(value.shape), graph.node, weights):
             dim = value.shape[axis]
             if isinstance(dim, str) and size > 0:
                 found.setdefault(dim, size)
     return found
 
 
-def _held(
+def _fixed_axes(
     name: str, rank: int, nodes: Sequence[onnx.NodeProto], weights: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[int, int]]:
     """Axes of the input `name` with the sizes to which `weights` hold them."""
-    made: dict[str, Axes] = {name: tuple(range(rank))}
+    axes_by_value: dict[str, Axes] = {name: tuple(range(rank))}
     for node in nodes:
-        given = node.input[0] if node.input else ""
-        axes = made.get(given)
+        source = node.input[0] if node.input else ""
+        axes = axes_by_value.get(source)
         if axes is None:
             continue
-        if node.op_type in _ALIKE:
-            made[node.output[0]] = axes
+        if node.op_type in _KEEPS_SHAPE:
+            axes_by_value[node.output[0]] = axes
         elif node.op_type == "Transpose":
             perm = next((a.ints for a in node.attribute if a.name == "perm"), None)
             order = list(perm) if perm is not None else list(range(rank))[::-1]
             if sorted(order) == list(range(rank)):
-                made[node.output[0]] = tuple(axes[position] for position in order)
+                axes_by_value[node.output[0]] = tuple(axes[position] for position in order)
         else:
-            held = _asked(node, rank, weights)
-            if held is not None:
-                yield axes[held[0]], held[1]
+            required = _required_size(node, rank, weights)
+            if required is not None:
+                yield axes[required[0]], required[1]
 
 
-def _asked(
+def _required_size(
     node: onnx.NodeProto, rank: int, weights: Mapping[str, Sequence[int]]
 ) -> tuple[int, int] | None:
     """The axis of a node's first input that its weights hold to a size, and that size."""

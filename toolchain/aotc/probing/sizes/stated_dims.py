@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Dim, Domain, Relation
-from aotc.probing.sizes.diagnosis import misbounded
+from aotc.probing.sizes.diagnosis import range_contradiction
 
 
 def stated_dim(spec: DimRange) -> Dim:
@@ -26,7 +26,7 @@ def stated_dim(spec: DimRange) -> Dim:
     )
 
 
-def held_dim(dim: Dim, spec: DimRange) -> Dim:
+def enforced_dim(dim: Dim, spec: DimRange) -> Dim:
     """A probed range that calls are held to, as the profile names the dim."""
     return replace(
         dim,
@@ -38,7 +38,9 @@ def held_dim(dim: Dim, spec: DimRange) -> Dim:
     )
 
 
-def agreeing(relations: Sequence[Relation], stated: Mapping[str, DimRange]) -> tuple[Relation, ...]:
+def agreeing_relations(
+    relations: Sequence[Relation], stated: Mapping[str, DimRange]
+) -> tuple[Relation, ...]:
     """`relations` without those that are no laws and that `stated` ranges of their dims overrule.
 
     Such a dim goes its own way, as it is stated.
@@ -51,12 +53,14 @@ def agreeing(relations: Sequence[Relation], stated: Mapping[str, DimRange]) -> t
         or relation.dim not in stated
         or (
             bounded.keys() >= {relation.dim, *relation.terms}
-            and misbounded((relation,), bounded, {}) is None
+            and range_contradiction((relation,), bounded, {}) is None
         )
     )
 
 
-def held_relation(relation: Relation, domain: Domain, stated: Mapping[str, DimRange]) -> Relation:
+def enforced_relation(
+    relation: Relation, domain: Domain, stated: Mapping[str, DimRange]
+) -> Relation:
     """`relation` as calls are held to it.
 
     It is enforced where a term is padded: what follows is padded along.  Where it is not, its dim

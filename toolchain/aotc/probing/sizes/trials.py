@@ -88,18 +88,18 @@ class Trials:
             self.stop = "time"
         return bool(self.stop)
 
-    def allow(self, more: int) -> None:
+    def allow_more(self, more: int) -> None:
         """Allow up to `more` runs, to tell why something failed."""
         self.limits = replace(self.limits, max_runs=self.runs + more)
         self.stop = ""
 
-    def too_large(self, sizes: Mapping[str, int], most: int) -> bool:
-        """Whether the inputs at `sizes` would take more bytes than `most`; none is made."""
-        return self.input_bytes(self.complete(sizes)) > most
+    def inputs_exceed(self, sizes: Mapping[str, int], max_bytes: int) -> bool:
+        """Whether the inputs at `sizes` would take more bytes than `max_bytes`; none is made."""
+        return self.input_bytes(self.complete(sizes)) > max_bytes
 
-    def too_much(self, sizes: Mapping[str, int], share: float = 1.0) -> Stop:
+    def exceeded_limit(self, sizes: Mapping[str, int], share: float = 1.0) -> Stop:
         """The limit that a run at `sizes` would exceed, if any; of work and memory, a share."""
-        if self.too_large(sizes, self.limits.max_input_bytes):
+        if self.inputs_exceed(sizes, self.limits.max_input_bytes):
             return "bytes"
         if self.estimate is None:
             return ""
