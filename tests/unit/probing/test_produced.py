@@ -284,7 +284,7 @@ def test_a_stated_crop_may_name_a_dim_that_follows() -> None:
 def test_a_crop_of_what_is_not_there_is_refused(axis: str, dim: str) -> None:
     assert refusal(crops={"logits": {axis: dim}}) == (
         "AOTC-S002",
-        "the crop names an axis or a dim that is not there",
+        "the crop names an unknown axis or dim",
         "outputs.logits.crop",
         "an axis below 3: one of batch, past, rows, seq, total",
         f"{axis}: {dim}",
@@ -314,7 +314,7 @@ def test_an_unknown_output_is_refused() -> None:
 @pytest.mark.parametrize(
     ("rules", "where", "found"),
     [
-        (None, "output logits", "no tensor of one rank"),
+        (None, "output logits", "not a tensor of fixed rank"),
         ((Axis(("batch",)), None), "output logits, axis 1", "a size that follows no simple rule"),
         (
             (Axis(("seq",), by=2, rounded="floor"),),
@@ -359,7 +359,7 @@ def test_a_value_of_another_type_is_refused(dtype: str, fill: Any) -> None:
     given = {"inputs": (value("ids", "seq", dtype=dtype),), "pads": {"ids": PadSpec(value=fill)}}
     assert refusal(**given) == (
         "AOTC-S002",
-        "the pad value is none of the input's type",
+        "the pad value is not of the input's type",
         "inputs.ids.pad.value",
         dtype,
         repr(fill),

@@ -1,4 +1,4 @@
-"""The analysis of a model, in the worker: one job, so that a large model is read once."""
+"""The worker job that analyzes a model: a single job, so that a large model is read once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aotc.probing.reference import Reference
 
 
 def analyze_job(request: Json) -> Json:
-    """In the worker: domain, fixtures, golden outputs and declared-against-produced shapes."""
+    """In the worker: domain, fixtures, their outputs, and declared against produced shapes."""
     reference = Reference(
         model=Path(request["model"]),
         graph=Path(request["graph"]),
@@ -83,7 +83,7 @@ def _proven_domain(
     probe: ProbeLimits,
     given: Sequence[FixtureInputs],
 ) -> Domain:
-    """The domain of the reference; searched again with other values where nothing runs."""
+    """The domain of the reference; searched again with other input values if nothing runs."""
     while True:
         try:
             domain = reference.domain(stated, probe, given)

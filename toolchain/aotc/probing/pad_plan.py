@@ -1,4 +1,4 @@
-"""How a model's inputs are padded and its outputs cropped, from the profile and from runs."""
+"""How inputs are padded and outputs cropped, from the profile and from observed runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aotc.probing.produced import Axis
 
 
 def padded_dims(domain: Domain) -> frozenset[str]:
-    """Dims that padding enlarges, with those that follow from them."""
+    """Dims that padding enlarges, with those derived from them."""
     found = {name for name, dim in domain.dims.items() if dim.pad_from is not None}
     for relation in domain.relations:
         if found & set(relation.terms):
@@ -33,9 +33,9 @@ def plan_padding(
 ) -> Padding | None:
     """The padding of all inputs that have a padded dim, and the crops of all outputs.
 
-    `axes` are the rules of each output's axes; `crops` are the profile's, by output and axis, and
-    go before them.  None where nothing is padded.
-    Raises AOTC-S002 (a value of another type, an unknown output) and S018.
+    `axes` are the rules of each output's axes; `crops` are those of the profile, by output and
+    axis, and take precedence.  None if nothing is padded.  Raises AOTC-S002 (a pad value of the
+    wrong type, an unknown output) and S018.
     """
     dims = padded_dims(domain)
     if not dims:
@@ -83,7 +83,7 @@ def _checked_pad(spec: PadSpec, value: Value) -> PadSpec:
             )
     except (OverflowError, ValueError):
         exact = False
-    # A mask's -1e9 is no number of float16: it would become minus infinity.
+    # The -1e9 of a mask would become minus infinity in float16.
     with np.errstate(all="ignore"):
         representable = isinstance(spec.value, str) or bool(
             np.isfinite(spec.value)
@@ -92,7 +92,7 @@ def _checked_pad(spec: PadSpec, value: Value) -> PadSpec:
     if not representable or (not exact and (isinstance(spec.value, str) or dtype.kind in "biu")):
         raise AotcError(
             "AOTC-S002",
-            "the pad value is none of the input's type",
+            "the pad value is not of the input's type",
             where=f"inputs.{value.name}.pad.value",
             expected=value.dtype,
             found=repr(spec.value),
@@ -129,7 +129,7 @@ def _stated_crops(
         if number < 0 or (rank is not None and number >= rank) or dim not in known_dims:
             raise AotcError(
                 "AOTC-S002",
-                "the crop names an axis or a dim that is not there",
+                "the crop names an unknown axis or dim",
                 where=f"outputs.{value.name}.crop",
                 expected=f"an axis below {rank if rank is not None else 'its rank'}: one of "
                 + ", ".join(sorted(known_dims)),
@@ -147,7 +147,7 @@ def _stated_crops(
 
 
 def _pad_side(dims: Iterable[str], inputs: Sequence[Value], pads: Mapping[str, PadSpec]) -> Side:
-    """`left` where every input with one of `dims` is padded there."""
+    """`left` if every input with one of `dims` is padded on the left, else `right`."""
     names = set(dims)
     sides = {pads[v.name].side for v in inputs if v.name in pads and names & set(v.shape or ())}
     return "left" if sides == {"left"} else "right"
@@ -159,7 +159,7 @@ def _uncroppable(value: Value, axis: int | None, rule: Axis | None) -> AotcError
         f"output {value.name!r} cannot be cropped",
         where=f"output {value.name}" + (f", axis {axis}" if axis is not None else ""),
         expected="a size that is a sum of dims",
-        found="no tensor of one rank"
+        found="not a tensor of fixed rank"
         if axis is None
         else str(rule.text())
         if rule is not None

@@ -1,4 +1,4 @@
-"""Shapes of outputs: as declared, as inferred, and as fitted to what runs produced."""
+"""Shapes of outputs: declared, inferred, and derived from what runs produced."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Shape = tuple[int | str, ...]
 
 
 class ObservedRun(NamedTuple):
-    """One run: sizes of all dims, and the shape of each output (None: no tensor)."""
+    """One run: the sizes of all dims, and the shape of each output (None: not a tensor)."""
 
     sizes: Mapping[str, int]
     shapes: tuple[tuple[int, ...] | None, ...]
 
 
 class Axis(NamedTuple):
-    """The size of one axis of an output: the sum of `dims` plus `constant`.
+    """A rule for the size of one output axis: the sum of `dims` plus `constant`.
 
-    With `rounded` it is the product of the dims, each divided by `by` and rounded that way.
+    With `rounded`, it is the product of the dims, each divided by `by` and rounded that way.
     """
 
     dims: tuple[str, ...] = ()
@@ -41,11 +41,11 @@ class Axis(NamedTuple):
         return math.prod(sign * (sign * value // self.by) for value in values) == size
 
     def is_croppable(self, dims: Collection[str]) -> bool:
-        """Whether what one of `dims` adds to the size can be cut off."""
+        """Whether the elements that one of `dims` contributes can be cropped."""
         return not self.rounded or not set(self.dims) & set(dims)
 
     def text(self) -> int | str:
-        """As in `past + seq`, `floor(height/8)*floor(width/8)`, `2*seq`."""
+        """The size, or an expression such as `past + seq`, `2*seq`, `floor(h/8)*floor(w/8)`."""
         if not self.dims:
             return self.constant
         if self.rounded:
@@ -63,8 +63,8 @@ def axes_of(
 ) -> tuple[Axis | None, ...] | None:
     """How each axis of an output follows from the dims in all `runs`; None: no simple rule.
 
-    None for the whole where the output is no tensor, or its rank changes.
-    Of several rules that fit, the declared name comes first, then the one of fewest dims.
+    None instead of the tuple if the output is not a tensor or its rank changes.  Of several rules
+    that match, the declared name comes first, then the rule with the fewest dims.
     """
     shapes = [run.shapes[output] for run in runs]
     ranks = {len(shape) if shape is not None else -1 for shape in shapes}
@@ -101,7 +101,7 @@ def _simplest_rule(
 
 
 def _candidates(sizes: Mapping[str, int], size: int, dims: Sequence[str]) -> Iterable[Axis]:
-    """Rules that fit one run, simplest first."""
+    """Rules that match one run, simplest first."""
     names = [dim for dim in dims if dim in sizes]
     pairs = [(dim,) for dim in names]
     is_croppable = [*pairs, *itertools.combinations(names, 2)]
@@ -118,12 +118,12 @@ def _candidates(sizes: Mapping[str, int], size: int, dims: Sequence[str]) -> Ite
 
 
 def inferred_shapes(graph: Path) -> dict[str, Shape | None]:
-    """Output shapes that ONNX's shape inference finds, by name; none where it refuses."""
+    """Output shapes by name, from ONNX's shape inference; empty if inference fails."""
     import onnx
 
     model = onnx.load(graph, load_external_data=False)
     for value in model.graph.output:
-        # What is declared would only be given back.
+        # Inference would only return the declared shape.
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
     try:
@@ -145,7 +145,7 @@ def inferred_shapes(graph: Path) -> dict[str, Shape | None]:
 
 
 def _printable_name(name: str) -> str:
-    # Shape inference makes such names up.
+    # Shape inference invents such names.
     return "?" if is_anonymous(name) else name
 
 
@@ -154,7 +154,7 @@ def value_shapes(
     axes: Sequence[tuple[Axis | None, ...] | None],
     inferred: Mapping[str, Shape | None],
 ) -> list[ValueShapes]:
-    """Declared, inferred and produced shape of each output."""
+    """The declared, inferred and produced shape of each output."""
     return [
         ValueShapes(
             name=value.name,

@@ -1,4 +1,4 @@
-"""The reference: the original model on the CPU execution provider, optimizations off, one thread.
+"""The reference: the original model on the CPU provider, without optimizations, on one thread.
 
 A run that crashes or hangs ends the process; the caller finds its sizes in `trial_log.TRYING`.
 """
@@ -50,14 +50,14 @@ from aotc.probing.unwritten import is_unwritten, unpooled_options
 _MAX_KEPT_BYTES = 64 << 20
 _CRASHES = "ONNX Runtime crashes or hangs"
 _UNWRITTEN = "ONNX Runtime answers with memory that it never wrote"
-# Stands beside the sizes of a run with other values: no dim is called so.
+# Key for the number of the input values, next to the sizes of a run: no dim has this name.
 _VALUES_KEY = ""
-# Runs whose shapes are fitted: the simplest rule for all of them is told from few.
+# How many runs are kept to infer output shapes: a few determine the simplest rule.
 _MAX_OBSERVED_RUNS = 256
 
 
 class Reference:
-    """The original model, ready to be run at any sizes."""
+    """The original model, ready to run at any sizes."""
 
     def __init__(
         self,
@@ -101,17 +101,17 @@ class Reference:
         return reference_options(level=self.level, weights=self.weights)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """All outputs; raises AOTC-R005 where ONNX Runtime fails."""
+        """All outputs, in order; raises AOTC-R005 if ONNX Runtime fails."""
         return run(self._session, inputs)
 
     def inputs_at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """Generated inputs at `sizes`."""
+        """Generated inputs at `sizes`; raises AOTC-S001 if they cannot be created."""
         try:
             return generate(self.inputs, sizes, self.hints, self.seed)
         except (ValueError, MemoryError, OverflowError) as error:
             raise AotcError(
                 "AOTC-S001",
-                "inputs of these sizes cannot be made",
+                "inputs of these sizes cannot be created",
                 where=_sizes_text(sizes),
                 found=str(error),
             ) from None
@@ -119,9 +119,10 @@ class Reference:
     def resume(
         self, deadly: list[Json], run_seconds: float, done: Sequence[Json], cpu_seconds: float
     ) -> None:
-        """Never run at the sizes in `deadly`; end the process where a run takes more CPU time.
+        """Continue after processes that died: skip sizes in `deadly`, and reuse earlier runs.
 
-        `done` are runs of earlier processes, which took `cpu_seconds` seconds of CPU time.
+        A run that takes more than `run_seconds` of CPU time ends this process.  `done` are the runs
+        of earlier processes, which used `cpu_seconds` of CPU time.
         """
         self._deadly = deadly
         self._run_seconds = run_seconds
@@ -130,7 +131,7 @@ class Reference:
 
     @contextmanager
     def _journal(self, sizes: Mapping[str, int]) -> Iterator[None]:
-        """Leave word of what is tried, as the process may not live to tell."""
+        """Record what is about to run, as this process may not survive it."""
         self._log.begin(sizes, self._cpu_seconds + time.process_time())
         with cpu_limit(self._run_seconds):
             yield
@@ -158,7 +159,7 @@ class Reference:
         return self._remember(sizes, done)
 
     def _recall(self, sizes: Mapping[str, int]) -> Trial | None:
-        """The run at `sizes` where it was done before, or is known to end the process."""
+        """The run at `sizes`, if it was done before or is known to end the process."""
         if dict(sizes) in self._deadly:
             return Trial(ok=False, error=_CRASHES)
         done = self._log.done(sizes, self._values_number)
@@ -173,9 +174,10 @@ class Reference:
         return done.trial
 
     def try_other_values(self) -> bool:
-        """Take other values of inputs from here on, where nothing ran: whether some do.
+        """If nothing ran so far: switch to other input values with which a run succeeds.
 
-        They are tried at the first sizes that failed, and stay for the whole analysis.
+        They are tried at the first sizes that failed, and stay for the whole analysis.  Returns
+        whether there are such values.
         """
         if self.has_run:
             return False
@@ -209,7 +211,7 @@ class Reference:
             return is_unwritten(self._unpooled_session, self.inputs_at(sizes))
 
     def _declared_trial(self, sizes: Mapping[str, int]) -> Trial:
-        """One run at sizes of the dims as the model declares them, remembered nowhere."""
+        """One run at sizes of the dims as the model declares them; its outcome is not kept."""
         if dict(sizes) in self._deadly:
             return Trial(ok=False, error=_CRASHES)
         try:
@@ -222,7 +224,7 @@ class Reference:
         return Trial(ok=True)
 
     def _keep_outputs(self, sizes: Mapping[str, int], outputs: list[Any]) -> Shapes:
-        """Remember the answers of the last trials: the corners are fixtures as well."""
+        """Keep the outputs of the last trials: the corners are also fixtures."""
         self._kept_outputs[tuple(sizes.items())] = outputs
         while (
             sum(values.nbytes(v) for kept in self._kept_outputs.values() for v in kept)
@@ -237,9 +239,9 @@ class Reference:
             self.observed_runs.append(observed_runs)
 
     def padded_fixtures(self, domain: Domain) -> list[FixtureInputs]:
-        """For each combination of buckets a fixture of smaller sizes, where one runs.
+        """For each combination of buckets, a fixture of smaller sizes, if one runs.
 
-        With it come the same of one sign, there and where least is padded.
+        Also its copies with inputs of one sign, there and at sizes that are padded least.
         """
         found = []
         for index, buckets in enumerate(bucket_combinations(domain) or [{}]):
@@ -264,10 +266,10 @@ class Reference:
     def domain(
         self, stated: Mapping[str, DimRange], limits: ProbeLimits, given: Sequence[FixtureInputs]
     ) -> Domain:
-        """The box of sizes that was proven.
+        """The proven box of sizes.
 
-        Raises AOTC-S001, S005, S011, S014 and S016; and I024 where a fixture contradicts the
-        profile's relations.
+        Raises AOTC-S001, S005, S011, S014 and S016; and I024 if a fixture contradicts the relations
+        that the profile states.
         """
         if not self.dims:
             return Domain()
@@ -294,7 +296,7 @@ class Reference:
             self.findings = (*prober.findings, *check.unneeded_findings(domain))
             return domain
         except AotcError as error:
-            # Generated values may be what fails; then the user's own sizes are what is proven.
+            # Generated values may be the cause; then the user's own sizes are what is proven.
             if out_of_memory(error.found):
                 raise AotcError("AOTC-I015", error.what, found=error.found) from None
             if error.code != "AOTC-S001" or not given:
@@ -308,14 +310,14 @@ class Reference:
         return self._estimator
 
     def run_costs(self, sizes: Sequence[Mapping[str, int]]) -> list[RunCost | None]:
-        """Costs at each of `sizes`, from a profiled session; None where the run fails."""
+        """The cost of a run at each of `sizes`, from a profiled session; None if the run fails."""
         options = self._options()
         options.enable_profiling = True
         options.profile_file_prefix = "cost"
         session = create_original(self.model, options)
         done: list[bool] = []
         for item in sizes:
-            # Only what ran before is safe to run again.
+            # Only sizes that ran before are safe to run in this session.
             ok = self.trial(item).ok
             done.append(ok)
             if ok:
@@ -326,7 +328,7 @@ class Reference:
         return [next(costs, None) if ok else None for ok in done]
 
     def activation_bytes(self, domain: Domain) -> int | None:
-        """Estimated sum of all nodes' outputs at the largest shape, where it was counted."""
+        """Estimated bytes of all nodes' outputs at the largest shape; None without estimates."""
         if self._estimator is None:
             return None
         return self._estimator(domain.corner("max"))[1]
@@ -334,7 +336,11 @@ class Reference:
     def write_references(
         self, fixtures: Sequence[FixtureInputs], folder: Path
     ) -> tuple[list[Json], list[Finding]]:
-        """Run every fixture and write inputs and outputs below `folder`."""
+        """Run every fixture and write its inputs and outputs below `folder`.
+
+        Returns the runs, with their files, and findings.  Raises AOTC-S001, S005 or I015 if the
+        model fails on a fixture.
+        """
         runs: list[Json] = []
         findings: list[Finding] = []
         declared = DeclaredShapes(self.outputs)
@@ -382,7 +388,7 @@ class Reference:
         return runs, [*findings, *declared.findings()]
 
     def _outputs_of(self, fixture: FixtureInputs) -> list[Any]:
-        # Others of these sizes were kept than the user's, and than those of one sign.
+        # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign.
         if not fixture.name.startswith("user") and "-" not in fixture.name:
             kept = self._kept_outputs.get(tuple(fixture.sizes.items()))
             if kept is not None:

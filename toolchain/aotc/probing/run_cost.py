@@ -1,8 +1,8 @@
-"""What one run costs, counted from ONNX Runtime's profile rather than timed.
+"""The cost of one run, counted from ONNX Runtime's profile instead of timed.
 
-The profile of an unoptimized session names every node's input and output shapes.  Floating-point
+The profile of an unoptimized session lists every node's input and output shapes.  Floating-point
 operations follow from them for the operators that dominate (convolutions, matrix products,
-recurrences); every other node counts one operation an output element.
+recurrences); every other node counts one operation per output element.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _WIDTH = {"float": 4, "int64": 8, "double": 8, "float16": 2, "bfloat16": 2, "int
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """Sum of all nodes' output bytes, and floating-point operations, of one run."""
+    """Bytes of all nodes' outputs, and floating-point operations, of one run."""
 
     activation_bytes: int
     flops: float
 
 
 def read_profile(path: Path) -> list[RunCost]:
-    """Costs of the runs in a profile that ONNX Runtime wrote, in order."""
+    """The costs of the runs in a profile that ONNX Runtime wrote, in order."""
     runs: list[RunCost] = []
     activations, flops = 0, 0.0
     for event in json.loads(path.read_text(errors="replace")):
@@ -69,12 +69,12 @@ def _size_and_shape(entry: Mapping[str, list[int]]) -> tuple[int, tuple[int, ...
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How one figure grows with one dim: a parabola through up to three counted points."""
+    """How one figure grows with one dim: a parabola through up to three points."""
 
     points: tuple[tuple[int, float], ...]
 
     def at(self, size: int) -> float:
-        """The figure at `size` (Lagrange interpolation), at least what the last point had."""
+        """The figure at `size` (Lagrange interpolation); from the last point on never below it."""
         total = 0.0
         for i, (x, y) in enumerate(self.points):
             weight = 1.0

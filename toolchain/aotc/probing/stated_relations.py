@@ -1,4 +1,4 @@
-"""Relations that a profile states, held against runs of the original model.
+"""Checks the relations that a profile states by runs of the original model.
 
 Here dims have the names that the model declares, and equal dims are equal by relations, so that
 each statement can be left out.
@@ -24,9 +24,9 @@ from aotc.probing.sizes.dim_hints import DimHints, leading_dims
 from aotc.probing.sizes.search import Prober
 from aotc.probing.sizes.trials import Trial
 
-# Runs in search of sizes that run without a statement.
+# How many runs may search for sizes that run without a statement.
 _MAX_RUNS = 200
-# What ends a range of one size where others were seen to fail.
+# What ended the search of a range with one size, if other sizes failed.
 _STOPPED_BY_FAILURE = ("error", "together")
 
 
@@ -40,7 +40,7 @@ class RelationCheck:
     late: Callable[[], bool]
 
     def refuse_stuck(self, stated: Mapping[str, DimRange], domain: Domain) -> None:
-        """The same of statements under which a dim that nobody bounds has one size alone."""
+        """Raise AOTC-S014, as `refuse_wrong`, for statements on dims that have only one size."""
         stuck = {
             n
             for n, d in domain.dims.items()
@@ -59,9 +59,9 @@ class RelationCheck:
     def refuse_wrong(
         self, stated: Mapping[str, DimRange], statements: Sequence[Statement] | None = None
     ) -> None:
-        """Raise AOTC-S014 where the model runs without one of the statements, or without all.
+        """Raise AOTC-S014 if the model runs without one of the statements, or without all of them.
 
-        To be asked where nothing runs with them.
+        To be called if nothing runs with them.
         """
         statements = self.symbols.statements if statements is None else tuple(statements)
         candidates: list[tuple[Statement, ...]] = [(statement,) for statement in statements]
@@ -84,14 +84,14 @@ class RelationCheck:
                 "AOTC-S014",
                 f"the model runs only where {instead}"
                 if instead
-                else "nothing runs where the relation holds, and something does where it does not",
+                else "nothing runs if the relation holds, but something does if it does not",
                 where="; ".join(statement.text for statement in left_out),
                 expected=instead,
                 found=f"it runs at {sizes}",
             )
 
     def unneeded_findings(self, domain: Domain) -> list[Finding]:
-        """AOTC-S025 for each statement without which the model runs as well; two runs each."""
+        """AOTC-S025 for each statement that the model also runs without; two runs each."""
         found = []
         for statement in self.symbols.statements:
             sizes = self._sizes_that_break(statement, domain)
@@ -103,7 +103,7 @@ class RelationCheck:
         return found
 
     def _sizes_that_break(self, statement: Statement, domain: Domain) -> dict[str, int] | None:
-        """Sizes that run and break `statement`, all other statements being kept."""
+        """Sizes that run and break `statement` but no other statement."""
         sizes = self._inner_sizes(domain)
         relation = statement.relations[0]
         kept = [
@@ -112,7 +112,7 @@ class RelationCheck:
             if statement is not statement
             for r in statement.relations
         ]
-        # A size of 1 is broadcast to any other, whatever is meant.
+        # A size of 1 is broadcast to any other, so it shows nothing.
         if min(sizes[dim] for dim in {relation.dim, *relation.terms}) < 2 and _is_equality(
             relation
         ):
@@ -127,7 +127,7 @@ class RelationCheck:
         return None
 
     def _inner_sizes(self, domain: Domain) -> dict[str, int]:
-        """Sizes of the declared dims that are proven, and larger than 1 where they can be."""
+        """Sizes of the declared dims that are proven, and larger than 1 if possible."""
         free = {
             name: next((size for size in dim.tested if size > 1 and dim.allows(size)), dim.opt)
             for name, dim in domain.dims.items()
@@ -179,7 +179,7 @@ class RelationCheck:
 def refuse_contradictions(
     given: Sequence[FixtureInputs], inputs: Sequence[Value], relations: Sequence[Relation]
 ) -> None:
-    """Refuse a user's fixture that contradicts what the profile states; raises AOTC-I024."""
+    """Raise AOTC-I024 if a user's fixture contradicts stated `relations` or itself."""
     for item in given:
         for value in inputs:
             shape = getattr(item.inputs.get(value.name), "shape", ())

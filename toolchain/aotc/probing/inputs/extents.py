@@ -1,7 +1,7 @@
-"""Numbers that depend on the sizes of a model's inputs, as JSON that a hint can hold.
+"""Numbers that depend on the sizes of a model's inputs, as JSON inside a hint.
 
-An extent is a whole number; `[INPUT, AXIS]`, the size of an axis of a graph input; or one of
-`{"sum": […]}`, `{"product": […]}`, `{"minimum": […]}` of extents.
+An extent is an integer; `[INPUT, AXIS]`, the size of one axis of a graph input; or one of
+`{"sum": […]}`, `{"product": […]}` and `{"minimum": […]}` of extents.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from aotc.contract.codec.parsing import Json
 
 Extent = Json
 Shape = tuple[Extent | None, ...]
-"""Sizes of a tensor's axes; None where one is unknown."""
+"""Sizes of a tensor's axes; None for an unknown size."""
 
 
 def total(*parts: Extent | None) -> Extent | None:
-    """Their sum; None where one is unknown."""
+    """The sum of `parts`; None if one of them is unknown."""
     return _combined("sum", parts)
 
 
 def product(*parts: Extent | None) -> Extent | None:
-    """Their product; None where one is unknown."""
+    """The product of `parts`; None if one of them is unknown."""
     return _combined("product", parts)
 
 
 def minimum(*parts: Extent | None) -> Extent | None:
-    """The smallest of those that are known; None where none is."""
+    """The smallest of the known `parts`; None if all are unknown."""
     known = [part for part in parts if part is not None]
     if len(known) == 1:
         return known[0]
-    return _combined("least", known) if known else None
+    return _combined("minimum", known) if known else None
 
 
 def difference(one: Extent | None, other: Extent | None) -> Extent | None:
-    """`one` without `other`; None where one of them is unknown."""
+    """`one` minus `other`; None if either is unknown."""
     return total(one, product(-1, other))
 
 
@@ -54,7 +54,7 @@ def _evaluated(kind: str, parts: Sequence[int]) -> int:
 
 
 def extent_value(extent: Extent, shapes: Mapping[str, Sequence[int]]) -> int | None:
-    """The number at `shapes` of the graph inputs; None where they lack one that it needs."""
+    """The value of `extent` at these `shapes` of the graph inputs; None if they lack an axis."""
     if isinstance(extent, int):
         return extent
     if isinstance(extent, list):

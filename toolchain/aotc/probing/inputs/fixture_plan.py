@@ -1,4 +1,4 @@
-"""Which fixtures prove a domain: the user's, the corners, and sizes drawn between them."""
+"""The fixtures that prove a domain: the user's, the corners, and random sizes between them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aotc.errors import AotcError
 
 
 class FixtureInputs:
-    """A user's fixture: values by input name, and the sizes they imply."""
+    """Values by input name, and the sizes of the free dims that they imply."""
 
     def __init__(self, name: str, inputs: dict[str, Any], sizes: dict[str, int]) -> None:
         self.name = name
@@ -28,7 +28,11 @@ class FixtureInputs:
 
     @classmethod
     def read(cls, item: Json, declared: Sequence[Value]) -> FixtureInputs:
-        """From files, with sizes by the declared shapes; raises AOTC-I024 on another shape."""
+        """Load a user's fixture from its value files.
+
+        The sizes follow from the `declared` shapes.  Raises AOTC-I024 if a value has another rank
+        or another fixed size than declared.
+        """
         inputs = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
         sizes: dict[str, int] = {}
         for value in declared:
@@ -42,7 +46,7 @@ class FixtureInputs:
             ):
                 raise AotcError(
                     "AOTC-I024",
-                    f"fixture has another {'size' if same_rank else 'rank'} than the input",
+                    f"the fixture's {'size' if same_rank else 'rank'} differs from the input's",
                     where=f"{item['name']}: {value.name}",
                     expected=str(value.shape),
                     found=str(tuple(shape)),
@@ -51,18 +55,18 @@ class FixtureInputs:
         return cls(item["name"], inputs, sizes)
 
 
-# Sizes drawn may be known already, and then others are drawn, so often.
+# Sizes that are drawn may be known already; then they are drawn again, up to this often.
 _MAX_DRAWS = 16
 
 
 def refuse_out_of_range(given: Sequence[FixtureInputs], stated: Mapping[str, DimRange]) -> None:
-    """Refuse a user's fixture whose sizes the profile or --dim rules out; raises AOTC-I024."""
+    """Raise AOTC-I024 if a user's fixture has a size outside the range that is stated for it."""
     for item in given:
         for name, spec in stated.items():
             if name in item.sizes and not spec.allows(item.sizes[name]):
                 raise AotcError(
                     "AOTC-I024",
-                    "fixture has a size outside of the stated range",
+                    "the fixture's size is outside the stated range",
                     where=f"{item.name}: {name}",
                     expected=f"{spec.min}..{spec.max}" if spec.min < spec.max else str(spec.min),
                     found=str(item.sizes[name]),
@@ -75,7 +79,10 @@ def plan_fixtures(
     inputs_at: Callable[[Mapping[str, int]], dict[str, Any]],
     given: Sequence[FixtureInputs],
 ) -> list[FixtureInputs]:
-    """The user's fixtures, the corners of the domain, and sizes drawn between them."""
+    """The user's fixtures, the corners of the domain, and random sizes between the corners.
+
+    `inputs_at` generates the inputs for given sizes.
+    """
     plan = [FixtureInputs(f"user{i}", item.inputs, item.sizes) for i, item in enumerate(given)]
     if given and not domain.dims:
         return plan
@@ -88,7 +95,7 @@ def plan_fixtures(
 
 
 def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str, int]]]:
-    """Names and sizes: the corners, every combination of buckets, sizes drawn between."""
+    """Names and sizes: the corners, every combination of buckets, then random sizes."""
     corners: tuple[Literal["opt", "min", "max"], ...] = ("opt", "min", "max")
     known = [domain.corner(which) for which in corners]
     yield from zip(corners, known, strict=True)
@@ -109,7 +116,7 @@ def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str,
 
 
 def bucket_combinations(domain: Domain) -> list[dict[str, int]]:
-    """Every combination of buckets; none where no dim has them."""
+    """Every combination of buckets, as sizes by dim; empty if no dim has buckets."""
     bucketed = {name: dim.buckets for name, dim in domain.dims.items() if dim.buckets}
     if not bucketed:
         return []
@@ -119,9 +126,9 @@ def bucket_combinations(domain: Domain) -> list[dict[str, int]]:
 
 
 def lower_edge(domain: Domain, buckets: Mapping[str, int]) -> dict[str, int]:
-    """The smallest sizes that are padded to `buckets`, of each dim that can be.
+    """The smallest sizes that are padded to `buckets`, for each dim that can be padded.
 
-    Dims without buckets are padded to their grid; there it is the smallest size of all.
+    A dim without buckets is padded to its grid; for it, this is its smallest size that is padded.
     """
     edge = {}
     for name, dim in domain.dims.items():
@@ -135,7 +142,7 @@ def lower_edge(domain: Domain, buckets: Mapping[str, int]) -> dict[str, int]:
         elif dim.buckets:
             continue
         else:
-            # The smallest size may stand on the grid itself.
+            # The smallest size may itself be on the grid.
             minimum = next(
                 (s for s in (minimum, minimum + 1) if dim.padded(s) not in (s, None)), minimum
             )
@@ -146,10 +153,10 @@ def lower_edge(domain: Domain, buckets: Mapping[str, int]) -> dict[str, int]:
 
 
 def padded_points(domain: Domain, buckets: Mapping[str, int]) -> list[dict[str, int]]:
-    """Sizes that are padded to `buckets`, likeliest to tell and to run first.
+    """Sizes that are padded to `buckets`, the most telling first.
 
-    The lower edge, where most is padded; the middle; one less than the bucket; multiples of
-    32 to 2, for models that take no others.
+    First the lower edge, where padding is largest; then the middle, one less than the bucket, and
+    multiples of 32 down to 2, for models that accept no other sizes.
     """
     edge = lower_edge(domain, buckets)
     if not edge:
@@ -173,7 +180,7 @@ def padded_points(domain: Domain, buckets: Mapping[str, int]) -> list[dict[str, 
 
 
 def _draw(dim: Dim, rng: np.random.Generator) -> int:
-    """A size of the dim, log-uniform, so that small sizes are seen as well."""
+    """A size of the dim, drawn log-uniformly, so that small sizes are tried as well."""
     if dim.buckets and "route" not in dim.outside:
         return int(rng.choice(dim.buckets))
     if dim.min >= dim.max:
@@ -184,7 +191,7 @@ def _draw(dim: Dim, rng: np.random.Generator) -> int:
 
 
 def domain_of_fixtures(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> Domain:
-    """The domain that a user's fixtures alone prove."""
+    """The domain that the user's fixtures alone prove: for each dim the sizes that they have."""
     result = {}
     for name in dims:
         seen = sorted({item[name] for item in sizes if name in item})

@@ -1,6 +1,6 @@
-"""What operators of images ask of inputs that are sizes, scales and regions, element for element.
+"""Hints for inputs of image operators that are sizes, scales and regions.
 
-Where the shape of a node's result is declared, its inputs are those that give it.
+If the shape of the node's output is declared, the hint is a value that produces it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from aotc.probing.inputs.extents import Extent, difference, product, total
 from aotc.probing.inputs.value_flow import Use, size_at
 from aotc.probing.inputs.value_rules import Hint, Rule, full, vector
 
-# Sizes of a result that nothing is declared of.
+# Size of an output axis that is not declared.
 _DEFAULT_SIZE: Final = 4
-# Blocks that are looked through at most.
+# How many block shapes are considered.
 _MAX_CANDIDATES: Final = 4096
 
 
@@ -28,7 +28,7 @@ def _resize_axes(use: Use) -> list[int] | None:
 
 
 def _resize_scales(use: Use) -> Hint | None:
-    """Resize, Upsample: the declared result by the data; else batch and channels are kept."""
+    """Resize and Upsample: declared output size by data size; else batch and channels are kept."""
     if use.length() == 0:
         return None
     axes = _resize_axes(use)
@@ -46,9 +46,9 @@ def _resize_scales(use: Use) -> Hint | None:
 
 
 def _ratio(size: int, wanted: int) -> float:
-    """A ratio under which `size` becomes `wanted` when the product is rounded down.
+    """A scale that turns `size` into `wanted` when the product is rounded down.
 
-    A little above the quotient, as a float32 below it would lose one element.
+    Slightly above the quotient, as rounding it to float32 could lose one element.
     """
     return wanted / size if wanted % size == 0 else (wanted + 0.25) / size
 
@@ -71,7 +71,7 @@ def _resize_sizes(use: Use) -> Hint | None:
 
 
 def _resize_region(use: Use) -> Hint | None:
-    """Resize: all of the data, as parts of its sizes; up to opset 10 the scales stand there."""
+    """Resize: the whole data, relative to its sizes; up to opset 10 this input holds the scales."""
     if not use.has_input(2) and not use.has_input(3):
         return _resize_scales(use)
     axes = _resize_axes(use)
@@ -102,7 +102,7 @@ def _unpool_shape(use: Use) -> Hint | None:
 
 
 def _col2im_size(use: Use) -> Hint | None:
-    """Col2Im: an image and a block whose number of places is that of the columns."""
+    """Col2Im: an image and a block that fit as often as the input has columns."""
     output_shape, columns, rank = use.output_shape(), use.shape(0), use.length(1) or use.length(2)
     if columns is None or not rank:
         return None
@@ -123,7 +123,7 @@ def _col2im_size(use: Use) -> Hint | None:
 
 
 def _block_shapes(rows: Extent | None, channels: Extent | None, rank: int) -> list[tuple[int, ...]]:
-    """Blocks with as many elements as the columns have rows for each channel; squares first."""
+    """Blocks with as many elements as there are rows for each channel; squares first."""
     if not isinstance(rows, int):
         return [(1,) * rank]
     elements = rows // channels if isinstance(channels, int) and channels else rows
@@ -136,7 +136,7 @@ def _block_shapes(rows: Extent | None, channels: Extent | None, rank: int) -> li
 
 
 def _position_count(use: Use, axis: int, block: int, size: Extent | None) -> int:
-    """Where a block fits along one axis of the image."""
+    """The number of positions of a block along one axis of the image."""
     if not isinstance(size, int):
         return 0
     rank = use.length(1) or use.length(2) or 0
@@ -149,7 +149,7 @@ def _position_count(use: Use, axis: int, block: int, size: Extent | None) -> int
 def _covering_size(
     use: Use, axis: int, block: int, positions: Extent | None, first: bool
 ) -> Extent | None:
-    """A size of the image with all places along its first axis, and one along the others."""
+    """A size of the image with all positions along its first axis, and one along the others."""
     rank = use.length(1) or use.length(2) or 0
     step = (use.attribute("strides") or [1] * rank)[axis]
     extent = (use.attribute("dilations") or [1] * rank)[axis] * (block - 1) + 1
@@ -162,7 +162,7 @@ def _for_inputs(rule: Rule, *indices: int) -> dict[int, Rule]:
     return dict.fromkeys(indices, rule)
 
 
-# By operator and index of the input.
+# By operator and input index.
 IMAGE_RULES: Final[dict[str, dict[int, Rule]]] = {
     "Resize": {1: _resize_region, 2: _resize_scales, 3: _resize_sizes},
     "Upsample": {1: _resize_scales},

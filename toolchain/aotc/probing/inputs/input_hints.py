@@ -1,9 +1,9 @@
-"""What the values of a model's inputs should be, from the operators that read them.
+"""Hints on the values of a model's inputs, from the operators that read them.
 
-A hint is JSON that `fixtures` draws from.  It holds what the operators' rules ask (`value_rules`,
-`shape_rules`, `image_rules`); values that the model itself compares the input with; and, under
-`or`, what other rules asked of the same input and what constants the model has in such places, for
-when ONNX Runtime rejects the first.
+A hint is JSON that `generated_fixtures` draws from.  It holds what the operators' rules request
+(`value_rules`, `shape_rules`, `image_rules`) and values that the model compares the input with.
+Under `or` it holds alternatives for when ONNX Runtime rejects the first values: what other rules
+request of the same input, and constants that the model has in such places.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from aotc.probing.inputs.value_rules import VALUE_RULES, Hint
 if TYPE_CHECKING:
     import onnx
 
-# What a node raises that has fewer inputs than its operator, or attributes of other types.
+# Raised by rules for nodes with too few inputs or with attributes of a wrong type.
 _MALFORMED: Final = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 _ONNX_DOMAINS: Final = ("", "ai.onnx", "ai.onnx.ml")
-# What gives its input on element for element, in order.
+# Operators that pass on all elements of their input in order.
 _KEEPS_ORDER: Final = ("Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten")
 _WRAPS_OPTIONAL: Final = ("Optional", "OptionalGetElement")
-# Of both kinds, what gives on all values of its input and nothing else.
+# Operators whose output has the values of the input and no others, in any order.
 _KEEPS_ALL_VALUES: Final = frozenset({*_KEEPS_ORDER, *_WRAPS_OPTIONAL, "Transpose", "Expand"})
-# What gives its elements on at other places, or not all, or among others; by index.
+# By input index: operators that pass on elements reordered, in part, or among others.
 _KEEPS_SOME_VALUES: Final = {
     **dict.fromkeys(("Transpose", "Expand", "Tile", "Pad", "Slice", "Split", "Abs"), (0,)),
     **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Clip", "Relu"), (0,)),
@@ -42,23 +42,23 @@ _KEEPS_SOME_VALUES: Final = {
     "Max": (0, 1),
     "Min": (0, 1),
 }
-# What reads a shape or a count where no rule tells more.
+# Operators that read a shape or a count, for when no rule says more.
 _READS_SHAPE: Final = (
     *("Reshape", "Expand", "Tile", "ConstantOfShape", "Range", "TopK", "Slice", "Loop", "OneHot"),
 )
 _MAX_CHOICES: Final = 16
-# Nobody follows a value through more nodes than this.
+# A limit on the work for one input: how many values are followed.
 _MAX_FOLLOWED_VALUES: Final = 4096
-# Readings of one input beside the first.
+# Alternatives to the first hint of one input.
 _MAX_ALTERNATIVES: Final = 4
 
 
 def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
-    """The hint of each graph input that has one.
+    """The hints of the graph inputs that have one, by input name.
 
-    An index stays within what it indexes; shapes and axes fit the data and what is declared of
-    the result; what is compared by Equal with constants takes their values; a name that speaks of
-    a mask gets ones.  Raises nothing for want of a rule.
+    An index stays within the axis that it indexes; shapes and axes fit the data and the declared
+    output; an input that Equal compares with constants takes their values; an input with "mask" in
+    its name gets ones.  A node without a rule gives no hint.
     """
     flow = Flow(model)
     hints: dict[str, dict[str, Json]] = {}
@@ -66,7 +66,7 @@ def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
         try:
             hint = _HintCollector(flow, value).hint()
         except _MALFORMED:
-            # ONNX Runtime will say what is wrong with the node.
+            # ONNX Runtime reports what is wrong with the node.
             hint = {}
         if value.type.optional_type.elem_type.HasField("sequence_type"):
             hint["list"] = True
@@ -75,7 +75,7 @@ def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
     return hints
 
 
-# From the hint of what a value becomes to that of the value; None where it says nothing of it.
+# Turns a hint on a node's output into one on its input; None if it says nothing about it.
 _HintMap = Callable[[Hint], Hint | None]
 
 
@@ -84,13 +84,13 @@ def _unchanged(hint: Hint) -> Hint | None:
 
 
 def _if_elementwise(hint: Hint) -> Hint | None:
-    """What holds of every element, wherever it stands."""
+    """The hint, if it holds for every element wherever it stands."""
     return hint if hint["kind"] not in ("vector", "split", "columns", "boxes") else None
 
 
 @dataclass(slots=True)
 class _HintCollector:
-    """All that a model's nodes ask of one graph input."""
+    """Everything that a model's nodes request of one graph input."""
 
     flow: Flow
     value: onnx.ValueInfoProto
@@ -99,7 +99,7 @@ class _HintCollector:
     seen_constants: list[Hint] = field(default_factory=list)
     fallback_kind: str = ""
     is_shape_like: bool = False
-    """Whether it is read as a shape, axes or the like, for which few values are right."""
+    """Whether an operator reads it as a shape, axes or the like: few values are valid."""
 
     def hint(self) -> dict[str, Json]:
         self._follow_consumers()
@@ -148,13 +148,14 @@ class _HintCollector:
             successors += [
                 (target, hint_map, keeps_all) for target in self.flow.links.get(name, ())
             ]
-            for each in successors:
-                if each[0] and each[0] not in seen:
-                    seen.add(each[0])
-                    pending.append(each)
+            for successor in successors:
+                target = successor[0]
+                if target and target not in seen:
+                    seen.add(target)
+                    pending.append(successor)
 
     def _note_compared_values(self, site: Site, index: int) -> None:
-        """What a node tells that reads all values of the input, and nothing else."""
+        """Note what a node reveals that reads all values of the input and no others."""
         node = site.node
         kind = node.op_type
         if kind == "Equal":
@@ -185,7 +186,7 @@ class _HintCollector:
         self.is_shape_like |= kind in SHAPE_RULES or kind in IMAGE_RULES
 
     def _constants_elsewhere(self, kind: str, index: int) -> Iterator[Hint]:
-        """Constants that feed the same input of operators of the same type."""
+        """Hints from constants at the same input index of operators of the same type."""
         for value in dict.fromkeys(self.flow.readers.get((kind, index), ())):
             array = self.flow.constant(value)
             if array is not None and array.dtype.kind in "iu" and 0 < array.size <= _MAX_CHOICES:
@@ -211,7 +212,7 @@ class _HintCollector:
                 yield site.outputs[0], _shifted_by(shift if kind == "Add" else -shift)
 
     def _concatenated_part(self, site: Site, index: int) -> _HintMap:
-        """Of a vector that is put together, the elements that come from input `index`."""
+        """From a hint on a concatenated vector to the elements that come from input `index`."""
         shapes = [self.flow.shape(value) for value in site.inputs[: index + 1]]
         lengths = [
             shape[0] if shape and len(shape) == 1 and isinstance(shape[0], int) else None
@@ -245,7 +246,7 @@ class _HintCollector:
         return kind.tensor_type
 
     def _fits(self, hint: Hint) -> bool:
-        """Whether a hint says something of values of this type."""
+        """Whether the hint applies to values of this type."""
         dtype, kind = self._dtype(), hint["kind"]
         integer = "INT" in dtype
         if kind == "divisor":
@@ -278,7 +279,7 @@ def _composed(step: _HintMap, hint_map: _HintMap) -> _HintMap:
 
 
 def _shifted_by(by: int) -> _HintMap:
-    """What holds of a value before `by` is added to it."""
+    """From a hint on the sum to the hint on the value to which `by` is added."""
 
     def shifted(hint: Hint) -> Hint | None:
         if hint["kind"] == "index":
@@ -296,11 +297,11 @@ def _shifted_by(by: int) -> _HintMap:
 
 
 def _intersection(indices: Sequence[Hint]) -> Hint:
-    hint: Hint = {"kind": "index", "high": minimum(*(_unique(each["high"] for each in indices)))}
-    low = max(each.get("low", 0) for each in indices)
-    if low or any("low" in each for each in indices):
+    hint: Hint = {"kind": "index", "high": minimum(*(_unique(index["high"] for index in indices)))}
+    low = max(index.get("low", 0) for index in indices)
+    if low or any("low" in index for index in indices):
         hint["low"] = low
-    distinct = [each["distinct"] for each in indices if "distinct" in each]
+    distinct = [index["distinct"] for index in indices if "distinct" in index]
     if distinct:
         hint["distinct"] = distinct[0]
     return hint
@@ -316,7 +317,7 @@ def _unique(extents: Iterator[Json]) -> list[Json]:
 
 
 def _finite(values: Sequence[Json]) -> list[Json]:
-    """What JSON can hold."""
+    """The values that JSON can represent."""
     return [value for value in values if not isinstance(value, float) or math.isfinite(value)]
 
 
@@ -339,7 +340,7 @@ def _encoder_keys(node: onnx.NodeProto) -> list[Json]:
 
 
 def _numeric_texts(node: onnx.NodeProto) -> list[Json]:
-    """Text that Cast reads as numbers of the type that it casts to."""
+    """Text that Cast parses as numbers of its target type."""
     from onnx import TensorProto
 
     to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), 0)

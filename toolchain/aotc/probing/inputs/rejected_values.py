@@ -1,8 +1,8 @@
-"""Other values for the inputs of a model that rejects those that its hints gave.
+"""Alternative values for the inputs of a model that rejects the generated ones.
 
-ONNX Runtime names the node that failed and not the input, and words its messages anew with every
-release.  So a few other readings are tried, in an order that is always the same, and their runs
-are counted: first what other rules asked of an input, then plain values.
+ONNX Runtime's messages name the node that failed, not the input, and change between releases.
+So a few alternatives are tried in a fixed order, and their runs are counted: first what other
+rules requested of an input, then plain values.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from aotc.contract.codec.parsing import Json
 from aotc.contract.manifest.interface import Value
 from aotc.probing.inputs.generated_fixtures import Hints
 
-# Readings that are tried at most, each at every one of the sizes.
+# How many alternatives are tried, each at all retried sizes.
 MAX_ALTERNATIVES: Final = 24
-# Sizes that failed with the first values, and are tried with others.
+# How many sizes that failed with the first values are retried.
 MAX_RETRIED_SIZES: Final = 2
-# Whole numbers that fit most: nothing, the first, all of a thing; a pair.
+# Integers that are valid most often: nothing or the first, one, a pair.
 _PLAIN_NUMBERS: Final = (0, 1, 2)
 _NUMERIC_TEXTS: Final = ("1", "7", "12")
 
 
 class Alternative(NamedTuple):
-    """Hints to take instead, and in words what they change."""
+    """Hints to use instead, and a description of what they change."""
 
     what: str
     hints: Hints
 
 
 def alternatives(values: Sequence[Value], hints: Hints) -> Iterator[Alternative]:
-    """Other hints, likeliest first, at most `MAX_ALTERNATIVES`; each changes `hints` itself.
+    """Alternative hints, likeliest first, at most `MAX_ALTERNATIVES`; each changes `hints` itself.
 
-    In order: what other rules asked of one input; one plain number in all inputs of whole numbers;
-    the same in one of them, or the size of another input; floats between 0 and 1; text that reads
-    as numbers.
+    In order: what other rules requested of one input; one plain number in all integer inputs, then
+    in all boolean inputs; floats between 0 and 1; numeric text; a plain number in one integer
+    input; the size of another input in it.
     """
     return itertools.islice(_all_alternatives(values, hints), MAX_ALTERNATIVES)
 
@@ -63,7 +63,7 @@ def _all_alternatives(values: Sequence[Value], hints: Hints) -> Iterator[Alterna
     for value in integers if len(integers) > 1 else ():
         for hint in plain:
             yield _changed(hints, [value], hint)
-    # Inputs that share a dim ask for the same number.
+    # Inputs whose first axis is the same dim would give the same number.
     sized = {other.shape[0]: other for other in reversed(values) if other.shape}
     for value, other in itertools.product(integers, reversed(sized.values())):
         if other is not value:

@@ -1,6 +1,6 @@
-"""What operators ask of inputs that are shapes, axes, ranges or counts, element for element.
+"""Hints for inputs that are shapes, axes, ranges or counts, element by element.
 
-Where the shape of a node's result is declared, its inputs are those that give it; else those under
+If the shape of the node's output is declared, the hint is a value that produces it; else one with
 which most models run: the data keeps its shape.
 """
 
@@ -14,16 +14,16 @@ from aotc.probing.inputs.extents import Extent, Shape, minimum, product
 from aotc.probing.inputs.value_flow import Use, size_at
 from aotc.probing.inputs.value_rules import Hint, Rule, full, vector
 
-# Past the end of any axis, on the way up and down.
+# Beyond the end of any axis, in either direction.
 _BEYOND_END: Final = 1 << 30
-# Sizes of a result that nothing is declared of.
+# Size of an output axis that is not declared.
 _DEFAULT_SIZE: Final = 4
-# Ways to choose axes, and to split a number, that are looked through at most.
+# How many choices of axes are considered.
 _MAX_CANDIDATES: Final = 4096
 
 
 def _reshape_shape(use: Use) -> Hint | None:
-    """The declared shape, one unknown size being left to the operator; else the data's own."""
+    """Reshape: the declared shape, with -1 for one unknown size; else the shape of the data."""
     data, output_shape, count = use.shape(0), use.output_shape(), use.length()
     if (
         output_shape is not None
@@ -45,7 +45,7 @@ def _reshape_shape(use: Use) -> Hint | None:
 
 
 def _says_more_than_rank(output_shape: Shape) -> bool:
-    """Whether a declared shape says more than a rank."""
+    """Whether a declared shape has at least one known size, or a rank below two."""
     return len(output_shape) < 2 or any(size is not None for size in output_shape)
 
 
@@ -65,7 +65,7 @@ def _expand_shape(use: Use) -> Hint | None:
 
 
 def _aligned(shape: Shape | None, count: int) -> list[Extent | None]:
-    """The last `count` sizes, ones before them where there are fewer."""
+    """The last `count` sizes, preceded by ones if there are fewer."""
     known = list(shape or ())[max(0, len(shape or ()) - count) :]
     return [*[1] * (count - len(known)), *known]
 
@@ -87,13 +87,13 @@ def _repeats(size: Extent, wanted: Extent) -> Extent:
 
 
 def _declared_shape(use: Use) -> Hint | None:
-    """The result's declared shape."""
+    """The declared shape of the output."""
     output_shape = use.output_shape()
     return vector(output_shape) if output_shape is not None else None
 
 
 def _reduced_axes(use: Use) -> Hint | None:
-    """Axes that the declared result lacks or has as ones; else the last."""
+    """Axes that the declared output lacks or has as ones; else the last ones."""
     data, output_shape, count = use.shape(0), use.output_shape(), use.length()
     count = 1 if count is None else count
     found = None
@@ -114,7 +114,7 @@ def _reduced_axes(use: Use) -> Hint | None:
 
 
 def _squeezed_axes(use: Use) -> Hint | None:
-    """Axes of size 1 that the declared result lacks."""
+    """Axes of size 1 that the declared output lacks."""
     data, output_shape, count = use.shape(0), use.output_shape(), use.length()
     if data is None:
         return vector([0]) if count in (None, 1) else None
@@ -147,7 +147,7 @@ def _unsqueezed_axes(use: Use) -> Hint | None:
 def _likeliest(
     candidates: Mapping[tuple[int, ...], Sequence[Extent | None]], wanted: Shape
 ) -> tuple[int, ...] | None:
-    """The axes whose shape is the most like the wanted one, of those that may be it."""
+    """The axes whose shape is most like the wanted one, of those that may be equal to it."""
     fitting = [axes for axes, shape in candidates.items() if _may_be_equal(shape, wanted)]
     return max(
         fitting,
@@ -161,7 +161,7 @@ def _axis_choices(rank: int, count: int) -> list[tuple[int, ...]]:
 
 
 def _may_be_equal(one: Sequence[Extent | None], other: Sequence[Extent | None]) -> bool:
-    """Whether two shapes may be the same: an unknown size, or one of an input, may be any."""
+    """Whether two shapes may be equal: an unknown size, or one of an input, may be any."""
     return len(one) == len(other) and all(
         a == b or not (isinstance(a, int) and isinstance(b, int))
         for a, b in zip(one, other, strict=True)
@@ -169,12 +169,12 @@ def _may_be_equal(one: Sequence[Extent | None], other: Sequence[Extent | None]) 
 
 
 def _first_axis(use: Use) -> Hint | None:
-    """An axis that every tensor with a shape has."""
+    """An axis that every tensor of rank one or more has."""
     return full(0)
 
 
 def _slice_values(use: Use) -> Hint | None:
-    """Slice: from the start (the end, backwards) as much as is declared, else all."""
+    """Slice: from the start (backwards: the end) as much as is declared, else everything."""
     count = next((n for n in (use.length(i) for i in (use.index, 1, 2, 3, 4)) if n), None)
     if count is None:
         count = 1 if use.rank(0) is None else use.rank(0)
@@ -203,7 +203,7 @@ def _slice_values(use: Use) -> Hint | None:
 
 
 def _differing_axes(data: Shape | None, output_shape: Shape | None, count: int) -> list[int]:
-    """Axes that differ in the declared result first."""
+    """The first `count` axes, preferring those that differ in the declared output."""
     if data is None or output_shape is None or len(data) != len(output_shape):
         return list(range(count))
     order = sorted(range(len(data)), key=lambda axis: (data[axis] == output_shape[axis], axis))
@@ -219,9 +219,9 @@ def _slice_end(start: int, step: int, size: Extent | None, wanted: Extent | None
 
 
 def _pad_values(use: Use) -> Hint | None:
-    """Pad: around the data what the declared result has more, half of it before.
+    """Pad: what the declared output has in addition to the data, half of it in front.
 
-    Else one constant on each side, and none of the data, which may be too short for it.
+    Else one element of padding on each side, or none where it is taken from the data.
     """
     data, output_shape = use.shape(0), use.output_shape()
     axes = _padded_axes(use, data, output_shape)
@@ -262,14 +262,14 @@ def _split_sizes(use: Use) -> Hint | None:
 
 
 def _range_values(use: Use) -> Hint | None:
-    """Range: from 0 by 1, as many as are declared."""
+    """Range: from 0 in steps of 1, with the declared number of elements."""
     count = size_at(use.output_shape(), 0)
     limit = _DEFAULT_SIZE if count is None else count
     return full((0, limit, 1)[use.index])
 
 
 def _topk_count(use: Use) -> Hint | None:
-    """TopK: no more than there are."""
+    """TopK: the declared count, else 2, and never more than the axis has."""
     axis = use.attribute("axis", -1)
     wanted = size_at(use.output_shape(), axis)
     return full(wanted if wanted is not None else minimum(2, use.size(0, axis)))
@@ -281,7 +281,7 @@ def _one_hot_depth(use: Use) -> Hint | None:
 
 
 def _dft_length(use: Use) -> Hint | None:
-    """DFT: the length is the signal's; the axis is the last before real and imaginary parts."""
+    """DFT: the length of the signal; the axis is the last before real and imaginary parts."""
     if use.index == 2:
         return _dft_axis(use)
     axis = use.constant(2)
@@ -290,7 +290,7 @@ def _dft_length(use: Use) -> Hint | None:
 
 
 def _dft_axis(use: Use) -> Hint | None:
-    """An axis along which the declared result has the data's size, or the half of it."""
+    """An axis along which the declared output may differ from the data."""
     data, output_shape = use.shape(0), use.output_shape()
     if data is None or output_shape is None or len(data) != len(output_shape):
         return full(-2)
@@ -319,7 +319,7 @@ _REDUCTIONS: Final = (
     *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
 )
 
-# By operator and index of the input.
+# By operator and input index.
 SHAPE_RULES: Final[dict[str, dict[int, Rule]]] = {
     "Reshape": {1: _reshape_shape},
     "Expand": {1: _expand_shape},

@@ -1,7 +1,7 @@
-"""Where the values of a graph's inputs go: consumers, constants and shapes, bodies included.
+"""Where the values of graph inputs flow: consumers, constants and shapes, subgraphs included.
 
-A value is told by its scope and name: a body's values have the path of its node and attribute
-before them (`3.then_branch/x`), those of the main graph nothing.
+A value is identified by scope and name: in a subgraph, the path of its node and attribute comes
+first (`3.then_branch/x`); in the main graph, there is no prefix.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from aotc.probing.inputs.extents import Extent, Shape, total
 if TYPE_CHECKING:
     import onnx
 
-# Larger constants are no shapes, axes or values that inputs are compared with.
+# Larger constants are not shapes, axes or values to compare inputs with.
 _MAX_CONSTANT_ELEMENTS: Final = 1024
-# Of a graph without its weights; inference copies it several times.
+# Limit for a graph without its weights, which shape inference copies several times.
 _MAX_INFERRED_BYTES: Final = 256 << 20
-# Nodes through which a declared shape is followed back.
+# Number of nodes through which a declared shape is followed back.
 _MAX_STEPS: Final = 16
-# Operators whose result has the shape of their first input.
+# Operators whose output has the shape of their first input.
 _SHAPE_KEPT: Final = frozenset(
     {
         *("Abs", "Cast", "CastLike", "Ceil", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu"),
@@ -38,7 +38,7 @@ _SHAPE_KEPT: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node with the values that it reads and makes; "" where an optional one is left out."""
+    """A node with the values that it reads and produces; "" for an omitted optional one."""
 
     node: onnx.NodeProto
     inputs: tuple[str, ...]
@@ -46,7 +46,7 @@ class Site:
 
 
 class Flow:
-    """A model's graph, its local functions inlined, as values that go from node to node."""
+    """The data flow of a model's graph, with its local functions inlined."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = _inlined(_without_weights(model))
@@ -57,9 +57,9 @@ class Flow:
         self._makers: dict[str, Site] = {}
         self.consumers: dict[str, list[tuple[Site, int]]] = {}
         self.readers: dict[tuple[str, int], list[str]] = {}
-        """All values that operators of one type read at one index."""
+        """All values that operators of one type read at one input index."""
         self.links: dict[str, list[str]] = {}
-        """Values that are given on as they are: into bodies, and out of them."""
+        """Values that are passed unchanged into subgraphs and out of them."""
         weights = {tensor.name for tensor in model.graph.initializer}
         self.inputs = tuple(value for value in model.graph.input if value.name not in weights)
         for value in self.inputs:
@@ -69,11 +69,11 @@ class Flow:
         self._add_nodes(self._model.graph, "", {})
 
     def constant(self, value: str) -> Any:
-        """The array of a small constant; None of anything else."""
+        """The array of a small constant; None for anything else."""
         return self._constants.get(value)
 
     def shape(self, value: str) -> Shape | None:
-        """Its sizes, where they are declared or inferred; None where the rank is unknown."""
+        """The shape of a value, as declared or inferred; None if its rank is unknown."""
         if value and value not in self._shapes and not self._inferred:
             self._infer()
         known = self._shapes.get(value)
@@ -82,9 +82,10 @@ class Flow:
         return self._derived_shape(value, known)
 
     def result_shape(self, value: str) -> Shape | None:
-        """The shape of a node's result, from what is declared of what is made of it as well.
+        """The shape of a node's output, also from shapes that are declared further down the graph.
 
-        Inference does not know how a node's input decides over its shape; the exporter did.
+        Shape inference does not know how a node's input determines its output shape; the exporter
+        did.
         """
         shape = self.shape(value)
         for _ in range(_MAX_STEPS):
@@ -104,7 +105,7 @@ class Flow:
         return shape
 
     def _derived_shape(self, value: str, known: Shape | None) -> Shape | None:
-        """What inference does not see through: sums of free sizes, and shapes of other values."""
+        """What shape inference misses: sums of free sizes, and shapes of other values."""
         maker = self._makers.get(value)
         kind = maker.node.op_type if maker is not None else ""
         if maker is not None and kind == "Concat" and known:
@@ -140,7 +141,7 @@ class Flow:
     def _add_nodes(
         self, graph: onnx.GraphProto, scope: str, outer: dict[str, str]
     ) -> dict[str, str]:
-        """Note all nodes of `graph`; gives the names that are known in it, as values."""
+        """Add all nodes of `graph`; returns the values that are visible in it, by name."""
         from onnx import numpy_helper
 
         names = dict(outer)
@@ -175,7 +176,7 @@ class Flow:
         kind = site.node.op_type
         pairs: list[tuple[str, str]] = []
         if kind in ("Loop", "Scan", "SequenceMap"):
-            # A Scan of opset 8 has the lengths of its sequences first.
+            # The first input of Scan-8 holds the lengths of its sequences.
             given = site.inputs[max(0, len(site.inputs) - len(subgraph.input)) :]
             pairs += zip(given, (inner + value.name for value in subgraph.input), strict=False)
         elif kind == "If":
@@ -233,7 +234,7 @@ def _is_small(tensor: onnx.TensorProto) -> bool:
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with its large initializers as inputs: nothing here reads them."""
+    """The model with its large initializers as inputs: their values are not read here."""
     import onnx
 
     light = onnx.ModelProto(ir_version=model.ir_version)
@@ -268,7 +269,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
-    """The value of an attribute; text as `str`."""
+    """The value of a node's attribute, text as `str`; `default` if it has none of that name."""
     from onnx import helper
 
     for attribute in node.attribute:
@@ -280,45 +281,48 @@ def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One node as a reader of one of its inputs, asked by `index`."""
+    """One node as a consumer: the input at `index` is the one that rules are asked about."""
 
     flow: Flow
     site: Site
     index: int
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute's value."""
+        """The value of an attribute."""
         return attribute_of(self.site.node, name, default)
 
     def has_input(self, index: int) -> bool:
-        """Whether the node is given input `index`."""
+        """Whether input `index` is present."""
         return index < len(self.site.inputs) and bool(self.site.node.input[index])
 
     def shape(self, index: int) -> Shape | None:
-        """Sizes of input `index`."""
+        """The shape of input `index`; None if unknown or absent."""
         return self.flow.shape(self.site.inputs[index]) if self.has_input(index) else None
 
     def output_shape(self, index: int = 0) -> Shape | None:
-        """Sizes of output `index`, as declared or inferred."""
+        """The shape of output `index`, as declared or inferred; None if unknown."""
         outputs = self.site.outputs
         return self.flow.result_shape(outputs[index]) if index < len(outputs) else None
 
     def size(self, index: int, axis: int) -> Extent | None:
-        """Size of one axis of input `index`; None where it is unknown or not there."""
+        """The size of one axis of input `index`; None if unknown or absent."""
         return size_at(self.shape(index), axis)
 
     def rank(self, index: int) -> int | None:
-        """Rank of input `index`."""
+        """The rank of input `index`; None if unknown or absent."""
         shape = self.shape(index)
         return None if shape is None else len(shape)
 
     def constant(self, index: int) -> list[Any] | None:
-        """The elements of input `index`, where it is a small constant."""
+        """The elements of input `index`, if it is a small constant."""
         array = self.flow.constant(self.site.inputs[index]) if self.has_input(index) else None
         return None if array is None else np.ravel(array).tolist()
 
     def length(self, index: int | None = None) -> int | None:
-        """How many elements input `index` has (the asked one's), where that is fixed."""
+        """The number of elements of input `index`; None if not fixed.
+
+        Without `index`, of the input that rules are asked about.
+        """
         shape = self.shape(self.index if index is None else index)
         if shape is None or not all(isinstance(size, int) for size in shape):
             return None
@@ -326,7 +330,7 @@ class Use:
 
 
 def size_at(shape: Sequence[Extent | None] | None, axis: int) -> Extent | None:
-    """The size of `axis`, counted from the end where negative; None where unknown."""
+    """The size of `axis` (negative: from the end); None if unknown or absent."""
     if shape is None or not -len(shape) <= axis < len(shape):
         return None
     return shape[axis]

@@ -1,8 +1,8 @@
-"""What operators ask of the values of one input: indices, lengths, divisors, scales, ratios.
+"""Hints for inputs that are indices, lengths, divisors, scales or ratios.
 
-A rule is asked of one use of a value and gives a hint (see `fixtures`), or None where it cannot
+A rule takes one use of a value and returns a hint (see `generated_fixtures`), or None if it cannot
 tell.  Rules follow the operators' specifications: ONNX's, and ONNX Runtime's for `com.microsoft`.
-Those about shapes and axes are in `shape_rules` and `image_rules`.
+Rules on shapes and axes are in `shape_rules` and `image_rules`.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from aotc.probing.inputs.value_flow import Use, size_at
 Hint = dict[str, Json]
 Rule = Callable[[Use], Hint | None]
 
-# Generated sequences have this many elements.
+# Number of elements of generated sequences.
 SEQUENCE_LENGTH: Final = 2
-# No model needs more steps than this to show what it does.
+# Enough iterations to show what a loop does.
 _MAX_STEPS: Final = 3
 
 
 def index_below(high: Extent | None, low: int = 0) -> Hint | None:
-    """Whole numbers from `low`, below `high`; None where that is unknown."""
+    """Integers from `low` up to but excluding `high`; None if `high` is unknown."""
     if high is None:
         return None
     return {"kind": "index", "high": high} | ({"low": low} if low else {})
 
 
 def full(value: Extent | None) -> Hint | None:
-    """`value` everywhere."""
+    """`value` everywhere; None if it is unknown."""
     return None if value is None else {"kind": "full", "value": value}
 
 
 def vector(values: Sequence[Extent | None]) -> Hint | None:
-    """These elements, in order; None where one is unknown."""
+    """These elements, in order; None if one is unknown."""
     if any(value is None for value in values):
         return None
     return {"kind": "vector", "values": list(values)}
 
 
 def uniform_between(low: float, high: float) -> Rule:
-    """A rule that gives floats of a range, the upper end excluded."""
+    """A rule for floats from `low` up to but excluding `high`."""
     return lambda _: {"kind": "uniform", "low": low, "high": high}
 
 
@@ -54,7 +54,7 @@ def _constant(value: Extent) -> Rule:
 def _within_axis(
     data: int, axis: str = "axis", default: int = 0, *, distinct: bool = False
 ) -> Rule:
-    """Indices within the axis of input `data` that an attribute names."""
+    """Indices into input `data`, along the axis that the attribute `axis` names."""
 
     def rule(use: Use) -> Hint | None:
         at = use.attribute(axis, default) if axis else default
@@ -65,7 +65,7 @@ def _within_axis(
 
 
 def _nd_indices(use: Use) -> Hint | None:
-    """GatherND, ScatterND: the last axis of the indices holds one index for each axis of data."""
+    """GatherND, ScatterND: the last axis of the indices holds one index per axis of the data."""
     skipped = use.attribute("batch_dims", 0)
     data, indices = use.shape(0), use.shape(1)
     count = size_at(indices, -1)
@@ -79,7 +79,7 @@ def _nd_indices(use: Use) -> Hint | None:
 
 
 def _sequence_lengths(use: Use) -> Hint | None:
-    """RNN, GRU, LSTM: lengths of the sequences, by the axis of time."""
+    """RNN, GRU, LSTM: lengths of at most the size of the time axis."""
     time = 1 if use.attribute("layout", 0) else 0
     return index_below(total(use.size(0, time), 1), 1)
 
@@ -96,19 +96,19 @@ def _write_positions(use: Use) -> Hint | None:
 
 
 def _valid_key_counts(use: Use) -> Hint | None:
-    """Attention of ONNX: how many keys of each batch are no padding."""
+    """Attention of ONNX: how many keys of each batch entry are not padding."""
     keys = use.size(1, 2 if use.rank(1) == 4 else 1)
     return index_below(total(keys, 1), 1)
 
 
 def _total_length(use: Use) -> Extent | None:
-    """GroupQueryAttention: keys of the past and of this call."""
+    """GroupQueryAttention: the number of keys of the past and of this call."""
     past = use.size(3, 2) if use.has_input(3) else 0
     return total(past, use.size(0, 1))
 
 
 def _key_mask(query_axis: int, keys: int) -> Rule:
-    """A mask of keys: ones where it has two axes, else lengths of at most all keys."""
+    """A mask of keys: ones if it has two axes, else the length of all keys."""
 
     def rule(use: Use) -> Hint | None:
         if use.rank(use.index) == 1 and (maximum := use.size(keys, query_axis)) is not None:
@@ -119,7 +119,7 @@ def _key_mask(query_axis: int, keys: int) -> Rule:
 
 
 def _rotary_positions(table: int) -> Rule:
-    """RotaryEmbedding: positions within the rows of the cosines; one alone is the first."""
+    """RotaryEmbedding: positions within the rows of the cosines; a single one is the first."""
 
     def rule(use: Use) -> Hint | None:
         if use.rank(use.index) == 1 and use.length() == 1:
@@ -134,7 +134,7 @@ def _embedding_rows(table: int) -> Rule:
 
 
 def _unpool_indices(use: Use) -> Hint | None:
-    """MaxUnpool: positions in the output, which has no fewer elements than the input."""
+    """MaxUnpool: positions in the output, which has at least as many elements as the input."""
     shape: Shape | None = use.shape(0)
     return index_below(product(*shape)) if shape is not None else None
 
@@ -144,7 +144,7 @@ def _divisor(_: Use) -> Hint | None:
 
 
 def _stft_frame(use: Use) -> Hint | None:
-    """STFT: a frame is no longer than the signal, and a step no longer than a frame."""
+    """STFT: a frame is at most as long as the signal, and a step at most as long as a frame."""
     signal = use.size(0, 1)
     if use.index == 1:
         return full(minimum(4, signal))
@@ -153,7 +153,7 @@ def _stft_frame(use: Use) -> Hint | None:
 
 
 def _boxes(_: Use) -> Hint | None:
-    """Boxes with their corners in order; MaxRoiPool has the image's index before them."""
+    """Boxes with their corners in order; MaxRoiPool has the index of the image in front."""
     return {"kind": "boxes"}
 
 
@@ -173,8 +173,8 @@ _ONE: Final = _constant(1)
 _ZERO: Final = _constant(0)
 _DISTINCT_ROWS: Final = _within_axis(0, distinct=True)
 
-# By operator and index of the input; an operator of `com.microsoft` without rules of its own has
-# those of its namesake.
+# By operator and input index; an operator of `com.microsoft` without rules of its own has
+# those of the ONNX operator of the same name.
 VALUE_RULES: Final[dict[str, dict[int, Rule]]] = {
     # Indices.
     "Gather": {1: _within_axis(0)},
@@ -224,7 +224,7 @@ VALUE_RULES: Final[dict[str, dict[int, Rule]]] = {
         4: uniform_between(0.0, 0.1),
     },
     "Loop": {0: lambda _: index_below(_MAX_STEPS, 1), 1: _ONE},
-    # What divides, scales or is a probability.
+    # Divisors, scales and probabilities.
     "Div": {1: _divisor},
     "Mod": {1: _divisor},
     "BitShift": {1: lambda _: index_below(8)},

@@ -1,4 +1,4 @@
-"""How far one dim can go from sizes that run: downwards, upwards, and on which grid."""
+"""The range of one dim around sizes that run: lower bound, upper bound and grid."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from aotc.probing.sizes.growth import SHARE
 from aotc.probing.sizes.trials import Trials
 from aotc.probing.sizes.usual_sizes import sizes_beyond
 
-# How many multiples are tried at either end of a range for the first that runs.
+# How many multiples are tried at either end of a range until one runs.
 _MAX_END_TRIES = 4
-# How many sizes beyond a failure are tried before it is believed.
+# How many sizes beyond a failure are tried before it counts as the upper bound.
 _MAX_SIZES_BEYOND = 24
 
 
 @dataclass(slots=True)
 class Bounder:
-    """Bounds of `dim`, with the other dims as in `base`, and those that follow moved along.
+    """Searches the range of `dim`, with all other dims as in `base` or as `relations` require.
 
-    Size 0 is tried where `may_be_empty`.  `declared_sizes` are sizes that the declaration speaks of: they
-    are tried beyond a failure, as usual ones are.
+    Size 0 is tried if `may_be_empty`.  `declared_sizes` appear in the model's declaration; like
+    usual sizes, they are tried beyond a failure.
     """
 
     trials: Trials
@@ -38,13 +38,13 @@ class Bounder:
     _full_cost_limit: int = 0
 
     def bounds(self, move: Move | None) -> Dim:
-        """The range that runs: its ends, its grid, and the sizes seen to fail within."""
+        """The range that runs: its ends, its grid, and the sizes within it that fail."""
         down = self.lowered(move)
         limit = self.trials.limits.max_size
         return down if move is None else self.raised(down, move.step, limit)
 
     def lowered(self, move: Move | None) -> Dim:
-        """From the smallest size that runs to the one in `base`."""
+        """The range from the smallest size that runs up to the one in `base`."""
         size = self.base[self.dim]
         if move is None:
             stop = self.trials.stop or "error"
@@ -56,13 +56,13 @@ class Bounder:
         return self._dim_between(low, size, grid)
 
     def raised(self, down: Dim, step: int, limit: int, full_cost_limit: int = 0) -> Dim:
-        """`down`, as far up as runs in steps of `step` and at most to `limit`.
+        """`down`, extended upwards in steps of `step` as far as the model runs, at most to `limit`.
 
-        On a coarser grid where that goes further.  Beyond `full_cost_limit` a run costs a share of what is
-        allowed at most.
+        Takes a coarser grid if that reaches further.  Above `full_cost_limit`, a run may cost only
+        a share of the limits.
 
-        That larger sizes fail is told where the next on the grid did, and those beyond it that a
-        user may choose.
+        Larger sizes count as failing once the next one on the grid and those beyond it that users
+        may choose have failed.
         """
         limit = max(down.max, limit)
         self._full_cost_limit = full_cost_limit
@@ -79,12 +79,12 @@ class Bounder:
         return self.without_gaps(replace(found, stopped_by=self.trials.stop or stop))
 
     def without_gaps(self, dim: Dim) -> Dim:
-        """`dim` on a grid without sizes that fail, or with those that were seen to."""
+        """`dim` on a grid that avoids the sizes that fail, or with those sizes as its gaps."""
         low, high, grid, gaps = dim.min, dim.max, dim.multiple_of, dim.gaps
         if grid == 1:
             low, high, grid, gaps = without_gaps(low, high, self._runs_at)
             if self.trials.stop:
-                # What was not run did not fail.
+                # Sizes that were not tried did not fail.
                 return replace(dim, stopped_by=self.trials.stop)
             gapless = self._gapless_part(low, high) if gaps else None
             if gapless is not None:
@@ -93,9 +93,9 @@ class Bounder:
         return replace(self._dim_between(low, high, grid), gaps=gaps, stopped_by=dim.stopped_by)
 
     def _gapless_part(self, low: int, high: int) -> Dim | None:
-        """What runs without a gap around the size in `base`, where most of the range fails.
+        """The part around the size in `base` that has no gaps, if most of the range fails.
 
-        So it is where a size of 1 is broadcast to the one that a table has.
+        This happens where a size of 1 is broadcast to the size of a table.
         """
         inner = sampled_between(low, high)
         failing = [size for size in inner if not self._runs_at(size)]
@@ -113,15 +113,15 @@ class Bounder:
         return replace(self._dim_between(low, high, 1), stopped_by=self.trials.stop or "error")
 
     def with_tried_end(self, dim: Dim) -> Dim:
-        """`dim`, whose largest size is beyond all limits, after a try of the next."""
+        """`dim` after trying the size beyond its largest, where all limits end anyway."""
         size = dim.max + dim.multiple_of
         failed = not self._exceeded_limit(size) and not self._runs_at(size)
         return replace(dim, stopped_by="error") if failed and not self.trials.stop else dim
 
     def on_grid(self, dim: Dim, step: int, minimum: int) -> Dim | None:
-        """`dim` held to multiples of `step` from `minimum` on; None where none runs.
+        """`dim` restricted to multiples of `step` from `minimum` on; None if none of them runs.
 
-        The ends move inwards to multiples that run; what fails between them is a gap.
+        The ends move inwards to multiples that run; sizes between them that fail are gaps.
         """
         grid = math.lcm(dim.multiple_of, step)
         first = -(-max(dim.min, minimum) // grid) * grid
@@ -130,7 +130,7 @@ class Bounder:
         low = next((size for size in sizes[:_MAX_END_TRIES] if self._runs_at(size)), None)
         high = next((size for size in sizes[::-1][:_MAX_END_TRIES] if self._runs_at(size)), None)
         if (low is None or high is None) and self.trials.stop:
-            # No more runs: what is known to run is what is left.
+            # Without more runs, only sizes that are known to run remain.
             low = high = next((size for size in sorted(self.tested) if size in sizes), None)
         if low is None or high is None:
             return None
@@ -171,7 +171,7 @@ class Bounder:
         last = limit // step * step if good % step == 0 else good + (limit - good) // step * step
         if last <= good:
             return good, "size"
-        # Most often all of it runs.
+        # Usually the whole range runs.
         if not self._exceeded_limit(last) and self._runs_at(last):
             return last, "size"
         grow = step
@@ -189,7 +189,7 @@ class Bounder:
         return good, "size"
 
     def _coarser_grid(self, high: int, step: int, limit: int) -> tuple[int, int, int] | None:
-        """Lowest size, step and a size above `high` of a grid on which the model runs further."""
+        """Lowest size, step, and a size above `high`, for a grid that reaches further."""
         for size in sizes_beyond(high, limit, step, self.declared_sizes)[:_MAX_SIZES_BEYOND]:
             if self._exceeded_limit(size) or not self._runs_at(size):
                 continue
@@ -208,7 +208,7 @@ class Bounder:
 
 
 def _bisect(good: int, bad: int, step: int, runs_at: Callable[[int], bool]) -> int:
-    """The size next to where it fails, between one that works and one that does not."""
+    """The last size that works on the way from `good`, which works, to `bad`, which does not."""
     while abs(bad - good) > step:
         middle = min(good, bad) + abs(bad - good) // 2 // step * step
         if runs_at(middle):

@@ -1,4 +1,4 @@
-"""The box of sizes: its corners must run, or probed bounds give way until they do."""
+"""The box of sizes: its corners must run, or probed bounds shrink until they do."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from aotc.probing.sizes.dim_hints import DimHints
 from aotc.probing.sizes.trials import Trials
 from aotc.probing.sizes.usual_sizes import optimum
 
-# Dims of which all corners run, 2 to the power of their number; of more, one dim at a time.
+# Up to this many dims all corners are run, 2 to the power of their number; beyond, one at a time.
 _MAX_DIMS_OF_ALL_CORNERS = 3
-# How often a bound is halved for the sake of one mixed corner.
+# How often a bound is halved because of one mixed corner.
 _MAX_HALVINGS = 3
-# Of those that fail, so many are told with their sizes.
+# How many failing corners are reported with their sizes.
 _MAX_REPORTED_CORNERS = 12
 
 
 class Exhausted(Exception):
-    """The search may not go on."""
+    """No more runs are allowed."""
 
 
 @dataclass(slots=True)
 class Box:
-    """Bounds by dim, and what follows from them; batches among the `hints` give way first to
-    costs, and last to errors.
+    """Bounds by dim, with the relations between dims.
 
-    `anchor` are sizes that run, towards which probed bounds give way.
+    `anchor` are sizes that run; probed bounds shrink towards them.  Batches (see `hints`) shrink
+    first where runs cost too much, and last where they fail.
     """
 
     trials: Trials
@@ -40,26 +40,26 @@ class Box:
     anchor: Mapping[str, int]
     findings: list[Finding] = field(default_factory=list)
     _raised_minimums: dict[str, int] = field(default_factory=dict)
-    """Smallest sizes that ran alone and not together."""
+    """Minimums that ran alone but not together with others."""
     _anchor_is_optimal: bool = False
-    """Whether the anchor's sizes are the optimal ones."""
+    """Whether the anchor's sizes serve as the optimal ones."""
 
     def domain(self) -> Domain:
-        """The box, each dim with its optimal size."""
+        """The box as a domain, each dim with its optimal size."""
         return Domain(
             dims={name: self._with_opt(name, dim) for name, dim in self.dims.items()},
             relations=(*self.relations, *self.trials.relations),
         )
 
     def fit(self) -> Domain:
-        """Give way with probed bounds until the corners run.
+        """Shrink probed bounds until the corners run.
 
-        A mixed corner (some dims at their smallest, others at their largest) that never does is
-        told as AOTC-S013, a smallest size that had to be raised as AOTC-S027.  Raises `Exhausted`,
-        and AOTC-S005 where stated sizes do not run.
+        A mixed corner (some dims at their minimum, others at their maximum) that never runs is
+        reported as AOTC-S013, a minimum that had to be raised as AOTC-S027.  Raises `Exhausted`,
+        and AOTC-S005 if stated sizes do not run.
         """
         while not self._all_corners_run():
-            # Another box has other corners.
+            # A smaller box has other corners.
             continue
         more = len(self.findings) - _MAX_REPORTED_CORNERS
         if more > 0:
@@ -72,7 +72,7 @@ class Box:
         return self.domain()
 
     def _all_corners_run(self) -> bool:
-        """Whether all corners have been tried with no bound given way for a mixed one."""
+        """Whether all corners were tried without shrinking a bound for a mixed one."""
         self.fit_largest()
         self._fit_smallest()
         self._fit_optimal()
@@ -85,13 +85,13 @@ class Box:
         return True
 
     def fit_largest(self) -> None:
-        """Lower the largest sizes until they run together; raises as `fit` does."""
+        """Lower the maximums until they run together; raises as `fit` does."""
         while True:
             corner = self.domain().corner("max")
             stop = self.trials.exceeded_limit(corner)
             if stop and self._halve(self.dims, stop):
                 continue
-            # Limits bound the search, and neither what is stated nor the least there is.
+            # Limits bound the search, but neither stated sizes nor the smallest possible box.
             outcome = self.trials.run(corner)
             if outcome.ok:
                 return
@@ -101,7 +101,7 @@ class Box:
                 raise sizes_fail_error("the largest stated sizes do not run", corner, outcome.error)
 
     def _fit_smallest(self) -> None:
-        """Raise the smallest sizes until they run together."""
+        """Raise the minimums until they run together."""
         while True:
             corner = self.domain().corner("min")
             outcome = self.trials.run(corner)
@@ -114,7 +114,7 @@ class Box:
             ]
             if not low:
                 raise sizes_fail_error("the smallest sizes do not run", corner, outcome.error)
-            # What is smallest is likeliest to be too small.
+            # The smallest minimum is the likeliest to be too small.
             name = min(low, key=lambda dim: self.dims[dim].min)
             self._raise_minimum(name)
 
@@ -128,7 +128,7 @@ class Box:
         self.dims[name] = replace(dim, min=size, tested=tuple(sorted(tested)), gaps=gaps)
 
     def _fit_optimal(self) -> None:
-        """Take the anchor's sizes for optimal ones where the usual ones do not run together."""
+        """Use the anchor's sizes as optimal ones if the usual ones do not run together."""
         corner = self.domain().corner("opt")
         outcome = self.trials.run(corner)
         if outcome.ok:
@@ -142,7 +142,7 @@ class Box:
             raise sizes_fail_error("the opt sizes do not run", corner, outcome.error)
 
     def _anchor_size(self, name: str) -> int:
-        """The anchor's size, within the bounds."""
+        """The anchor's size of a dim, within its bounds."""
         dim = self.dims[name]
         return min(max(self.anchor[name], dim.min), dim.max)
 
@@ -158,7 +158,7 @@ class Box:
         return replace(dim, opt=opt, tested=tuple(sorted({*dim.tested, opt})))
 
     def _halve(self, dims: Collection[str], stop: Stop) -> bool:
-        """Halve the widest probed one of `dims`; False where none can shrink."""
+        """Halve the widest probed one of `dims`; False if none can shrink."""
         shrinkable = [
             name
             for name, dim in self.dims.items()
@@ -166,7 +166,7 @@ class Box:
         ]
         if not shrinkable:
             return False
-        # What costs too much does so for every entry of a batch; what fails is rarely its number.
+        # The batch multiplies every cost, but it is rarely why a run fails.
         batches = [name for name in shrinkable if name in self.hints.leading]
         others = [name for name in shrinkable if name not in batches]
         first = (others if stop == "together" else batches) or shrinkable
@@ -183,7 +183,7 @@ class Box:
         return True
 
     def _mixed_corners(self) -> Iterator[tuple[str, ...]]:
-        """Which dims are at their largest size, all others being at their smallest."""
+        """For each mixed corner, the dims at their maximum; all others are at their minimum."""
         free = [name for name, dim in self.dims.items() if dim.max > dim.min]
         if len(free) <= _MAX_DIMS_OF_ALL_CORNERS:
             for count in range(1, len(free)):
@@ -201,7 +201,7 @@ class Box:
             if outcome.ok:
                 return
             if self.trials.stop:
-                # What is proven so far stands; nothing was seen to fail.
+                # What is proven so far stays proven: this corner was not seen to fail.
                 self.dims = before
                 return
             if halvings == _MAX_HALVINGS or not self._halve(ends, "together"):
@@ -223,7 +223,7 @@ class Box:
 
 
 def _may_shrink(dim: Dim) -> bool:
-    """Whether the bounds of `dim` may give way: nobody stated them."""
+    """Whether the bounds of `dim` may change: they were probed, not stated."""
     return dim.origin == "probed"
 
 

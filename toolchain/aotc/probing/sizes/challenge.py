@@ -1,7 +1,7 @@
-"""Whether a relation that was found is a law: it holds elsewhere, and nothing runs off it.
+"""Whether a relation that was found is a law: it holds elsewhere too, and breaking it fails.
 
-A relation is read off a few moves from one base, where it may hold by accident.  It is tried at a
-second base of sizes that share no factor, and broken at both.
+A relation is read off a few moves from one base, where it may hold by accident.  So it is tried at
+a second base, whose sizes share no factor, and broken at both.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from aotc.probing.sizes.trials import Trials
 _PRIMES: Final = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
 _SHIFTS: Final = (3, 5, 7, 11, 13, 17, 19, 23)
 _BATCH: Final = 2
-# By what else a dim that follows is moved off: the rest by 2, 3, 4, 6 and 8 stays as it is.
+# A second shift of a derived dim, which keeps its remainders modulo 2, 3, 4, 6 and 8.
 _FAR_SHIFT: Final = 24
-# Dims that are given another one's size in search of what holds instead.
+# How many other dims lend their size to a derived dim in the search for a counterexample.
 _MAX_OTHER_DIMS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """`relations` found at `base`, where `open_` dims follow from none by a statement.
+    """Tests `relations` that were found at `base`.
 
-    `moves` says how each dim moves there; dims it lacks stay as in `base`.
+    `moves` tells how each dim moves from there; dims it lacks stay as in `base`.
     """
 
     trials: Trials
@@ -41,7 +41,7 @@ class Challenge:
     stated: Mapping[str, DimRange]
 
     def second_base(self) -> dict[str, int] | None:
-        """Other sizes of all dims that can move, at which the relations hold and the model runs."""
+        """Other sizes of all dims that can move: the relations hold there, and the model runs."""
         for point in self._points():
             sizes = self.trials.complete(point, self.relations)
             if sizes != self.base and min(sizes.values()) > 0 and self.trials.run(sizes).ok:
@@ -51,9 +51,9 @@ class Challenge:
         return None
 
     def counterexample(self) -> dict[str, int] | None:
-        """Sizes that run and break a relation, tried where `second_base` finds none.
+        """Sizes that run and break a relation, for when there is no second base.
 
-        At each point one dim that follows has the size of another dim instead, or that of `base`.
+        At each point one derived dim gets the size of another dim instead, or its size in `base`.
         """
         for point in self._points():
             sizes = self.trials.complete(point, self.relations)
@@ -69,10 +69,10 @@ class Challenge:
         return None
 
     def judge(self, second_base: Mapping[str, int] | None) -> tuple[Relation, ...]:
-        """The relations, enforced where nothing that breaks one was seen to run.
+        """The relations, enforced where nothing that breaks them was seen to run.
 
-        Not enforced are also those that were tried nowhere else, and those that may stand for a
-        dim of one size alone, as a summand or as a factor of 1.
+        Also not enforced: relations that were not tried at a second base, and those whose constant
+        or factor may be a dim that only runs at one size.
         """
         stuck = {
             self.base[dim]
@@ -105,7 +105,7 @@ class Challenge:
         sizes = (size + step, size - step, size + math.lcm(step, _FAR_SHIFT))
         points += [{**second_base, relation.dim: moved} for moved in sizes]
         dims = dict.fromkeys((relation.dim, *relation.terms))
-        # A stated range may begin at 1, where nothing shows what is broadcast.
+        # A stated range may start at 1, where broadcasting does not show.
         start = second_base if min(second_base[dim] for dim in dims) > 1 else self.base
         points += [{**start, dim: 1} for dim in dims]
         for point in points:
@@ -116,7 +116,7 @@ class Challenge:
         return None
 
     def _points(self) -> Iterator[dict[str, int]]:
-        """Sizes of the dims that lead: small ones without a common factor; the base, shifted."""
+        """Sizes of the independent dims: small ones without a common factor; the base, shifted."""
         derived = {relation.dim for relation in self.relations}
         leads = [dim for dim in self.base if dim not in derived]
         small, near, far = dict(self.base), dict(self.base), dict(self.base)

@@ -1,4 +1,4 @@
-"""Why stated sizes do not run: what does, found by probing one dim alone in few runs."""
+"""Why stated sizes do not run, found by probing one dim alone in few runs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from aotc.probing.sizes.likely_sizes import candidates
 from aotc.probing.sizes.moves import Mover
 from aotc.probing.sizes.trials import Trials
 
-# Runs for a whole diagnosis, and for finding sizes that run with one dim free.
+# Runs for the whole diagnosis, and for finding sizes that run with one dim left free.
 _MAX_RUNS, _MAX_CANDIDATES = 160, 40
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Tells what runs instead of what the profile states; `dims` are those that follow from none.
+    """Finds what runs instead of what the profile states; `dims` are the independent dims.
 
-    All runs are counted: they add to those of the search by at most a fixed number.
+    Its runs are counted: they add at most a fixed number to those of the search.
     """
 
     trials: Trials
@@ -34,11 +34,11 @@ class Diagnosis:
     def refine(
         self, error: AotcError, failing: Mapping[str, int], working: Mapping[str, int] | None = None
     ) -> AotcError:
-        """`error` of the sizes `failing`, told better where a few runs tell more.
+        """`error` about the sizes `failing`, or a more precise one if a few runs allow it.
 
-        `working` are sizes that run; found with stated dims set free where there are none.
-        Gives AOTC-S016 where one size of a stated range runs, AOTC-S011 where stated dims depend
-        on each other, and else AOTC-S005 with what does run.
+        `working` are sizes that run; without them they are searched with stated dims left free.
+        Returns AOTC-S016 if one size of a stated range runs, AOTC-S011 if stated dims depend on
+        each other, and else AOTC-S005 with the sizes that do run.
         """
         self.trials.allow_more(_MAX_RUNS)
         base = working or self._working_sizes()
@@ -51,14 +51,14 @@ class Diagnosis:
         return error
 
     def _working_sizes(self) -> dict[str, int] | None:
-        """Sizes that run where one stated dim, or all of them, are set free."""
+        """Sizes that run if one stated dim, or all of them, are left free."""
         freed: list[tuple[str, ...]] = [(dim,) for dim in self.stated]
         if len(freed) > 1:
             freed.append(tuple(self.stated))
         for names in freed:
             kept = {dim: spec for dim, spec in self.stated.items() if dim not in names}
             tried = candidates(self.dims, self.hints, kept, ())
-            # Candidates repeat themselves; what was run before costs nothing.
+            # Candidates repeat; sizes that were run before cost nothing.
             maximum = self.trials.runs + _MAX_CANDIDATES
             for sizes in tried:
                 if self.trials.run(sizes).ok:
@@ -103,7 +103,7 @@ class Diagnosis:
 
 
 def _inverted(relation: Relation) -> Relation:
-    """The same relation, told of its first term (of a sum: with the others as they are)."""
+    """The same relation, solved for its first term (of a sum: with the other terms unchanged)."""
     if len(relation.terms) > 1:
         return Relation(dim=relation.dim, terms=(relation.dim,))
     return Relation(dim=relation.terms[0], terms=(relation.dim,), constant=-relation.constant)
@@ -112,9 +112,10 @@ def _inverted(relation: Relation) -> Relation:
 def range_contradiction(
     relations: Sequence[Relation], stated: Mapping[str, DimRange], box: Mapping[str, Dim]
 ) -> AotcError | None:
-    """AOTC-S011 where a dim that follows from others is stated otherwise than they are.
+    """AOTC-S011 if a derived dim has a stated range that its relation contradicts, else None.
 
-    Bounds of terms are those stated, else those of `box`; a relation with other terms is skipped.
+    The bounds of terms are the stated ones, else those of `box`; a relation with other terms is
+    skipped.
     """
     lows = {dim: spec.min for dim, spec in stated.items() if spec.bounded}
     highs = {dim: spec.max for dim, spec in stated.items() if spec.bounded}
@@ -134,7 +135,7 @@ def range_contradiction(
 
 
 def _is_consistent(spec: DimRange, relation: Relation, stated: Mapping[str, DimRange]) -> bool:
-    """Whether a dim that follows is stated without anything that its terms do not say."""
+    """Whether a derived dim is stated without anything that its terms do not say."""
     plain = not spec.buckets and not spec.outside and spec.multiple_of == 1
     return plain or (
         not spec.buckets and _is_equality(relation) and spec == stated.get(relation.terms[0])

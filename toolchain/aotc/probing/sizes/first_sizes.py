@@ -1,4 +1,4 @@
-"""The first sizes at which a model runs: likely ones, and those that failures speak of."""
+"""The first sizes at which a model runs: likely ones, and those that failures suggest."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from aotc.probing.sizes.dim_hints import DimHints
 from aotc.probing.sizes.likely_sizes import candidates, mismatched_with, suggested_sizes
 from aotc.probing.sizes.trials import Trials
 
-# Runs in search of them, at least.
+# Minimum number of runs for the first sizes.
 _MIN_RUNS: Final = 400
-# How much more than the inputs that are stated the first inputs may take.
+# By what factor the first inputs may exceed the stated ones in bytes.
 _INPUT_BYTES_FACTOR: Final = 4
-# How many sizes are weighed without a run: of many dims the combinations are without end.
+# How many sizes may be skipped as too large: many dims have countless combinations.
 _MAX_SKIPPED: Final = 4000
-# How many sizes that failures speak of are tried.
+# How many sizes that failures suggest are tried.
 _MAX_SUGGESTED: Final = 24
 
 
@@ -27,10 +27,10 @@ def first_sizes(
     stated: Mapping[str, DimRange],
     seeds: Sequence[Mapping[str, int]],
 ) -> dict[str, int] | None:
-    """Sizes of `dims` that run, with those that follow from them; None where none are found.
+    """Sizes of `dims` that run, with the dims derived from them; None if none are found.
 
-    A quarter of all runs is for this.  Nothing is tried whose inputs exceed `max_input_bytes`, but
-    what is `stated` to be as large; `_MAX_SKIPPED` such are passed over, at most.
+    Uses up to a quarter of all runs.  Sizes whose inputs exceed `max_input_bytes` are skipped,
+    unless they are `stated` to be that large; after `_MAX_SKIPPED` of them the search ends.
     """
     smallest = dict.fromkeys(dims, 1) | {dim: spec.optimal() for dim, spec in stated.items()}
     bytes_stated = trials.input_bytes(trials.complete(smallest))
@@ -66,10 +66,10 @@ def first_sizes(
 def _suggested_sizes(
     failed: Mapping[str, int], inner: Sequence[str], error: str
 ) -> Iterator[dict[str, int]]:
-    """Sizes that the `error` at `failed` speaks of, of `inner` dims that had one size there.
+    """Sizes that the `error` at `failed` suggests for the `inner` dims that share a size there.
 
-    All of one size have another; or one of them has the size beside its own, as what is joined to
-    a token more has, or to a past.
+    Either all of them get another size; or one of them gets the size that does not match its own,
+    as a dim that is concatenated with one more token has, or with a past.
     """
     for size in dict.fromkeys(failed[dim] for dim in inner):
         alike = [dim for dim in inner if failed[dim] == size]

@@ -1,7 +1,7 @@
-"""Sizes of free dims that the weights beside them say: the channels of images, features of rows.
+"""Sizes of free dims that weights determine: channels of images, features of rows.
 
-Exporters leave free what the first operator holds to one size.  What is read here is tried first,
-and runs decide.
+Exporters leave dims free that the first operator fixes to one size.  The sizes found here are tried
+first, and runs decide.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aotc.contract.manifest.interface import Value
 if TYPE_CHECKING:
     import onnx
 
-# Results have the shape of the first input, or that of what is broadcast to it.
+# The output has the shape of the first input, or that of both inputs broadcast.
 _KEEPS_SHAPE: Final = frozenset(
     ("Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Clip", "Add", "Sub", "Mul", "Div")
 )
@@ -22,14 +22,14 @@ _CONVOLUTIONS: Final = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 _RECURRENT: Final = frozenset(("RNN", "GRU", "LSTM"))
 
 Axes = tuple[int, ...]
-"""Axes of an input, in the order in which they stand in a value that was made of it."""
+"""Axes of an input, in the order in which they occur in a value computed from it."""
 
 
 def known_sizes(inputs: Sequence[Value], graph: onnx.GraphProto) -> dict[str, int]:
-    """By dim: the size to which constant weights hold it in `graph`.
+    """By dim: the size that constant weights in `graph` require of it.
 
-    Read of convolutions (channels), products (features) and recurrent layers, through what keeps
-    an input's shape or transposes it.
+    Found for convolutions (channels), matrix products (features) and recurrent layers, also behind
+    operators that keep an input's shape or transpose it.
     """
     weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for node in graph.node:
@@ -49,7 +49,7 @@ def known_sizes(inputs: Sequence[Value], graph: onnx.GraphProto) -> dict[str, in
 def _fixed_axes(
     name: str, rank: int, nodes: Sequence[onnx.NodeProto], weights: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[int, int]]:
-    """Axes of the input `name` with the sizes to which `weights` hold them."""
+    """Axes of the input `name`, each with the size that `weights` require."""
     axes_by_value: dict[str, Axes] = {name: tuple(range(rank))}
     for node in nodes:
         source = node.input[0] if node.input else ""
@@ -72,7 +72,7 @@ def _fixed_axes(
 def _required_size(
     node: onnx.NodeProto, rank: int, weights: Mapping[str, Sequence[int]]
 ) -> tuple[int, int] | None:
-    """The axis of a node's first input that its weights hold to a size, and that size."""
+    """The axis of a node's first input that its weights fix, and its size."""
     numbers = {a.name: a.i for a in node.attribute}
 
     def shape(position: int) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""Sizes at which a model of unknown habits may run, likeliest first."""
+"""Sizes at which an unknown model may run, likeliest first."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Relation
 from aotc.probing.sizes.dim_hints import DimHints
 
-# 64 first: smaller sizes run by accident (broadcasting of what five halvings made 1).
+# 64 first: smaller sizes may run by accident, as five halvings make them 1, which broadcasts.
 _FIRST: Final = (64, 32, 16, 8, 4, 3)
 _SIZES: Final = (
     *(*_FIRST, 2, 5, 6, 7, 10, 12, 24, 28, 48, 80, 96, 100, 112, 128, 160, 192, 224, 256, 288),
     *(299, 320, 384, 400, 416, 448, 480, 512, 576, 600, 640, 720, 736, 768, 800, 1024),
 )
-# Of three entries one more or one less is broadcast to none.
+# With three entries, one more or one fewer cannot be broadcast.
 _BATCH: Final = 3
 _OTHER_BATCHES: Final = (2, 1)
-# Sums that names tell of and that are tried with a term of 1.
+# How many sums from names are tried with a term of 1.
 _MAX_DECODING_SUMS: Final = 4
 _PAIR_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 224, 256, 512)
 _MAX_SUGGESTED_SIZE: Final = 8192
-# How many sums of two dims are tried: of many dims there are more than runs.
+# How many sums of two dims are tried: many dims have more of them than there are runs.
 _MAX_DIM_SUMS: Final = 1000
 _MISMATCH: Final = re.compile(r"(\d{1,6}) (?:by|vs|and|!=) (\d{1,6})")
 
@@ -36,15 +36,15 @@ def candidates(
     stated: Mapping[str, DimRange],
     seeds: Sequence[Mapping[str, int]],
 ) -> Iterator[dict[str, int]]:
-    """Combinations of sizes of `dims`.
+    """Combinations of sizes of `dims`, likeliest first.
 
-    A dim whose name is a number, or of which weights ask a size, has that size before others.
+    A dim whose name is a number, or whose size weights require, has that size before others.
 
-    In order: `seeds` (sizes known to make sense); sizes on the grids that are stated; one inner dim
-    the sum of two others that names tell of; one size for all inner dims with a batch of 3; one for
-    images and another for lengths; any inner dim the sum of two others; other common sizes; one
-    dim, then two, that differ.  Stated dims stay at their optimal size first; then all are at one
-    size, as they may have to be equal, or at either end.
+    In order: `seeds` (sizes known to make sense); sizes on stated grids; one inner dim as the sum
+    of two others, as names suggest; one size for all inner dims with a batch of 3; one size for
+    images and another for lengths; any inner dim as the sum of two others; other common sizes; one
+    dim, then two, that differ from the rest.  Stated dims first keep their optimal size; then all
+    have one size, as they may have to be equal, or all are at one end of their range.
     """
     known = {dim: int(dim) for dim in dims if _is_size(dim)} | dict(hints.known)
     known = {dim: size for dim, size in known.items() if dim in dims and dim not in stated}
@@ -68,7 +68,7 @@ def _combinations(
     batches = {dim: rows for dim in free if dim in hints.leading}
     inner = [dim for dim in free if dim not in batches]
     for size in _FIRST if any(dim in hints.grids for dim in free) else ():
-        # Equal still, as dims may have to be.
+        # All equal, as dims may have to be.
         alike = dict.fromkeys(inner, _rounded_up(size, inner, hints))
         yield alike | dict.fromkeys(batches, _rounded_up(_BATCH, batches, hints)) | fixed
     for count in (batches, dict.fromkeys(batches, 1)) if batches else ({},):
@@ -106,7 +106,7 @@ def _combinations(
 
 
 def _rounded_up(size: int, dims: Iterable[str], hints: DimHints) -> int:
-    """`size`, or the next above it that is a multiple of all that is stated of `dims`."""
+    """The smallest common multiple of the grids of `dims` that is at least `size`."""
     step = math.lcm(*(hints.grids.get(dim, 1) for dim in dims))
     return -(-size // step) * step
 
@@ -118,10 +118,10 @@ def _is_size(name: str) -> bool:
 
 
 def suggested_sizes(error: str, size: int) -> Iterator[int]:
-    """Sizes of all inner dims that a failure at `size` speaks of.
+    """Sizes for all inner dims that the error of a failure at `size` suggests.
 
-    ONNX Runtime names the two sizes that do not fit, such as "32 by 1500": what made 32 of `size`
-    makes the other of as many times more.
+    ONNX Runtime names the two sizes that do not match, such as "32 by 1500".  If `size` led to 32,
+    then a size larger by the same factor leads to 1500.
     """
     for one, other in _MISMATCH.findall(error):
         for have, want in ((int(one), int(other)), (int(other), int(one))):
@@ -132,7 +132,7 @@ def suggested_sizes(error: str, size: int) -> Iterator[int]:
 
 
 def mismatched_with(error: str, size: int) -> Iterator[int]:
-    """Sizes that a failure says do not fit with `size`."""
+    """Sizes that, by the error, do not match `size`."""
     for one, other in _MISMATCH.findall(error):
         for have, want in ((int(one), int(other)), (int(other), int(one))):
             if have == size and 1 < want <= _MAX_SUGGESTED_SIZE and want != size:
@@ -140,7 +140,7 @@ def mismatched_with(error: str, size: int) -> Iterator[int]:
 
 
 def _groups(dims: Sequence[str], hints: DimHints) -> list[list[str]]:
-    """Dims that are likely to be equal: of floats, those of one kind, as the past of all layers."""
+    """Dims that are likely to be equal: of floats, those with one label, as all layers' past."""
     groups: dict[str, list[str]] = {}
     for dim in dims:
         label = hints.labels.get(dim, dim)
@@ -154,7 +154,7 @@ def _sum_sizes(
     batches: dict[str, int],
     fixed: dict[str, int],
 ) -> Iterator[dict[str, int]]:
-    """Sizes at which one or all dims are the sums that their names tell of."""
+    """Sizes at which one dim or all dims are the sums that their names suggest."""
     known = [relation for relation in sums if relation.dim in free]
     ways = [[relation] for relation in known]
     if len({relation.dim for relation in known}) == len(known) > 1:
@@ -176,7 +176,7 @@ def _decoding_sizes(
     batches: dict[str, int],
     fixed: dict[str, int],
 ) -> Iterator[dict[str, int]]:
-    """Sizes at which a dim is such a sum of which one term is 1: a token that follows a past."""
+    """Sizes at which a dim is such a sum with one term of 1: one token that follows a past."""
     for relation in [relation for relation in sums if relation.dim in free][:_MAX_DECODING_SUMS]:
         for one in dict.fromkeys(term for term in relation.terms if term in free):
             sizes = dict.fromkeys(free, _FIRST[3]) | batches | fixed | {one: 1}
@@ -185,13 +185,13 @@ def _decoding_sizes(
 
 
 def _range_ends(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
-    """All stated dims at their smallest or largest size."""
+    """All stated dims at their minimum, then all at their maximum."""
     for end in (0, 1):
         yield {dim: spec.compiled()[end] for dim, spec in stated.items()}
 
 
 def _common_sizes(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
-    """Sizes of the stated dims: the optimal ones; and equal ones, as they may have to be."""
+    """Sizes of the stated dims: the optimal ones; then equal ones, as they may have to be."""
     yield {dim: spec.optimal() for dim, spec in stated.items()}
     if sum(not spec.fixed() for spec in stated.values()) > 1:
         bounds = {dim: spec.compiled() for dim, spec in stated.items()}

@@ -1,19 +1,19 @@
 """Find the sizes at which a model runs, and check those that are stated.
 
-Declared free dims lie: some work at one size only, some must be equal under different names,
-one may be the sum of two others, some must be multiples of 32.  The prober asks a `trial` (one
-run of the original model at given sizes) and proves a box of sizes with relations:
+Declared free dims are unreliable: some run at one size only, some must be equal under different
+names, one may be the sum of two others, some must be multiples of 32.  The prober calls a `trial`
+(one run of the original model at given sizes) and proves a box of sizes with relations:
 
 1. a base: some combination of sizes that runs;
-2. moves: by what step each dim can move, alone or together with which others;
-3. relations: a dim that only moves with others follows from them; where they hold at a second
-   base of sizes without a common factor, and nothing was seen to run off them, they are laws;
-4. stated ranges: their ends and buckets must run, the other dims being as in the base;
-5. bounds: downwards to 1 (0 where the model joins what comes in to something), upwards to sizes
-   that are chosen by what a run would cost; where those fail, by doubling and bisection;
-6. the box: its corners must run too, or probed bounds give way until they do.
+2. moves: the step by which each dim can move, alone or together with others;
+3. relations: a dim that only moves with others is derived from them; relations that hold at a
+   second base without common factors, and that nothing was seen to break, are laws;
+4. stated ranges: their ends and buckets must run, with the other dims as in the base;
+5. bounds: down to 1 (0 if the model concatenates the input with something), up to sizes chosen
+   by the estimated cost of a run; where those fail, by doubling and bisection;
+6. the box: its corners must run too, or probed bounds shrink until they do.
 
-Everything is counted, not timed, so that two builds find the same box.
+All limits are counts, not times, so that two builds find the same box.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from aotc.probing.sizes.stated_dims import (
 from aotc.probing.sizes.trials import ENDED, Cost, Trial, Trials
 from aotc.probing.sizes.usual_sizes import TARGETS, rungs_of
 
-# How often another base is taken since what was found at one does not hold elsewhere.
+# How often to start from another base because the relations found do not hold elsewhere.
 _MAX_REBASES: Final = 2
-# By how much a length grows between the sizes whose costs are counted, at least.
+# Minimum difference between the lengths at which costs are counted.
 _MIN_LENGTH_STEP: Final = 16
 
 
 class RelatedDims(NamedTuple):
-    """Sizes that run, how each dim can move from there, and which dims follow from others.
+    """Sizes that run, how each dim can move from there, and which dims are derived from others.
 
-    `second_base` are other sizes that run, small ones where those do.
+    `second_base` are other sizes that run, small ones if possible.
     """
 
     base: dict[str, int]
@@ -65,12 +65,12 @@ class RelatedDims(NamedTuple):
 
 @dataclass(slots=True)
 class Prober:
-    """Search for the domain of `dims`.
+    """Searches the domain of `dims`.
 
-    `hints` say what to try first.  `stated` are the profile's ranges, and `relations` what it
-    derives from other dims, each after its terms: those are not searched for.  `recall` gives runs
+    `hints` tell what to try first.  `stated` are the ranges of the profile; `relations` are those
+    it states, each after the ones of its terms, and are not searched for.  `recall` returns runs
     that were done before; `input_bytes` counts the bytes of all inputs at sizes.  `findings` is
-    what the search noticed beside the domain.
+    what the search noticed apart from the domain.
     """
 
     dims: Sequence[str]
@@ -80,7 +80,7 @@ class Prober:
     trial: Callable[[Mapping[str, int]], Trial]
     late: Callable[[], bool]
     cost: Callable[[Sequence[Mapping[str, int]]], Cost]
-    """Called once, with sizes that run and two larger ones of each free dim."""
+    """Called once, with sizes that run and two larger sizes of each free dim."""
     relations: Sequence[Relation] = ()
     recall: Callable[[Mapping[str, int]], Trial | None] = lambda _: None
     input_bytes: Callable[[Mapping[str, int]], int] = lambda _: 0
@@ -88,11 +88,11 @@ class Prober:
     findings: tuple[Finding, ...] = ()
     _trials: Trials = field(init=False)
     _bounded: dict[str, DimRange] = field(init=False)
-    """Stated ranges with bounds, of dims that follow from none."""
+    """Stated ranges with bounds, of independent dims."""
     _seed_maximums: dict[str, int] = field(default_factory=dict)
     """The largest size of each dim in the seeds."""
     _independent: tuple[str, ...] = field(init=False)
-    """Dims that follow from none by a stated relation."""
+    """Dims that no stated relation derives from others."""
 
     def __post_init__(self) -> None:
         grids = {d: s.multiple_of for d, s in self.stated.items() if s.multiple_of > 1}
@@ -115,7 +115,7 @@ class Prober:
         }
 
     def search(self, seeds: Sequence[Mapping[str, int]] = ()) -> Domain:
-        """The proven domain.  `seeds` are sizes known to make sense, such as a user's fixtures.
+        """The proven domain.  `seeds` are sizes known to make sense, such as those of a fixture.
 
         Raises AOTC-S001 (nothing runs), S005 (a stated size does not run), S011 (related dims are
         bounded differently) and S016 (one size of a stated range runs).
@@ -137,10 +137,10 @@ class Prober:
         return domain
 
     def base(self, seeds: Sequence[Mapping[str, int]] = ()) -> dict[str, int] | None:
-        """Sizes that run, those that follow included; None where none are found.
+        """Sizes that run, with all derived dims; None if none are found.
 
-        Nothing is tried whose inputs exceed `max_input_bytes`, but what is stated to be as large.
-        Raises AOTC-S011 where stated relations and ranges contradict each other.
+        Sizes whose inputs exceed `max_input_bytes` are not tried, unless they are stated to be that
+        large.  Raises AOTC-S011 if stated relations and ranges contradict each other.
         """
         self._refuse_range_contradiction(self.relations, {})
         return first_sizes(self._trials, self._independent, self.hints, self._bounded, seeds)
@@ -148,7 +148,7 @@ class Prober:
     def relations_at(
         self, base: Mapping[str, int]
     ) -> tuple[dict[str, Move | None], tuple[Relation, ...]]:
-        """How each dim can move from `base`, and which dims follow from others."""
+        """How each dim can move from `base`, and which dims are derived from others."""
         free = [dim for dim in self._independent if dim not in self._bounded]
         movable = [
             dim
@@ -160,7 +160,7 @@ class Prober:
         return moves, relations_of(base, moves, self._bounded, self.stated)
 
     def _related_dims(self, base: dict[str, int]) -> RelatedDims:
-        """What is found at `base`, challenged; from another base where it does not hold there."""
+        """What is found at `base` and challenged; from another base if it holds nowhere else."""
         for again in range(_MAX_REBASES + 1):
             moves, relations = self.relations_at(base)
             challenge = Challenge(self._trials, self.hints, base, moves, relations, self.stated)
@@ -180,7 +180,7 @@ class Prober:
         return RelatedDims(base, moves, relations, second_base)
 
     def _box(self, related: RelatedDims) -> Box:
-        """The stated ranges, and of all other dims what is worth its cost and runs."""
+        """The stated ranges, and for all other dims what runs and is worth its cost."""
         anchor = self._anchor(related)
         derived = {relation.dim for relation in related.relations}
         led = [dim for dim in self._independent if dim not in derived]
@@ -214,9 +214,9 @@ class Prober:
         return box
 
     def _anchor(self, related: RelatedDims) -> dict[str, int]:
-        """Sizes that run, as small as is known, from which the free dims are bounded.
+        """Sizes that run, as small as known, from which the free dims are bounded.
 
-        Stated dims are as in the base; batches of 1 where those run.
+        Stated dims are as in the base; batches are 1 if that runs.
         """
         derived = {relation.dim for relation in related.relations}
         held = {dim: related.base[dim] for dim in self._bounded}
@@ -234,7 +234,7 @@ class Prober:
         return dict(related.base)
 
     def _try_stuck(self, box: Box, stuck: Sequence[str]) -> None:
-        """Larger sizes of dims that moved in no way may run where all others are smallest."""
+        """Mark dims that could not move but run larger with all others at their minimum."""
         corner = box.domain().corner("min")
         for dim in stuck:
             found = box.dims[dim]
@@ -243,14 +243,14 @@ class Prober:
                 box.dims[dim] = replace(found, stopped_by="together")
 
     def _grow(self, box: Box, bounders: Mapping[str, Bounder], steps: Mapping[str, int]) -> None:
-        """Raise the dims in `steps` to sizes that are worth their cost, and that run together."""
+        """Raise the dims in `steps` to sizes that are worth their cost and run together."""
         down = {dim: box.dims[dim] for dim in steps}
         limit = self.limits.max_size
         lows = {dim: max(found.max, self._seed_maximums.get(dim, 0)) for dim, found in down.items()}
         rungs = {
             dim: rungs_of(self.hints.kind(dim), lows[dim], max(limit, lows[dim]), steps[dim])
             for dim, found in down.items()
-            # Off the grid of its step a dim is bounded by trying.
+            # A dim off the grid of its step is bounded by trying.
             if found.multiple_of == steps[dim]
         }
         self._choose_maximums(box, rungs)
@@ -269,7 +269,7 @@ class Prober:
         reached = {dim: (box.dims[dim].max, box.dims[dim].stopped_by) for dim in rungs}
         self._choose_maximums(box, rungs)
         if not self._trials.run(box.domain().corner("max")).ok:
-            # Each goes as far alone, and not all together: usual sizes may.
+            # Each dim reaches this alone but not together with the others; usual sizes may.
             target = {dim: TARGETS[self.hints.kind(dim)] for dim in rungs}
             usual = {d: [s for s in sizes if s <= target[d]] for d, sizes in rungs.items()}
             self._choose_maximums(box, {d: usual[d] or sizes[:1] for d, sizes in rungs.items()})
@@ -280,7 +280,7 @@ class Prober:
                 box.dims[dim] = replace(box.dims[dim], stopped_by=stop)
 
     def _choose_maximums(self, box: Box, rungs: Mapping[str, Sequence[int]]) -> None:
-        """Give each dim in `rungs` the size of them that the limits allow."""
+        """Give each dim in `rungs` the largest of its sizes that the limits allow."""
 
         def exceeded_limit(sizes: Mapping[str, int], share: float) -> Stop:
             corner = box.domain().corner("max")
@@ -312,8 +312,8 @@ class Prober:
         for dim, move in related.moves.items():
             if move is None or dim in derived:
                 continue
-            least = _MIN_LENGTH_STEP if self.hints.kind(dim) == "length" else 1
-            grow = -(-max(anchor[dim], least) // move.step) * move.step
+            minimum = _MIN_LENGTH_STEP if self.hints.kind(dim) == "length" else 1
+            grow = -(-max(anchor[dim], minimum) // move.step) * move.step
             for times in (1, 2):
                 grown = {**anchor, dim: anchor[dim] + times * grow}
                 points.append(self._trials.complete(grown, related.relations))
@@ -327,7 +327,7 @@ class Prober:
             raise error
 
     def _check_stated(self, base: Mapping[str, int], relations: Sequence[Relation]) -> None:
-        """The ends and the buckets of each stated range run, the others being as in `base`."""
+        """The ends and buckets of each stated range must run, with the other dims as in `base`."""
         derived = {relation.dim for relation in relations}
         for dim, spec in self._bounded.items():
             if dim in derived:
@@ -344,7 +344,7 @@ class Prober:
                 )
 
     def _on_stated_grid(self, dim: str, found: Dim, bounder: Bounder) -> Dim:
-        """`found`, where the profile names the dim and no bounds: on its grid."""
+        """`found`, on the grid that the profile states for a dim without bounds."""
         spec = self.stated.get(dim)
         if spec is None:
             return found
@@ -368,7 +368,7 @@ class Prober:
             alone = self._base_alone(box, base)
             if alone == box.dims:
                 raise
-            # What nobody stated gives way as far as it can.
+            # Ranges that are not stated shrink as far as they can.
             box = Box(self._trials, alone, box.relations, self.hints, base)
             domain = self._fit_or_base(box, base)
         self.findings = tuple(box.findings)
@@ -393,10 +393,10 @@ class Prober:
             return Domain(dims=self._base_alone(box, base), relations=box.domain().relations)
 
     def _base_alone(self, box: Box, base: Mapping[str, int]) -> dict[str, Dim]:
-        """What is left where the search may not go on: the base, and the stated ranges."""
+        """What remains when no more runs are allowed: the base, and the stated ranges."""
         dims = {}
         for name, dim in box.dims.items():
-            # A base off the stated grid runs, and is not what was asked for.
+            # A base off the stated grid runs but was not asked for.
             size = dim.min if name in self.stated else base[name]
             stop = self._trials.stop or "error"
             alone = Dim(min=size, max=size, opt=size, tested=(size,), stopped_by=stop)

@@ -1,4 +1,4 @@
-"""Dims of a domain, and what follows from them, as a profile states them."""
+"""Dims and relations of a domain as the profile states them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aotc.probing.sizes.diagnosis import range_contradiction
 
 
 def stated_dim(spec: DimRange) -> Dim:
-    """The sizes that graphs take of a stated range with bounds."""
+    """The dim of a stated range with bounds: the sizes that graphs accept."""
     low, high = spec.compiled()
     return Dim(
         min=low,
@@ -27,7 +27,7 @@ def stated_dim(spec: DimRange) -> Dim:
 
 
 def enforced_dim(dim: Dim, spec: DimRange) -> Dim:
-    """A probed range that calls are held to, as the profile names the dim."""
+    """A probed range that is enforced on calls, because the profile names the dim."""
     return replace(
         dim,
         opt=dim.opt if spec.opt is None else spec.opt,
@@ -41,9 +41,9 @@ def enforced_dim(dim: Dim, spec: DimRange) -> Dim:
 def agreeing_relations(
     relations: Sequence[Relation], stated: Mapping[str, DimRange]
 ) -> tuple[Relation, ...]:
-    """`relations` without those that are no laws and that `stated` ranges of their dims overrule.
+    """`relations` without those that are not laws and contradict the `stated` ranges of their dims.
 
-    Such a dim goes its own way, as it is stated.
+    Such a dim is independent, as stated.
     """
     bounded = {dim: spec for dim, spec in stated.items() if spec.bounded}
     return tuple(
@@ -61,10 +61,10 @@ def agreeing_relations(
 def enforced_relation(
     relation: Relation, domain: Domain, stated: Mapping[str, DimRange]
 ) -> Relation:
-    """`relation` as calls are held to it.
+    """`relation` as it is enforced on calls.
 
-    It is enforced where a term is padded: what follows is padded along.  Where it is not, its dim
-    keeps to what is stated of it.
+    It is enforced if a term is padded: derived dims are padded along.  If it is not enforced, its
+    dim is still held to its stated range.
     """
     dims = [domain.dims[term] for term in relation.terms if term in domain.dims]
     padded = any(dim.buckets or dim.pad_from is not None for dim in dims)
