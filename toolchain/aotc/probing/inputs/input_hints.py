@@ -89,11 +89,6 @@ def _if_elementwise(hint: Hint) -> Hint | None:
 
 
 @record(frozen=False, kw_only=False)
-class _Reading:
-    """All that a model's nodes ask of one graph input."""
-
-
-@dataclass(slots=True)
 class _HintCollector:
     """Everything that a model's nodes request of one graph input."""
 
