@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -26,6 +25,7 @@ from aotc.contract.profile import Precision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
+from aotc.records import replace
 
 if TYPE_CHECKING:
     import onnx

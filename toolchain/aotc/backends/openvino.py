@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +26,7 @@ from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
 from aotc.host.lesser_host import WITHOUT_VARIABLE, hidden_providers
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
+from aotc.records import replace
 
 if TYPE_CHECKING:
     import onnx

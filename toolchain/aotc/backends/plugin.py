@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,6 +32,7 @@ from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
 from aotc.host.lesser_host import hidden_providers
 from aotc.host.plugin_libraries import libraries_digest
+from aotc.records import replace
 
 if TYPE_CHECKING:
     import onnx

@@ -7,14 +7,14 @@ second shape.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem, record
+from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem
 from aotc.contract.provider_keys import option_problem
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.padding_rules import PadSpec
 from aotc.contract.shapes.relations import read_relations
+from aotc.records import field, record
 
 # RFC 8785 keeps integers exact up to here; and no clock of ours runs for longer than this.
 Bytes = Annotated[int, Bounds(0, 2**53 - 1)]
@@ -157,13 +157,15 @@ class PluginSpec:
 
 @record
 class PartitionSpec:
-    """When a partition is worth its borders."""
+    """When a partition is worth its boundaries."""
+
+    WIRE_NAMES: ClassVar = {"weigh_boundaries": "weigh_borders"}
 
     min_nodes: Annotated[
         int, Bounds(1), "a smaller partition is given to the next provider that takes its nodes"
     ] = 1
-    weigh_borders: Annotated[
-        bool, "so is one that gains less, by rough rates, than its borders cost"
+    weigh_boundaries: Annotated[
+        bool, "so is one that gains less, by rough rates, than its boundaries cost"
     ] = True
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -29,6 +28,7 @@ from aotc.graphs.forbidden import refuse_operators
 from aotc.graphs.model_file import require_model_file
 from aotc.graphs.model_text import escape_text
 from aotc.graphs.output_types import infer_outputs
+from aotc.records import replace
 
 ORT_DOMAINS = (
     "com.microsoft",
@@ -335,7 +335,7 @@ def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:
             a.name: len(a.g.node) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH
         }
         if bodies:
-            yield ControlFlow(node=node.name, op_type=node.op_type, bodies=bodies)
+            yield ControlFlow(node=node.name, op_type=node.op_type, subgraphs=bodies)
 
 
 def _side_inputs(model: onnx.ModelProto) -> Iterator[str]:

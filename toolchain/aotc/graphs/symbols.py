@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from typing import Annotated
 
-from aotc.contract.codec.parsing import ParseError, record
+from aotc.contract.codec.parsing import ParseError
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.manifest.interface import Value
 from aotc.contract.shapes.domain import Relation
@@ -21,6 +20,7 @@ from aotc.contract.shapes.relations import (
     unified,
 )
 from aotc.errors import AotcError
+from aotc.records import field, record, replace
 
 
 @record
@@ -51,7 +51,7 @@ class Symbols:
         An anonymous name, such as `unk__12`, refers to the one dim that has it.  None if the model
         has no such free dim, or several.
         """
-        dims = _dims(self.declared)
+        dims = free_dims(self.declared)
         if name in self.names.values():
             return name
         found = name if name in dims else _positions(self.declared).get(name)
@@ -121,7 +121,7 @@ class _Naming:
         self._anonymous = anonymous
         self._texts = texts
         self._read = read
-        self._dims = _dims(inputs)
+        self._dims = free_dims(inputs)
         self._positions = _positions(inputs)
         self._rankless = {f"{v.name}.0" for v in inputs if v.shape is None and v.kind == "tensor"}
         self._new: dict[str, None] = {}
@@ -269,8 +269,8 @@ def ambiguous_name(name: str, dims: Sequence[str]) -> str:
     return f"{name!r} is the name of {len(dims)} different dims"
 
 
-def _dims(inputs: Iterable[Value]) -> tuple[str, ...]:
-    """Free dims of tensors, in order."""
+def free_dims(inputs: Iterable[Value]) -> tuple[str, ...]:
+    """Free dims of the tensors among `inputs`, in order; `NAME.0` for one of unknown rank."""
     found: dict[str, None] = {}
     for value in inputs:
         if value.kind == "tensor":

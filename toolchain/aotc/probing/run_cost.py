@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from aotc.records import record
 
 _WIDTH = {"float": 4, "int64": 8, "double": 8, "float16": 2, "bfloat16": 2, "int32": 4}
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class RunCost:
     """Bytes of all nodes' outputs, and floating-point operations, of one run."""
 
@@ -67,7 +68,7 @@ def _size_and_shape(entry: Mapping[str, list[int]]) -> tuple[int, tuple[int, ...
     return 0, (0,)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Growth:
     """How one figure grows with one dim: a parabola through up to three points."""
 

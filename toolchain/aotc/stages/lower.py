@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -21,6 +20,7 @@ from aotc.partitioning import partition_report as reports
 from aotc.partitioning.compute import Sizes
 from aotc.partitioning.extraction import hybrid
 from aotc.passes.base import walk_nodes
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import drop
 from aotc.stages.lowering.compiling import CompiledModel, compile_parts

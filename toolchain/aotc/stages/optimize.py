@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from aotc.passes.drop_inserted_casts import (
 )
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.integer_products import (
     companions,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,6 +21,7 @@ from aotc.probing.inputs.image_rules import IMAGE_RULES
 from aotc.probing.inputs.shape_rules import SHAPE_RULES
 from aotc.probing.inputs.value_flow import Flow, Site, Use
 from aotc.probing.inputs.value_rules import VALUE_RULES, Hint
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
@@ -88,7 +88,7 @@ def _if_elementwise(hint: Hint) -> Hint | None:
     return hint if hint["kind"] not in ("vector", "split", "columns", "boxes") else None
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class _HintCollector:
     """Everything that a model's nodes request of one graph input."""
 

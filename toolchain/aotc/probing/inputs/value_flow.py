@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from aotc.probing.inputs.extents import Extent, Shape, total
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
@@ -36,7 +36,7 @@ _SHAPE_KEPT: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Site:
     """A node with the values that it reads and produces; "" for an omitted optional one."""
 
@@ -279,7 +279,7 @@ def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
     return default
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Use:
     """One node as a consumer: the input at `index` is the one that rules are asked about."""
 

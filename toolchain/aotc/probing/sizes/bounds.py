@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from aotc.contract.shapes.domain import Dim, Relation, Stop
 from aotc.probing.sizes.found_relations import Move
@@ -12,6 +11,7 @@ from aotc.probing.sizes.gaps import GRIDS, sampled_between, without_gaps
 from aotc.probing.sizes.growth import SHARE
 from aotc.probing.sizes.trials import Trials
 from aotc.probing.sizes.usual_sizes import sizes_beyond
+from aotc.records import field, record, replace
 
 # How many multiples are tried at either end of a range until one runs.
 _MAX_END_TRIES = 4
@@ -19,7 +19,7 @@ _MAX_END_TRIES = 4
 _MAX_SIZES_BEYOND = 24
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Bounder:
     """Searches the range of `dim`, with all other dims as in `base` or as `relations` require.
 

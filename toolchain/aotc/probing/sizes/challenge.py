@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from aotc.contract.shapes.dim_range import DimRange
@@ -16,6 +15,7 @@ from aotc.contract.shapes.domain import Relation
 from aotc.probing.sizes.dim_hints import DimHints
 from aotc.probing.sizes.found_relations import Move
 from aotc.probing.sizes.trials import Trials
+from aotc.records import record, replace
 
 _PRIMES: Final = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
 _SHIFTS: Final = (3, 5, 7, 11, 13, 17, 19, 23)
@@ -26,7 +26,7 @@ _FAR_SHIFT: Final = 24
 _MAX_OTHER_DIMS: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Challenge:
     """Tests `relations` that were found at `base`.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Dim, Relation
@@ -14,12 +13,13 @@ from aotc.probing.sizes.found_relations import relations_of
 from aotc.probing.sizes.likely_sizes import candidates
 from aotc.probing.sizes.moves import Mover
 from aotc.probing.sizes.trials import Trials
+from aotc.records import record
 
 # Runs for the whole diagnosis, and for finding sizes that run with one dim left free.
 _MAX_RUNS, _MAX_CANDIDATES = 160, 40
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Diagnosis:
     """Finds what runs instead of what the profile states; `dims` are the independent dims.
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from aotc.contract.manifest.interface import Value
 from aotc.contract.shapes.domain import Relation
 from aotc.probing.sizes.known_sizes import known_sizes
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
@@ -39,7 +39,7 @@ _MIN_IMAGE_SIDE: Final = 32
 _PASS_THROUGH: Final = ("Identity", "Cast")
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class DimHints:
     """Hints on the free dims of a model's inputs.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from aotc.contract.shapes.domain import Relation
+from aotc.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Move:
     """Dims that move together by multiples of `step`; the first is the one asked about."""
 

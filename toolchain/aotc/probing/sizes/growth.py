@@ -7,19 +7,19 @@ before batches of more than 2; then all grow further while a run costs a share o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from aotc.contract.shapes.domain import Stop
 from aotc.probing.sizes.dim_hints import DimHints, Kind
 from aotc.probing.sizes.usual_sizes import TARGETS
+from aotc.records import record
 
 # Share of the limits beyond usual sizes: a build runs the largest sizes several times.
 SHARE: Final = 1 / 8
 _PAIR: Final = 2
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Growth:
     """Chooses the maximum of each dim from its `rungs`, which rise from a size that runs.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from aotc.probing.sizes.dim_hints import DimHints
 from aotc.probing.sizes.found_relations import Move
 from aotc.probing.sizes.trials import Trials
+from aotc.records import field, record
 
 _STEPS = (2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
 # A larger size may have too many divisors to try.
@@ -18,7 +18,7 @@ _DIRECTIONS = (1, -1)
 _MIN_UNIT = 3
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Mover:
     """Tries moves from `base`; a batch (see `hints`) never needs another dim's step."""
 

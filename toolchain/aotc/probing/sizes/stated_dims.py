@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Dim, Domain, Relation
 from aotc.probing.sizes.diagnosis import range_contradiction
+from aotc.records import replace
 
 
 def stated_dim(spec: DimRange) -> Dim:

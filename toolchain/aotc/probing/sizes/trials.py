@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes.domain import Relation, Stop
+from aotc.records import field, record, replace
 
 # Why a search ended before it had tried everything.
 ENDED: Final[Mapping[Stop, str]] = {
@@ -16,7 +16,7 @@ ENDED: Final[Mapping[Stop, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Trial:
     """The outcome of one run; `empty` if some output has no elements."""
 
@@ -33,7 +33,7 @@ class Cost(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Trials:
     """Runs by sizes of `dims`; dims that `relations` derive are added to each.
 

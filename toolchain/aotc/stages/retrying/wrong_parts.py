@@ -8,7 +8,6 @@ compiled once more with all that is inside of it as outputs, to find the nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,12 @@ from aotc.engine.session import create_session, run
 from aotc.errors import AotcError
 from aotc.partitioning.extraction import Extractor
 from aotc.partitioning.graph import PartitionGraph, read_graph
+from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import ClaimedModel, LoweredModel, ReferenceRun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WrongNodes:
     """Nodes that a provider (by ORT's name) shall not run, and what is wrong there.
 
