@@ -25,7 +25,7 @@ from aotc.engine.session import reference_options, run
 from aotc.errors import AotcError
 from aotc.graphs.original import create_original, open_original
 from aotc.graphs.rejection import out_of_memory, refuse_text
-from aotc.graphs.symbols import Symbols
+from aotc.graphs.symbols import Symbols, free_dims
 from aotc.probing.cpu_time import cpu_deadline, cpu_limit
 from aotc.probing.declared_shapes import DeclaredShapes
 from aotc.probing.estimator import Estimator, input_bytes
@@ -47,13 +47,13 @@ from aotc.probing.trial_log import FinishedRun, Shapes, TrialLog
 from aotc.probing.unwritten import is_unwritten, unpooled_options
 from aotc.records import replace
 
-_MAX_KEPT_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 _CRASHES = "ONNX Runtime crashes or hangs"
 _UNWRITTEN = "ONNX Runtime answers with memory that it never wrote"
 # Key for the number of the input values, next to the sizes of a run: no dim has this name.
 _VALUES_KEY = ""
 # How many runs are kept to infer output shapes: a few determine the simplest rule.
-_MAX_OBSERVED_RUNS = 256
+_MAX_RUNS = 256
 
 
 class Reference:
@@ -83,7 +83,7 @@ class Reference:
         self._unpooled_session: Any = None
         self._estimator: Estimator | None = None
         self._deadly: list[Json] = []
-        self._kept_outputs: dict[tuple[tuple[str, int], ...], list[Any]] = {}
+        self._kept: dict[tuple[tuple[str, int], ...], list[Any]] = {}
         self._run_seconds = 0.0
         self._log = TrialLog(Path(), ())
         self._cpu_seconds = 0.0
@@ -93,7 +93,7 @@ class Reference:
         self.has_run = False
         self.rejected_findings: tuple[Finding, ...] = ()
         self.observed_runs: list[ObservedRun] = []
-        self.dims = _dims_of(self.inputs)
+        self.dims = free_dims(self.inputs)
         self.findings: tuple[Finding, ...] = ()
         self.try_empty = True
 
@@ -186,9 +186,8 @@ class Reference:
             self.hints = alternative.hints
             self._values_number = number + 1
             for sizes in self._failed:
-                if {**sizes, _VALUES_KEY: number} not in self._deadly and self._does_run(
-                    sizes, number
-                ):
+                deadly = {**sizes, _VALUES_KEY: number} in self._deadly
+                if not deadly and self._does_run(sizes, number):
                     self._failed = []
                     what = f"the first values were rejected; taken instead: {alternative.what}"
                     self.rejected_findings = (Finding(code="AOTC-S030", what=what, where="inputs"),)
@@ -225,18 +224,15 @@ class Reference:
 
     def _keep_outputs(self, sizes: Mapping[str, int], outputs: list[Any]) -> Shapes:
         """Keep the outputs of the last trials: the corners are also fixtures."""
-        self._kept_outputs[tuple(sizes.items())] = outputs
-        while (
-            sum(values.nbytes(v) for kept in self._kept_outputs.values() for v in kept)
-            > _MAX_KEPT_BYTES
-        ):
-            del self._kept_outputs[next(iter(self._kept_outputs))]
+        self._kept[tuple(sizes.items())] = outputs
+        while sum(values.nbytes(v) for kept in self._kept.values() for v in kept) > _MAX_BYTES:
+            del self._kept[next(iter(self._kept))]
         return _shapes_of(outputs)
 
     def _note_shapes(self, sizes: Mapping[str, int], shapes: Shapes) -> None:
-        observed_runs = ObservedRun(dict(sizes), shapes)
-        if len(self.observed_runs) < _MAX_OBSERVED_RUNS and observed_runs not in self.observed_runs:
-            self.observed_runs.append(observed_runs)
+        run = ObservedRun(dict(sizes), shapes)
+        if len(self.observed_runs) < _MAX_RUNS and run not in self.observed_runs:
+            self.observed_runs.append(run)
 
     def padded_fixtures(self, domain: Domain) -> list[FixtureInputs]:
         """For each combination of buckets, a fixture of smaller sizes, if one runs.
@@ -252,15 +248,11 @@ class Reference:
             inputs = self.inputs_at(first)
             found.append(FixtureInputs(f"padded{index}", inputs, first))
             signed = with_one_sign(inputs, self.inputs, self.hints)
-            found += [
-                FixtureInputs(f"padded{index}-{side}", x, first) for side, x in signed.items()
-            ]
+            found += [FixtureInputs(f"padded{index}-{s}", x, first) for s, x in signed.items()]
             last = points[min(2, len(points) - 1)]
             if signed and last != first and self.trial(last).ok:
                 signed = with_one_sign(self.inputs_at(last), self.inputs, self.hints)
-                found += [
-                    FixtureInputs(f"less{index}-{side}", x, last) for side, x in signed.items()
-                ]
+                found += [FixtureInputs(f"less{index}-{s}", x, last) for s, x in signed.items()]
         return found
 
     def domain(
@@ -390,7 +382,7 @@ class Reference:
     def _outputs_of(self, fixture: FixtureInputs) -> list[Any]:
         # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign.
         if not fixture.name.startswith("user") and "-" not in fixture.name:
-            kept = self._kept_outputs.get(tuple(fixture.sizes.items()))
+            kept = self._kept.get(tuple(fixture.sizes.items()))
             if kept is not None:
                 return kept
             if dict(fixture.sizes) in self._deadly:
@@ -405,13 +397,3 @@ def _shapes_of(outputs: Sequence[Any]) -> Shapes:
 
 def _sizes_text(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
-
-
-def _dims_of(inputs: Sequence[Value]) -> tuple[str, ...]:
-    names: list[str] = []
-    for value in inputs:
-        if value.kind == "tensor" and value.shape is not None:
-            names += [d for d in value.shape if isinstance(d, str) and d not in names]
-        elif value.kind == "tensor":
-            names.append(f"{value.name}.0")
-    return tuple(names)

@@ -16,7 +16,7 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain, Relation
 from aotc.contract.shapes.relations import in_order
 from aotc.errors import AotcError
-from aotc.graphs.symbols import Statement, Symbols
+from aotc.graphs.symbols import Statement, Symbols, free_dims
 from aotc.probing.estimator import input_bytes
 from aotc.probing.inputs.fixture_plan import FixtureInputs
 from aotc.probing.sizes.dim_hints import DimHints, leading_dims
@@ -133,19 +133,13 @@ class RelationCheck:
             for name, dim in domain.dims.items()
         }
         known = domain.complete(free)
-        return {dim: known[self.symbols.names.get(dim, dim)] for dim in self._declared_dims()}
+        return {
+            dim: known[self.symbols.names.get(dim, dim)] for dim in free_dims(self.symbols.declared)
+        }
 
     def _step(self, dim: str, domain: Domain) -> int:
         known = domain.dims.get(self.symbols.names.get(dim, dim))
         return known.multiple_of if known is not None else 1
-
-    def _declared_dims(self) -> list[str]:
-        dims: dict[str, None] = {}
-        for value in self.symbols.declared:
-            if value.kind == "tensor":
-                shape = value.shape if value.shape is not None else (f"{value.name}.0",)
-                dims |= dict.fromkeys(d for d in shape if isinstance(d, str))
-        return list(dims)
 
     def _prober(
         self,
@@ -157,10 +151,11 @@ class RelationCheck:
         freed = {relation.dim for statement in left_out for relation in statement.relations}
         derived = {relation.dim for relation in relations}
         ranges = {
-            dim: stated.get(self.symbols.names.get(dim, dim)) for dim in self._declared_dims()
+            dim: stated.get(self.symbols.names.get(dim, dim))
+            for dim in free_dims(self.symbols.declared)
         }
         return Prober(
-            dims=self._declared_dims(),
+            dims=free_dims(self.symbols.declared),
             hints=DimHints(leading=leading_dims(self.symbols.declared)),
             stated={
                 dim: spec

@@ -98,7 +98,7 @@ class Box:
             if self.trials.stop:
                 raise Exhausted
             if not self._halve(self.dims, "together"):
-                raise sizes_fail_error("the largest stated sizes do not run", corner, outcome.error)
+                raise not_running("the largest stated sizes do not run", corner, outcome.error)
 
     def _fit_smallest(self) -> None:
         """Raise the minimums until they run together."""
@@ -113,7 +113,7 @@ class Box:
                 n for n, d in self.dims.items() if _may_shrink(d) and d.min < self._anchor_size(n)
             ]
             if not low:
-                raise sizes_fail_error("the smallest sizes do not run", corner, outcome.error)
+                raise not_running("the smallest sizes do not run", corner, outcome.error)
             # The smallest minimum is the likeliest to be too small.
             name = min(low, key=lambda dim: self.dims[dim].min)
             self._raise_minimum(name)
@@ -139,7 +139,7 @@ class Box:
         corner = self.domain().corner("opt")
         outcome = self.trials.run(corner)
         if not outcome.ok:
-            raise sizes_fail_error("the opt sizes do not run", corner, outcome.error)
+            raise not_running("the opt sizes do not run", corner, outcome.error)
 
     def _anchor_size(self, name: str) -> int:
         """The anchor's size of a dim, within its bounds."""
@@ -210,7 +210,7 @@ class Box:
         sizes = self._corner(ends)
         error = self.trials.run(sizes).error
         if all(dim.origin == "stated" for dim in self.dims.values() if dim.max > dim.min):
-            raise sizes_fail_error("stated sizes do not run together", sizes, error)
+            raise not_running("stated sizes do not run together", sizes, error)
         text = ", ".join(f"{name}={size}" for name, size in sizes.items())
         self.findings.append(
             Finding(code="AOTC-S013", what=f"these sizes do not run together: {error}", where=text)
@@ -227,7 +227,7 @@ def _may_shrink(dim: Dim) -> bool:
     return dim.origin == "probed"
 
 
-def sizes_fail_error(what: str, sizes: Mapping[str, int], error: str) -> AotcError:
+def not_running(what: str, sizes: Mapping[str, int], error: str) -> AotcError:
     """AOTC-S005 at `sizes`."""
     text = ", ".join(f"{dim}={size}" for dim, size in sizes.items())
     return AotcError("AOTC-S005", f"{what}: {text}", found=error)

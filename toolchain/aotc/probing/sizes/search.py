@@ -13,7 +13,7 @@ names, one may be the sum of two others, some must be multiples of 32.  The prob
    by the estimated cost of a run; where those fail, by doubling and bisection;
 6. the box: its corners must run too, or probed bounds shrink until they do.
 
-All limits are counts, not times, so that two builds find the same box.
+All limits are counts, so that two builds find the same box.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Dim, Domain, Relation, Stop
 from aotc.errors import AotcError
 from aotc.probing.sizes.bounds import Bounder
-from aotc.probing.sizes.box import Box, Exhausted, sizes_fail_error
+from aotc.probing.sizes.box import Box, Exhausted, not_running
 from aotc.probing.sizes.challenge import Challenge
 from aotc.probing.sizes.diagnosis import Diagnosis, range_contradiction
 from aotc.probing.sizes.dim_hints import DimHints
@@ -67,10 +67,9 @@ class RelatedDims(NamedTuple):
 class Prober:
     """Searches the domain of `dims`.
 
-    `hints` tell what to try first.  `stated` are the ranges of the profile; `relations` are those
-    it states, each after the ones of its terms, and are not searched for.  `recall` returns runs
-    that were done before; `input_bytes` counts the bytes of all inputs at sizes.  `findings` is
-    what the search noticed apart from the domain.
+    `hints` tell what to try first.  `stated` are the ranges of the profile; its `relations` are not
+    searched for, and each comes after those of its terms.  `recall` returns runs done before;
+    `input_bytes` counts the bytes of all inputs.  `findings` accompany the domain.
     """
 
     dims: Sequence[str]
@@ -91,7 +90,7 @@ class Prober:
     """Stated ranges with bounds, of independent dims."""
     _seed_maximums: dict[str, int] = field(default_factory=dict)
     """The largest size of each dim in the seeds."""
-    _independent: tuple[str, ...] = field(init=False)
+    _leads: tuple[str, ...] = field(init=False)
     """Dims that no stated relation derives from others."""
 
     def __post_init__(self) -> None:
@@ -107,11 +106,9 @@ class Prober:
             input_bytes=self.input_bytes,
         )
         derived = {relation.dim for relation in self.relations}
-        self._independent = tuple(dim for dim in self.dims if dim not in derived)
+        self._leads = tuple(dim for dim in self.dims if dim not in derived)
         self._bounded = {
-            dim: spec
-            for dim, spec in self.stated.items()
-            if spec.bounded and dim in self._independent
+            dim: spec for dim, spec in self.stated.items() if spec.bounded and dim in self._leads
         }
 
     def search(self, seeds: Sequence[Mapping[str, int]] = ()) -> Domain:
@@ -125,15 +122,15 @@ class Prober:
             raise self._nothing_runs_error()
         self._seed_maximums = {
             dim: max(sizes)
-            for dim in self._independent
+            for dim in self._leads
             if (sizes := [seed[dim] for seed in seeds if dim in seed])
         }
         related = self._related_dims(base)
-        self._refuse_range_contradiction(related.relations, {})
+        self._refuse_contradiction(related.relations, {})
         self._check_stated(related.base, related.relations)
         box = self._box(related)
         domain = self._fitted_domain(box, related.base)
-        self._refuse_range_contradiction(domain.relations, domain.dims)
+        self._refuse_contradiction(domain.relations, domain.dims)
         return domain
 
     def base(self, seeds: Sequence[Mapping[str, int]] = ()) -> dict[str, int] | None:
@@ -142,19 +139,16 @@ class Prober:
         Sizes whose inputs exceed `max_input_bytes` are not tried, unless they are stated to be that
         large.  Raises AOTC-S011 if stated relations and ranges contradict each other.
         """
-        self._refuse_range_contradiction(self.relations, {})
-        return first_sizes(self._trials, self._independent, self.hints, self._bounded, seeds)
+        self._refuse_contradiction(self.relations, {})
+        return first_sizes(self._trials, self._leads, self.hints, self._bounded, seeds)
 
     def relations_at(
         self, base: Mapping[str, int]
     ) -> tuple[dict[str, Move | None], tuple[Relation, ...]]:
         """How each dim can move from `base`, and which dims are derived from others."""
-        free = [dim for dim in self._independent if dim not in self._bounded]
-        movable = [
-            dim
-            for dim in self._independent
-            if dim not in self._bounded or not self._bounded[dim].fixed()
-        ]
+        free = [dim for dim in self._leads if dim not in self._bounded]
+        fixed = {dim for dim, spec in self._bounded.items() if spec.fixed()}
+        movable = [dim for dim in self._leads if dim not in fixed]
         mover = Mover(self._trials, base, self.hints)
         moves = mover.moves(movable if free or len(movable) > 1 else [])
         return moves, relations_of(base, moves, self._bounded, self.stated)
@@ -183,7 +177,7 @@ class Prober:
         """The stated ranges, and for all other dims what runs and is worth its cost."""
         anchor = self._anchor(related)
         derived = {relation.dim for relation in related.relations}
-        led = [dim for dim in self._independent if dim not in derived]
+        led = [dim for dim in self._leads if dim not in derived]
         free = [dim for dim in led if dim not in self._bounded]
         bounders = {
             dim: Bounder(
@@ -220,11 +214,8 @@ class Prober:
         """
         derived = {relation.dim for relation in related.relations}
         held = {dim: related.base[dim] for dim in self._bounded}
-        ones = {
-            d: 1
-            for d in self._independent
-            if d in self.hints.leading and d not in {*held, *derived}
-        }
+        batches = [dim for dim in self._leads if dim in self.hints.leading]
+        ones = {dim: 1 for dim in batches if dim not in held and dim not in derived}
         starts = [start for start in (related.second_base, related.base) if start is not None]
         for start in sorted(starts, key=lambda sizes: sum(sizes.values())):
             for changed in (ones, {}):
@@ -319,9 +310,7 @@ class Prober:
                 points.append(self._trials.complete(grown, related.relations))
         return points
 
-    def _refuse_range_contradiction(
-        self, relations: Sequence[Relation], box: Mapping[str, Dim]
-    ) -> None:
+    def _refuse_contradiction(self, relations: Sequence[Relation], box: Mapping[str, Dim]) -> None:
         error = range_contradiction(relations, self.stated, box)
         if error is not None:
             raise error
@@ -339,9 +328,7 @@ class Prober:
                     continue
                 bucket = size in spec.buckets
                 what = f"bucket {size} of {dim} does not run" if bucket else _end_text(size, spec)
-                raise self._diagnosis().refine(
-                    sizes_fail_error(what, sizes, outcome.error), sizes, base
-                )
+                raise self._diagnosis().refine(not_running(what, sizes, outcome.error), sizes, base)
 
     def _on_stated_grid(self, dim: str, found: Dim, bounder: Bounder) -> Dim:
         """`found`, on the grid that the profile states for a dim without bounds."""
@@ -404,7 +391,7 @@ class Prober:
         return dims
 
     def _diagnosis(self) -> Diagnosis:
-        return Diagnosis(self._trials, self._independent, self.hints, self._bounded)
+        return Diagnosis(self._trials, self._leads, self.hints, self._bounded)
 
 
 def _end_text(size: int, spec: DimRange) -> str:
