@@ -17,7 +17,7 @@ from aotc.contract.known_providers import KNOWN_PROVIDERS
 from aotc.contract.manifest.divided_graph import Certainty
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Target
 from aotc.records import field, record
 from aotc.registry import Registry

@@ -21,7 +21,7 @@ from aotc.backends.plugin import PluginBackend, registered_devices
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
 from aotc.host.lesser_host import WITHOUT_VARIABLE, hidden_providers

@@ -27,7 +27,7 @@ from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.operator_domains import EP_CONTEXT
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
 from aotc.host.lesser_host import hidden_providers

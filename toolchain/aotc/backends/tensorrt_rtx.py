@@ -30,7 +30,7 @@ from aotc.backends.tensorrt_rtx_parser import MODULE, bodies, refusals, unfit_ty
 from aotc.contract.known_providers import BY_NAME, PLUGIN_PACKAGES
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
