@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,10 +21,11 @@ from aotc.contract.trust.attestations import format_instant
 from aotc.contract.trust.signer import Signer
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
-from aotc.files.failures import cannot_write, told
-from aotc.files.replacing import NEW, put
-from aotc.files.work_folders import beside, prepare_output
+from aotc.files.failures import cannot_write, translated_errors
+from aotc.files.replacing import NEW, put_in_place
+from aotc.files.work_folders import prepare_output, work_folder
 from aotc.host.probe import probe
+from aotc.records import record, replace
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import provenance, sbom
 from aotc.signing.keys.signer_loading import load_signer
@@ -103,8 +103,8 @@ def build(request: BuildRequest) -> BuildReport:
     cache = BuildCache() if request.cache and os.environ.get("AOTC_CACHE") != "off" else None
     given = nullcontext(request.workers) if request.workers is not None else None
     with (
-        told(str(place)),
-        beside(place) as work,
+        translated_errors(str(place)),
+        work_folder(place) as work,
         given or Workers(profile.limits, LATER) as workers,
     ):
         # While the workers' process starts, and while the first job runs.
@@ -153,7 +153,7 @@ def build(request: BuildRequest) -> BuildReport:
             with clock.stage("cache"):
                 keep(slot, artifact, evidence)
         try:
-            put(artifact.folder, place, force=request.force)
+            put_in_place(artifact.folder, place, force=request.force)
         except OSError as error:
             raise cannot_write(error, "cannot write the output", str(place)) from None
     signed = SignedArtifact(
@@ -221,7 +221,7 @@ def _staged(artifact: Artifact, signer: Signer, options: BuildOptions) -> Staged
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Tuned:
     """Options with the variants that measurements chose; the model, where they were made here.
 

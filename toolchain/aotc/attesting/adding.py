@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +25,7 @@ from aotc.contract.trust.attestations import (
 )
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.signing import dsse, oms, sealing
 from aotc.signing import statements as attest
 from aotc.signing.bundle_verification import claimed_signer

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem, record
+from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem
+from aotc.contract.profile_terms import (
+    Isa,
+    Level,
+    Name,
+    Precision,
+    Prepack,
+    Share,
+    Tolerance,
+    Traffic,
+)
 from aotc.contract.provider_keys import option_problem
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.padding_rules import PadSpec
 from aotc.contract.shapes.relations import read_relations
+from aotc.records import field, record
 
 # RFC 8785 keeps integers exact up to 2^53 - 1.
 Bytes = Annotated[int, Bounds(0, 2**53 - 1)]
 Seconds = Annotated[float, Bounds(0, 1e6)]
-Share = Annotated[float, Bounds(0, 1)]
-# The precision of floating-point operators; `keep` is that of the model's own types.
-Precision = Literal["keep", "tf32", "float16", "bfloat16"]
-# Classes of arithmetic, each of which has a tolerance in `ParitySpec`.
-Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16"]
-Isa = Literal["baseline", "host"]
-Prepack = Literal["at-load", "saved", "off"]
-Level = Literal["auto", "basic", "extended"]
-Name = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 
 
 @record
@@ -59,15 +60,6 @@ class VariantSpec:
         if self.prepack == "saved" and self.isa != "host":
             return [Problem("prepack", "weights are packed for one ISA: saved needs isa: host")]
         return []
-
-
-@record
-class Tolerance:
-    """|actual - reference| <= atol + rtol * max|reference| over an output; cosine >= min_cosine."""
-
-    atol: Annotated[float, Bounds(0)]
-    rtol: Annotated[float, Bounds(0)]
-    min_cosine: Annotated[float, Bounds(-1, 1)] = 0.0
 
 
 @record
@@ -244,17 +236,6 @@ class OutputSpec:
         Mapping[str, str] | None,
         "dim by axis along which padding is cut off; unset: found by running",
     ] = None
-
-
-@record
-class Traffic:
-    """The requests that the shapes were learned from, as `aotc profile learn` writes them."""
-
-    requests: Annotated[int, Bounds(1), "requests in the file"]
-    sha256: Annotated[str, Pattern(r"[0-9a-f]{64}"), "of the file"]
-    coverage: Annotated[Share, "of requests that the profile accepts"]
-    padding: Annotated[float, Bounds(0), "elements added, for each element of the requests"]
-    plan: Annotated[str, "what was chosen, in words"] = ""
 
 
 @record

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Pattern, record
+from aotc.contract.codec.parsing import Pattern
+from aotc.records import field, record
 
 # CPU features by which ONNX Runtime chooses its kernels (MLAS, without oneDNN), as /proc/cpuinfo
 # spells them. Others (aes, bmi, ...) change neither results nor layouts.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
 from aotc.contract.manifest.variant import NodePlacement, Placement, TransferTotals
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
+from aotc.records import record
 
 # Rows of a table; all nodes are in the manifest and in `--json`.
 _MOST_ROWS = 200
@@ -80,7 +80,7 @@ def _strays(
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Breach:
     what: str
     expected: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from aotc.records import record
 
 # Exit statuses of the command line, by the kind of reason.
 FINDING: Final = 0
@@ -16,7 +17,7 @@ BUG: Final = 70
 Row = tuple[str, str, int, str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Reason:
     """One reason code, and what is said about it.
 

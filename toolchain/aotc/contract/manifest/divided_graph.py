@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.manifest.payload_files import PayloadPath
+from aotc.records import record
 
 # How a placement is known: from a session, or concluded without one.
 Certainty = Literal["observed", "predicted"]

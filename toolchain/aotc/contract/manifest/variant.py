@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, record
+from aotc.contract.codec.parsing import Bounds
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.payload_files import (
     PayloadPath,
@@ -14,8 +13,9 @@ from aotc.contract.manifest.payload_files import (
 )
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.profile import Arithmetic, Tolerance
+from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.shapes.domain import Domain
+from aotc.records import field, record
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 

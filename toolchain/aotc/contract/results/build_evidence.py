@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.results.tuning import TuningCandidate
+from aotc.records import field, record
 
 
 @record

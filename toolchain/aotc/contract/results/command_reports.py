@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
 from aotc.contract.profile import Profile
 from aotc.contract.results.reports import LoadReport, Refusal
 from aotc.contract.target import Target
+from aotc.records import field, record
 
 
 @record

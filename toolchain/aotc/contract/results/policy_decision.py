@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from aotc.contract.attestation_kinds import Usage
-from aotc.contract.codec.parsing import record
+from aotc.records import record
 
 ChannelSource = Literal["", "argument", "approval"]
 

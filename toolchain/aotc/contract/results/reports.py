@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.interface import Value, ValueShapes
@@ -14,7 +12,7 @@ from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord, Toolchain
 from aotc.contract.manifest.variant import MemoryPlan, Parity, TransferTotals
-from aotc.contract.profile import Traffic
+from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.build_evidence import (
     OutputError,
     VariantEvidence,
@@ -22,6 +20,7 @@ from aotc.contract.results.build_evidence import (
 from aotc.contract.results.policy_decision import PolicyDecision
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.domain import Domain
+from aotc.records import field, record
 
 Verdict = Literal["optimal", "degraded", "incompatible"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from aotc.contract.codec.parsing import record
-from aotc.contract.profile import Isa, Level, Name, Precision
+from aotc.contract.profile_terms import Isa, Level, Name, Precision
+from aotc.records import record
 
 
 @record

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aotc.contract.manifest.divided_graph import PartitionReport
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.variant import TransferTotals, Variant
@@ -11,6 +9,7 @@ from aotc.contract.target import Libc, Target
 from aotc.contract.versions import release
 from aotc.partitioning.partition_report import transfers
 from aotc.passes.same_sign_weights.products import exact_feature
+from aotc.records import replace
 from aotc.stages.assembling.ort_wheel import ort_version, wheel_libc
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import ProvenModel

@@ -12,7 +12,6 @@ signature's bytes; an attestation counts by its signed type, never by its file's
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from aotc.contract.attestation_kinds import older_kind
 from aotc.contract.results.policy_decision import (
@@ -26,6 +25,7 @@ from aotc.contract.trust.attestations import format_instant
 from aotc.contract.trust.trust_policy import Requirement, Rule
 from aotc.errors import AotcError, expected_and_found
 from aotc.files.artifact_layout import ATTESTATIONS
+from aotc.records import field, record
 from aotc.verification.policy.channel import Channel, channel_of
 from aotc.verification.policy.distinct_signers import distinct_signers
 from aotc.verification.policy.fitness import FUTURE_SLACK, Subject, unfit
@@ -37,7 +37,7 @@ from aotc.verification.policy.signed_attestations import Statement
 from aotc.verification.policy.state import check_artifact
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Judged:
     """The decision, and every reason for a no."""
 

@@ -14,29 +14,21 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import (
-    Bounds,
-    ParseError,
-    Problem,
-    decode,
-    encode,
-    record,
-    strict_json,
-)
+from aotc.contract.codec.parsing import Bounds, ParseError, Problem, decode, encode, strict_json
 from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.results.policy_decision import ArtifactRelease
 from aotc.contract.trust.attestations import Instant, format_instant, parse_instant
 from aotc.errors import AotcError
-from aotc.files.folders import PRIVATE, is_others, make_folder
+from aotc.files.folders import PRIVATE, belongs_to_others, make_folder
 from aotc.files.locking import locked
 from aotc.files.user_folders import state_folder
-from aotc.files.writing import write_whole
+from aotc.files.writing import write_atomically
+from aotc.records import field, record, replace
 from aotc.verification.policy.release import is_older, rank
 
 SCHEMA: Final = "aotc.trust-state/1"
@@ -90,7 +82,7 @@ class SeenState:
         return []
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class StateFile:
     """The state of this user."""
 
@@ -193,7 +185,7 @@ class StateFile:
 
     def _write(self, data: bytes) -> None:
         try:
-            write_whole(self.place, data, mode=0o600, durable=True)
+            write_atomically(self.place, data, mode=0o600, durable=True)
         except OSError as error:
             raise self._unkept(error) from None
 
@@ -219,7 +211,7 @@ class StateFile:
     def _refuse_others(self) -> None:
         """Raise G035 where another user could have a link lead to where we make files."""
         try:
-            found = is_others(self.path.parent)
+            found = belongs_to_others(self.path.parent)
         except OSError:
             return  # It is not there yet, or is told by what is written in it.
         if found:
