@@ -42,14 +42,16 @@ def init(*, output: Path, name: str, signer: list[str], days: int, force: bool, 
 
     Add keys and rules with 'aotc trust add' or an editor, then have root keys sign it.
     """
-    from aotc.authoring.policy_answers import policy_answer
     from aotc.authoring.policy_changes import new_policy
     from aotc.authoring.policy_files import write_policy
-    from aotc.signing.keys.key_loading import one_key
+    from aotc.authoring.policy_report import policy_report
+    from aotc.signing.keys.key_loading import single_public_key
 
-    signers = [(each, one_key(Path(path))) for each, path in pairs(signer, "--signer").items()]
+    signers = [
+        (name, single_public_key(Path(path))) for name, path in pairs(signer, "--signer").items()
+    ]
     written = write_policy(output, new_policy(name, signers, days), new=not force)
-    return _show(policy_answer(written), json)
+    return _show(policy_report(written), json)
 
 
 def _root_arguments(parser: Parser) -> None:
@@ -85,10 +87,10 @@ def root(
     from aotc.authoring.policy_files import write_roots
     from aotc.cli.policy_views import root_view
     from aotc.contract.trust.anchors import key_id
-    from aotc.signing.keys.key_loading import one_key
+    from aotc.signing.keys.key_loading import single_public_key
     from aotc.verification.policy.policy_document import read_roots
 
-    keys = [one_key(each) for each in key]
+    keys = [single_public_key(each) for each in key]
     write_roots(output, keys, threshold, policy=policy, new=not force)
     found = read_roots(output)
     answer = RootReport(
@@ -113,13 +115,13 @@ def add(*, policy: Path, json: bool, **change: Any) -> int:
     A moment is a date (its beginning, UTC) or such as 2027-01-31T12:00:00Z. Comments in the file
     are not kept, and signatures no longer hold: have it signed again.
     """
-    from aotc.authoring.policy_answers import policy_answer
     from aotc.authoring.policy_files import change_policy
-    from aotc.authoring.requested_change import change_of
+    from aotc.authoring.policy_report import policy_report
+    from aotc.authoring.requested_change import change_from_options
     from aotc.verification.policy.revocations import unmatched_revocations
 
-    written = change_policy(policy, change_of(**change))
-    return _show(policy_answer(written, findings=unmatched_revocations(written)), json)
+    written = change_policy(policy, change_from_options(**change))
+    return _show(policy_report(written, findings=unmatched_revocations(written)), json)
 
 
 def _check_arguments(parser: Parser) -> None:
@@ -132,14 +134,14 @@ def check(*, policy: Path, json: bool) -> int:
 
     Nothing is remembered.
     """
-    from aotc.authoring.policy_answers import policy_answer
+    from aotc.authoring.policy_report import policy_report
     from aotc.verification.policy.host_trust import resolve
     from aotc.verification.policy.policy_document import read_policy
 
     trust = resolve(policy, remember=False)
     file = read_policy(policy)
     signed_by = trust.policy.roots if trust.policy else ()
-    answer = policy_answer(file, signed_by=signed_by, checked=True, findings=trust.findings)
+    answer = policy_report(file, signed_by=signed_by, checked=True, findings=trust.findings)
     return _show(answer, json)
 
 

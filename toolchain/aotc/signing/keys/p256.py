@@ -1,6 +1,6 @@
-"""Public keys on P-256, the one curve of this project: read from PEM, written, verified with.
+"""Public keys on P-256, the only supported curve: reading, writing, and verifying signatures.
 
-`cryptography` is imported only where a key is used.
+`cryptography` is imported only when a key is used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def p256_key(pem: str) -> EllipticCurvePublicKey | None:
-    """The public key of a PEM text; None where it is none, or not on P-256."""
+    """The public key of a PEM text, or None if it is not a public key on P-256."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -28,7 +28,7 @@ def p256_key(pem: str) -> EllipticCurvePublicKey | None:
 
 
 def public_pem(public: PublicKeyTypes) -> str:
-    """SPKI PEM as OpenSSL writes it; of any public key."""
+    """Any public key as SPKI PEM, as OpenSSL writes it."""
     from cryptography.hazmat.primitives import serialization
 
     data = public.public_bytes(
@@ -38,7 +38,7 @@ def public_pem(public: PublicKeyTypes) -> str:
 
 
 def is_signed(public: EllipticCurvePublicKey, signature: bytes, message: bytes) -> bool:
-    """Whether a DER signature, ECDSA over SHA-256, is by this key."""
+    """Whether `signature` (DER, ECDSA over SHA-256) of `message` is by this key."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256
