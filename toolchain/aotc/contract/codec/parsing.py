@@ -30,15 +30,12 @@ MAX_JSON_BYTES = 64 << 20
 MAX_DEPTH = 64
 # Of objects, lists and their items together: a byte of "[[],[]" costs fifty bytes of memory.
 MAX_VALUES = 1_000_000
-# RFC 8785 keeps integers exact only up to 2^53 - 1.
-MAX_INTEGER = 2**53 - 1
-# Of a float below 1e21, with its sign.
-_LONGEST_DIGITS = 22
+MAX_INTEGER = 2**53 - 1  # RFC 8785 keeps integers exact up to here.
+_LONGEST_DIGITS = 22  # Of a float below 1e21, with its sign.
 # Nobody mends more at a time, and a document may hold a million.
 MAX_PROBLEMS = 100
 NEWER = "AOTC-I046"
-# Only an escape can write one: UTF-8 has none.
-_HALF_OF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
+_HALF_OF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")  # Only an escape can write one: UTF-8 has none.
 
 
 @dataclass(frozen=True, slots=True)
