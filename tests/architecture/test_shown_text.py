@@ -30,8 +30,8 @@ WRITERS = {
 IMPORTED = {
     ("cli/render.py", "rich"): "checked below, call by call",
     ("cli/progress.py", "rich"): "checked below, call by call",
-    ("cli/learned_page.py", "html"): "`_shown`, checked below",
-    ("cli/learned_page.py", "plotly"): "every text in it is of `_shown`",
+    ("cli/views/learned_page.py", "html"): "`_shown`, checked below",
+    ("cli/views/learned_page.py", "plotly"): "every text in it is of `_shown`",
     ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
     ("cli/main.py", "warnings"): "given to `write_lines`",
     ("engine/worker.py", "traceback"): "of a job, into its answer or its log",
@@ -187,7 +187,7 @@ def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
 def test_whatever_is_given_to_plotly_is_safe() -> None:
     """It takes tags and links in every text."""
     texts = {"subplot_titles", "name", "title", "text", "annotation_text", "y", "hovertemplate"}
-    tree = parsed("cli/learned_page.py")
+    tree = parsed("cli/views/learned_page.py")
     found = [
         ast.unparse(each.value)
         for node in ast.walk(tree)

@@ -109,7 +109,7 @@ def attest(
             trust=trust,
             force=force,
         )
-    from aotc.cli.attestation_views import attested_view
+    from aotc.cli.views.attestation_views import attested_view
 
     respond(answer, attested_view, json=json)
     return EXIT_YES

@@ -74,7 +74,7 @@ def bench(
             )
         sizes[name] = int(text)
     from aotc.cli.extras import needs
-    from aotc.cli.measurement_views import bench_view
+    from aotc.cli.views.measurement_views import bench_view
 
     with needs("bench", loads=True):
         from aotc.runtime.bench import bench as measure

@@ -103,7 +103,7 @@ def build(*, json: bool, dims: list[str], **asked: Any) -> int:
         write_document(report)
     else:
         from aotc.cli.render import show
-        from aotc.cli.views import build_view
+        from aotc.cli.views.build_view import build_view
         from aotc.inspection.summary import inspect
 
         show(build_view(report, inspect(report.artifact)))

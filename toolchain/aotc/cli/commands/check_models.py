@@ -76,8 +76,8 @@ def check_models(
     are compared with those of the data, and with ONNX Runtime's. Exit status 0 where every model is
     built and answers so, or with --against where none is worse than before; else 1.
     """
-    from aotc.cli.check_views import check_models_view
     from aotc.cli.extras import needs
+    from aotc.cli.views.check_views import check_models_view
     from aotc.cli.written import refuse_existing, write_text
 
     refuse_existing([output] if output is not None else [], force)

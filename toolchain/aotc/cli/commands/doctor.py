@@ -27,7 +27,7 @@ _TO_RUN = f"To load and run: pip install onnxruntime. {_TO_BUILD}"
 
 def doctor(*, json: bool) -> int:
     """Check versions, packages that conflict, keys and folders; exit status 1 where one is bad."""
-    from aotc.cli.measurement_views import doctor_view
+    from aotc.cli.views.measurement_views import doctor_view
     from aotc.host.probe import probe
 
     host = probe()

@@ -31,7 +31,7 @@ def inspect(*, path: Path, traffic: Path | None, json: bool) -> int:
 
     Signers are shown as claimed; 'aotc verify' checks them.
     """
-    from aotc.cli.views import inspect_view
+    from aotc.cli.views.inspection_view import inspect_view
     from aotc.inspection.summary import inspect as inspect_path
 
     report = inspect_path(path, traffic=traffic)

@@ -45,7 +45,7 @@ def install(
     attestations that are new are added to it.
     """
     refuse_two_stores(store, system)
-    from aotc.cli.store_views import install_view
+    from aotc.cli.views.store_views import install_view
     from aotc.store.installing import install as put
     from aotc.verification.policy.host_trust import resolve
 

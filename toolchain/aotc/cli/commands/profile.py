@@ -145,7 +145,7 @@ def learn(
     'batch,seq', just 1,40. 'aotc run --record' and aotc.load(record=...) write such files.
     """
     from aotc.cli.extras import needs
-    from aotc.cli.learned_views import learn_view
+    from aotc.cli.views.learned_views import learn_view
     from aotc.cli.written import refuse_existing, write_text
 
     files = [path for path in (output, save_costs, html) if path is not None]
@@ -168,7 +168,7 @@ def learn(
             progress=progress,
         )
     if html is not None:
-        from aotc.cli.learned_page import learn_page
+        from aotc.cli.views.learned_page import learn_page
 
         write_text(html, learn_page(answer))
     if output is not None:

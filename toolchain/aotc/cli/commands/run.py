@@ -82,7 +82,7 @@ def run(
     that the artifact holds is run.
     """
     from aotc.cli.extras import needs
-    from aotc.cli.measurement_views import run_view
+    from aotc.cli.views.measurement_views import run_view
 
     with needs("run", loads=True):
         from aotc.runtime import arrays

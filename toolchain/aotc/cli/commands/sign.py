@@ -46,7 +46,7 @@ def sign(
     with a key.
     """
     from aotc.attesting.adding import sign as add_signature
-    from aotc.cli.attestation_views import attested_view
+    from aotc.cli.views.attestation_views import attested_view
 
     signer = signer_of(key, keyless, identity_token, trust_config)
     answer = add_signature(artifact, signer, trust=trust, force=force)

@@ -31,7 +31,7 @@ def list_entries(*, store: Path | None, system: bool, json: bool) -> int:
 
     Without --store or --system, the store is this user's own.
     """
-    from aotc.cli.store_views import list_view
+    from aotc.cli.views.store_views import list_view
     from aotc.store.pruning import listed
 
     answer = listed(_root(store, system))
@@ -90,7 +90,7 @@ def _root(store: Path | None, system: bool) -> Path:
 
 
 def _report(report: StorePruneReport, json: bool) -> int:
-    from aotc.cli.store_views import prune_view
+    from aotc.cli.views.store_views import prune_view
 
     respond(report, prune_view, json=json)
     return EXIT_YES

@@ -83,7 +83,7 @@ def root(
     only where enough of the roots signed it.
     """
     from aotc.authoring.policy_files import write_roots
-    from aotc.cli.policy_views import root_view
+    from aotc.cli.views.policy_views import root_view
     from aotc.contract.trust.anchors import key_id
     from aotc.signing.keys.key_loading import one_key
     from aotc.verification.policy.policy_document import read_roots
@@ -170,9 +170,9 @@ def explain(*, policy: Path, artifact: Path, channel: str | None, target: str, j
 
         write_document(report)
     else:
-        from aotc.cli.policy_views import decision_view
         from aotc.cli.render import show
-        from aotc.cli.views import verify_view
+        from aotc.cli.views.policy_views import decision_view
+        from aotc.cli.views.verification_view import verify_view
 
         show([*verify_view(report), *decision_view(report.policy)])
     return EXIT_YES if report.policy is not None and report.policy.accepted else EXIT_NO
@@ -248,7 +248,7 @@ def _add_change(parser: Parser) -> None:
 
 
 def _show(answer: TrustReport, json: bool) -> int:
-    from aotc.cli.policy_views import policy_view
+    from aotc.cli.views.policy_views import policy_view
 
     respond(answer, policy_view, json=json)
     return EXIT_YES

@@ -70,11 +70,11 @@ def verify(
         write_document(report)
     else:
         from aotc.cli.render import show
-        from aotc.cli.views import verify_view
+        from aotc.cli.views.verification_view import verify_view
 
         shown = verify_view(report)
         if explain:
-            from aotc.cli.policy_views import decision_view
+            from aotc.cli.views.policy_views import decision_view
 
             shown += decision_view(report.policy)
         show(shown)
