@@ -7,7 +7,6 @@ has a header of dim names or positions `INPUT.AXIS`, and may have a column `coun
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 from collections import Counter
@@ -142,6 +141,8 @@ def _jsonl(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int
 
 
 def _csv(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int, Json]]:
+    import csv
+
     header: list[str] | None = None
     for number, line in _lines(file, digest):
         try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 import sys
 from pathlib import Path
@@ -147,7 +146,7 @@ def _put(
     like: os.stat_result | None = None,
 ) -> None:
     """Write a file without a name, or under one beside its own, and give it its own."""
-    beside = place.parent / f"{PREFIX}{secrets.token_hex(8)}"
+    beside = place.parent / f"{PREFIX}{os.urandom(8).hex()}"
     descriptor: int | None = None
     try:
         descriptor = _nameless(place, data, mode, like, durable=durable)
@@ -239,7 +238,7 @@ def _put_beside(
 def _beside(place: Path, mode: int) -> tuple[Path, int]:
     """A new file beside another and its descriptor, locked."""
     for _ in range(8):
-        beside = place.parent / f"{PREFIX}{secrets.token_hex(8)}"
+        beside = place.parent / f"{PREFIX}{os.urandom(8).hex()}"
         descriptor = os.open(beside, _NEW, mode)
         # Who removes leftovers may have taken it for one before it was locked.
         if _lock(descriptor) and beside.exists():

@@ -32,7 +32,6 @@ from aotc.contract.results.reports import (
     ShapeReport,
     VariantSummary,
 )
-from aotc.contract.traffic import read_traffic
 from aotc.contract.trust.anchors import key_id
 from aotc.contract.versions import (
     KNOWN_FEATURES,
@@ -48,7 +47,6 @@ from aotc.records import replace
 from aotc.signing import dsse
 from aotc.signing import statements as attest
 from aotc.signing.keys.development import default_trust
-from aotc.verification.container.archive_container import is_packed
 from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
 from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread
@@ -64,7 +62,7 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     `inspection.model_capture` raises.
     """
     place = artifact_path(path)
-    if id_in(place) is None and place.is_file() and not is_packed(place):
+    if id_in(place) is None and place.is_file() and not _is_packed(place):
         if traffic is not None:
             raise AotcError(
                 "AOTC-I027",
@@ -76,6 +74,12 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
 
         return inspect_model(place)
     return reread(place, lambda: _opened(place, traffic), holds=lambda report: not report.problems)
+
+
+def _is_packed(place: Path) -> bool:
+    from aotc.verification.container.archive_container import is_packed
+
+    return is_packed(place)
 
 
 def _opened(place: Path, traffic: str | Path | None) -> InspectReport:
@@ -162,6 +166,8 @@ def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:
     report = shape_report(manifest)
     if traffic is None:
         return report
+    from aotc.contract.traffic import read_traffic
+
     recorded = read_traffic(traffic, manifest.inputs)
     return replace(report, traffic=traffic_coverage(manifest, recorded))
 

@@ -14,7 +14,6 @@ import re
 import types
 import typing
 from collections.abc import Mapping
-from decimal import Decimal
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -150,6 +149,8 @@ def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_V
 
 def _is_digits(value: float, text: str) -> bool:
     """Whether RFC 8785 writes a float as `text`: its shortest digits, then zeros, below 1e21."""
+    from decimal import Decimal
+
     return abs(value) < 1e21 and f"{Decimal(repr(value)):f}".removesuffix(".0") == text
 
 

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -115,6 +114,8 @@ class StateFile:
 
     def require_keeping(self) -> None:
         """Raise G035 where something that is to be remembered could not be, and write nothing."""
+        import tempfile
+
         self.read()
         folder = self.place.parent
         there = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), folder)
