@@ -13,7 +13,10 @@ from typing import Final
 # What a person reads of one text; `--json` has all of it.
 MOST_CHARACTERS: Final = 2000
 # Letters and marks to `str.isprintable` that show nothing, or change what stands before them.
-_INVISIBLE: Final = "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+_INVISIBLE: Final = (
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 # Written languages stack fewer on a letter; more of them cover the lines above.
 _MOST_MARKS: Final = 4
 

@@ -21,9 +21,9 @@ from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.signer import Signer
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
-from aotc.files.failures import cannot_write, told
-from aotc.files.replacing import NEW, put
-from aotc.files.work_folders import beside, prepare_output
+from aotc.files.failures import cannot_write, translated_errors
+from aotc.files.replacing import NEW, put_in_place
+from aotc.files.work_folders import prepare_output, work_folder
 from aotc.host.probe import probe
 from aotc.records import record, replace
 from aotc.runtime.rehearsal import Staged, rehearse
@@ -103,8 +103,8 @@ def build(request: BuildRequest) -> BuildReport:
     cache = BuildCache() if request.cache and os.environ.get("AOTC_CACHE") != "off" else None
     given = nullcontext(request.workers) if request.workers is not None else None
     with (
-        told(str(place)),
-        beside(place) as work,
+        translated_errors(str(place)),
+        work_folder(place) as work,
         given or Workers(profile.limits, LATER) as workers,
     ):
         # While the workers' process starts, and while the first job runs.
@@ -153,7 +153,7 @@ def build(request: BuildRequest) -> BuildReport:
             with clock.stage("cache"):
                 keep(slot, artifact, evidence)
         try:
-            put(artifact.folder, place, force=request.force)
+            put_in_place(artifact.folder, place, force=request.force)
         except OSError as error:
             raise cannot_write(error, "cannot write the output", str(place)) from None
     signed = SignedArtifact(

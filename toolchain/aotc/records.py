@@ -37,13 +37,16 @@ MISSING: Final = Missing()
 class Field:
     """One field of a class of records.
 
-    `name` and `type` are those of the annotation, and `default` and `default_factory` are `MISSING`
-    where the class says none.  A field of `init=False` is no argument of the class and is set by
-    its `__post_init__`; one of `repr=False` is left out of the text of a record, and one of
-    `compare=False` out of `==` and `hash()`.
+    `name` and `type` are those of the annotation, whose names are those of `module`; `default` and
+    `default_factory` are `MISSING` where the class says none.  A field of `init=False` is no
+    argument of the class and is set by its `__post_init__`; one of `repr=False` is left out of the
+    text of a record, and one of `compare=False` out of `==` and `hash()`.
     """
 
-    __slots__ = ("compare", "default", "default_factory", "init", "kw_only", "name", "repr", "type")
+    __slots__ = (
+        *("compare", "default", "default_factory", "init", "kw_only", "module", "name", "repr"),
+        "type",
+    )
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Field:
     ) -> None:
         self.name = ""
         self.type: Any = None
+        self.module = ""
         self.default = default
         self.default_factory = default_factory
         self.init = init
@@ -207,6 +211,7 @@ def _own_fields(cls: type[Any], kw_only: bool) -> dict[str, Field]:
             raise ValueError(f"the default of {cls.__qualname__}.{name} can change: use a factory")
         each.name = name
         each.type = kind
+        each.module = cls.__module__
         if each.kw_only is None:
             each.kw_only = kw_only
         found[name] = each

@@ -21,7 +21,7 @@ from aotc.contract.target import Target
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.attestations import Latency
 from aotc.errors import AotcError, missing_package
-from aotc.files.work_folders import temporary
+from aotc.files.work_folders import temporary_folder
 from aotc.records import record
 
 
@@ -52,7 +52,7 @@ def accept(request: Request) -> Accepted:
 
     Raises what `load` raises, N009 where the process died, and R999 for a bug of ours.
     """
-    with temporary("accept") as folder:
+    with temporary_folder("accept") as folder:
         asked, result = folder / "request.json", folder / "result.json"
         asked.write_text(json.dumps(encode(request, full=True)))
         done = subprocess.run(

@@ -28,7 +28,7 @@ from aotc.contract.versions import VERSION
 from aotc.engine.session import import_onnxruntime
 from aotc.errors import AotcError, missing_package
 from aotc.files import failures
-from aotc.files.work_folders import temporary
+from aotc.files.work_folders import temporary_folder
 from aotc.host.probe import probe
 from aotc.inspection.offered_providers import capabilities
 from aotc.records import record, replace
@@ -259,7 +259,7 @@ def _versions() -> ToolVersions:
 @contextmanager
 def _temporary() -> Iterator[Path]:
     """A folder for everything that is built, gone at the end; raises AOTC-I018 and I026."""
-    with temporary("check") as folder:
+    with temporary_folder("check") as folder:
         try:
             yield folder
         finally:

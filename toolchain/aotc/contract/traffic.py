@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from aotc.contract.codec.parsing import Json, ParseError, strict_json
+from aotc.contract.codec.parsing import Json, ParseError
 from aotc.contract.codec.spelling import nearest
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.interface import Value
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read

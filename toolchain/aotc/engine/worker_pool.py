@@ -190,7 +190,7 @@ def _result(
             where=error.get("where", "") or where,
             expected=error.get("expected", ""),
             found=error.get("found", ""),
-            fix=error.get("fix", ""),
+            fix=error.get("mend", ""),
         ) from (RuntimeError(error["trace"]) if "trace" in error else None)
     return JobResult(
         value=document["value"], seconds=seconds, peak_memory_bytes=document["peak_memory_bytes"]

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.profile import Profile
 from aotc.contract.profile_terms import Traffic as Learned
 from aotc.contract.results.command_reports import LearnReport, PlanRow, SizeCount
@@ -19,7 +20,7 @@ from aotc.engine.values import numpy_dtype
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.files.reading import read_at_most
-from aotc.files.work_folders import temporary
+from aotc.files.work_folders import temporary_folder
 from aotc.host.probe import probe
 from aotc.learning.candidate_sizes import ONE_DIM, TWO_DIMS, between, candidates
 from aotc.learning.cost_arrays import Costs
@@ -66,7 +67,7 @@ def learn(
             "nothing says what a size costs",
             expected="--model MODEL, or --costs FILE",
         )
-    with temporary("learn") as folder, Workers(base.limits) as jobs:
+    with temporary_folder("learn") as folder, Workers(base.limits) as jobs:
         options = _options(base, folder, jobs)
         source = None
         if model is not None:

@@ -69,7 +69,7 @@ def _without_unread(
     kept = options.work / "weights-kept"
     shared = [item for item in lowered if SHARED in item.files and _by_offsets(item)]
     whole = {SHARED} if shared else set()
-    compact([item.model for item in lowered], weights_folder, kept, whole=whole)
+    compact([item.model for item in lowered], weights_folder, kept, unchanged_files=whole)
     result = []
     for item in lowered:
         files = {*_files(item.model), *(whole if _by_offsets(item) else ())}
@@ -84,7 +84,7 @@ def _by_offsets(item: LoweredModel) -> bool:
 
 
 def _files(model: Path) -> tuple[str, ...]:
-    return weights.locations(onnx.load(model, load_external_data=False))
+    return weights.external_locations(onnx.load(model, load_external_data=False))
 
 
 def _plain(item: PartitionedModel, backend: Backend) -> LoweredModel:
@@ -97,7 +97,7 @@ def _plain(item: PartitionedModel, backend: Backend) -> LoweredModel:
         partitioned=item,
         model=path,
         weights=claimed.weights,
-        files=weights.locations(model),
+        files=weights.external_locations(model),
         session=plain_session(backend, item.plan),
         memory=memory_plan(model, claimed),
         providers=claimed.providers,
@@ -126,7 +126,7 @@ def _divided(
     }
     running = {*(part.provider for part in assignment.parts), *assignment.providers.values()}
     used = {name: each for name, each in backends.items() if name in running}
-    files = set(weights.locations(model))
+    files = set(weights.external_locations(model))
     if any(payload.options for payload in payloads.values()):
         files.update(file.name for file in claimed.weights.iterdir() if file.name == SHARED)
     return LoweredModel(

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from aotc.contract.artifact_names import ENTRY, id_in
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
+from aotc.contract.codec.parsing import ParseError
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.results.store_reports import StoreEntry, StoreListReport, StorePruneReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
-from aotc.files.removing import take_away
-from aotc.files.work_folders import new_name
+from aotc.files.removing import move_aside
+from aotc.files.work_folders import name_with_owner
 from aotc.records import record
 from aotc.store.draft import PREFIX, remove, remove_leftovers
 from aotc.store.hold import alone, hold_alone, unwritable, user_of
@@ -168,9 +169,9 @@ def _remove(entry: Path, root: Path) -> bool:
     if held is None:
         return not entry.exists()
     try:
-        old = root / new_name(PREFIX)
+        old = root / name_with_owner(PREFIX)
         try:
-            take_away(entry, old)
+            move_aside(entry, old)
         except OSError as error:
             raise unwritable(error, entry) from None
         remove(old)

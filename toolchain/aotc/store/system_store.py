@@ -29,7 +29,7 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import PAYLOAD
-from aotc.files.ownership import ROOT_USER, Unsafe, known_here, open_folder, sizes_below
+from aotc.files.ownership import ROOT_USER, Unsafe, can_check_owners, open_folder, sizes_below
 from aotc.records import record
 from aotc.store.capability import is_shared, may_write, require_owners
 from aotc.store.hold import Hold, hold, leads_to
@@ -127,7 +127,7 @@ def _take(
 def _candidates(store: str | Path | None, *, trust_store: bool) -> Iterator[SystemStore]:
     """Stores to look into before the user's own; none that is not there."""
     root = Path(store) if store is not None else system_root()
-    if root is None or not known_here():
+    if root is None or not can_check_owners():
         return
     stated = store is None and "AOTC_SYSTEM_STORE" in os.environ
     if not stated and not root.is_dir():

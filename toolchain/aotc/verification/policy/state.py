@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import Bounds, ParseError, Problem, decode, encode, strict_json
+from aotc.contract.codec.parsing import Bounds, ParseError, Problem, decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.results.policy_decision import ArtifactRelease
 from aotc.contract.trust.attestations import Instant, instant, parse_instant
 from aotc.errors import AotcError
-from aotc.files.folders import PRIVATE, is_others, make_folder
+from aotc.files.folders import PRIVATE, belongs_to_others, make_folder
 from aotc.files.locking import locked
 from aotc.files.user_folders import state_folder
-from aotc.files.writing import write_whole
+from aotc.files.writing import write_atomically
 from aotc.records import field, record, replace
 from aotc.verification.policy.release import is_older, rank
 
@@ -186,7 +187,7 @@ class StateFile:
 
     def _write(self, data: bytes) -> None:
         try:
-            write_whole(self.place, data, mode=0o600, durable=True)
+            write_atomically(self.place, data, mode=0o600, durable=True)
         except OSError as error:
             raise self._unkept(error) from None
 
@@ -212,7 +213,7 @@ class StateFile:
     def _refuse_others(self) -> None:
         """Raise G035 where another user could have a link lead to where we make files."""
         try:
-            found = is_others(self.path.parent)
+            found = belongs_to_others(self.path.parent)
         except OSError:
             return  # It is not there yet, or is told by what is written in it.
         if found:
