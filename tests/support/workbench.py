@@ -12,7 +12,8 @@ import onnx
 import onnxruntime as ort
 
 from aotc import build, load
-from aotc.contract.codec.parsing import decode, strict_json
+from aotc.contract.codec.parsing import decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.reports import BuildReport

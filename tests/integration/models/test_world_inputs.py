@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import build, inspect
-from aotc.contract.codec.parsing import strict_json
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.profile import ProbeLimits, Profile, VariantSpec
 from aotc.errors import AotcError
 from aotc.verification.gate import verify

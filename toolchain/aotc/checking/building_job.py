@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.contract.codec.parsing import Json, decode, strict_json
+from aotc.contract.codec.parsing import Json, decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
 from aotc.engine.worker_pool import Workers

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.profile import Profile
 from aotc.contract.profile_terms import Traffic as Learned
 from aotc.contract.results.command_reports import LearnReport, PlanRow, SizeCount

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from aotc.contract.attestation_kinds import KINDS
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.results.tuning import TuningCandidate
