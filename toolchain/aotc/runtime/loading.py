@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +13,7 @@ from aotc.contract.results.reports import VariantVerdict
 from aotc.contract.target import Target
 from aotc.errors import AotcError
 from aotc.host.probe import probe
+from aotc.records import replace
 from aotc.runtime.built_profile import profile_of
 from aotc.runtime.engine_imports import EngineImports
 from aotc.runtime.routing import choose, spec_of
