@@ -54,5 +54,5 @@ def _import() -> ModuleType:
         import_onnxruntime()
         from aotc.runtime import opening
     except ModuleNotFoundError as error:
-        raise missing_package(error, "aotc.load", loads=True) from None
+        raise missing_package(error, "aotc.load", only_loads=True) from None
     return opening
