@@ -68,6 +68,7 @@ class ReadyCommand:
             line = self._told.readline()
             assert line, "the process that forks commands is gone"
             self.returncode = int(line)
+            self._told.close()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -93,7 +94,6 @@ class ReadyCommand:
             if each.is_alive():
                 raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
         self.wait(None if until is None else max(0.0, until - time.monotonic()))
-        self._told.close()
         return self._read[0], self._read[1]
 
     def send_signal(self, number: int) -> None:
@@ -134,7 +134,7 @@ def _more_path(environment: Mapping[str, str]) -> list[str]:
 
 def _replaces(folder: str) -> bool:
     """Whether a folder holds other modules in place of those that the server has imported."""
-    names = {each.partition(".")[0] for each in os.listdir(folder)}
+    names = {each.name.partition(".")[0] for each in Path(folder).iterdir()}
     return not names.isdisjoint({"sitecustomize", "usercustomize", *_server().modules})
 
 

@@ -1,9 +1,9 @@
 """A process that has imported all that commands need, and forks one for each that is asked for.
 
-Usage: `ready_server.py DESCRIPTOR`, a Unix socket of packets.  It has one thread, has called nothing
-of what it imported, and ends with its socket.  A packet is a request, as `ReadyCommand` writes it,
-with four descriptors: the three standard streams, and a pipe that is told the process id and, once
-the process has ended, its exit status.
+Usage: `ready_server.py DESCRIPTOR`, a Unix socket of packets.  It has one thread, called nothing
+that it imported, and ends with its socket.  A packet is a request, as `ReadyCommand` writes it, with
+four descriptors: the three standard streams, and a pipe that is told the process id and, once the
+process has ended, its exit status.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import io
 import json
 import os
 import pkgutil
@@ -118,11 +119,18 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     _take_environment(request["environment"])
     sys.path[:0] = [each for each in request["path"] if each not in sys.path]
     sys.argv = request["words"]
-    strict = {"encoding": "utf-8", "closefd": False}
-    sys.stdin = open(0, errors="surrogateescape", **strict)
-    sys.stdout = open(1, "w", errors="surrogateescape", **strict)
-    sys.stderr = open(2, "w", 1, errors="backslashreplace", **strict)
+    sys.stdin = _stream(0, "r", "surrogateescape")
+    sys.stdout = _stream(1, "w", "surrogateescape")
+    sys.stderr = _stream(2, "w", "backslashreplace", line_buffering=True)
     forkserver.ForkServer._new_server = _forked_server  # type: ignore[method-assign]
+
+
+def _stream(number: int, mode: str, errors: str, *, line_buffering: bool = False) -> Any:
+    """A standard stream as Python opens it in the C locale, of UTF-8."""
+    binary = os.fdopen(number, f"{mode}b", closefd=False)
+    return io.TextIOWrapper(
+        binary, "utf-8", errors, line_buffering=line_buffering or binary.isatty()
+    )
 
 
 def _take_environment(environment: Mapping[str, str]) -> None:

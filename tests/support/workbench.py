@@ -13,10 +13,11 @@ import onnxruntime as ort
 from shared_workers import shared_workers
 
 from aotc import build, load
+from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import decode, strict_json
 from aotc.contract.manifest.document import Manifest
-from aotc.contract.builtin import load_profile
-from aotc.contract.profile import Profile, Tolerance, WorkerLimits
+from aotc.contract.profile import Profile, WorkerLimits
+from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.reports import BuildReport
 from aotc.errors import AotcError
 from aotc.graphs.capture import read_model

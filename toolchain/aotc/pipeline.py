@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,16 +15,17 @@ from aotc.caching.cache import BuildCache
 from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.results.reports import BuildReport
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.signer import Signer
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
-from aotc.files.failures import cannot_write, told
-from aotc.files.replacing import NEW, put
-from aotc.files.work_folders import beside, prepare_output
+from aotc.files.failures import cannot_write, translated_errors
+from aotc.files.replacing import NEW, put_in_place
+from aotc.files.work_folders import prepare_output, work_folder
 from aotc.host.probe import probe
+from aotc.records import record, replace
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import provenance, sbom
 from aotc.signing.keys.signer_loading import load_signer
@@ -103,8 +103,8 @@ def build(request: BuildRequest) -> BuildReport:
     cache = BuildCache() if request.cache and os.environ.get("AOTC_CACHE") != "off" else None
     given = nullcontext(request.workers) if request.workers is not None else None
     with (
-        told(str(place)),
-        beside(place) as work,
+        translated_errors(str(place)),
+        work_folder(place) as work,
         given or Workers(profile.limits, LATER) as workers,
     ):
         # While the workers' process starts, and while the first job runs.
@@ -153,7 +153,7 @@ def build(request: BuildRequest) -> BuildReport:
             with clock.stage("cache"):
                 keep(slot, artifact, evidence)
         try:
-            put(artifact.folder, place, force=request.force)
+            put_in_place(artifact.folder, place, force=request.force)
         except OSError as error:
             raise cannot_write(error, "cannot write the output", str(place)) from None
     signed = SignedArtifact(
@@ -179,7 +179,7 @@ def _report(
     signed: SignedArtifact,
     evidence: Evidence,
     findings: tuple[Finding, ...],
-    tuning: tuple[Tried, ...],
+    tuning: tuple[TuningCandidate, ...],
     clock: Clock,
     *,
     cached: bool,
@@ -221,7 +221,7 @@ def _staged(artifact: Artifact, signer: Signer, options: BuildOptions) -> Staged
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Tuned:
     """Options with the variants that measurements chose; the model, where they were made here.
 
@@ -230,7 +230,7 @@ class _Tuned:
 
     options: BuildOptions
     model: AnalyzedModel | None = None
-    table: tuple[Tried, ...] = ()
+    table: tuple[TuningCandidate, ...] = ()
     measured_on: str = ""
 
 

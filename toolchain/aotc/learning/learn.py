@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.profile import Profile
-from aotc.contract.profile import Traffic as Learned
+from aotc.contract.profile_terms import Traffic as Learned
 from aotc.contract.results.command_reports import LearnReport, PlanRow, SizeCount
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.relations import read_relation
@@ -20,7 +19,7 @@ from aotc.engine.values import numpy_dtype
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.files.reading import read_at_most
-from aotc.files.work_folders import temporary
+from aotc.files.work_folders import temporary_folder
 from aotc.host.probe import probe
 from aotc.learning.candidate_sizes import ONE_DIM, TWO_DIMS, between, candidates
 from aotc.learning.cost_arrays import Costs
@@ -29,6 +28,7 @@ from aotc.learning.measure import measure
 from aotc.learning.plans import Plan, Traffic, choose, plans
 from aotc.learning.varying import VaryingDims
 from aotc.probing.inputs.generated_fixtures import shape_of
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.importing import import_model
 from aotc.stages.types import SourceModel
@@ -66,7 +66,7 @@ def learn(
             "nothing says what a size costs",
             expected="--model MODEL, or --costs FILE",
         )
-    with temporary("learn") as folder, Workers(base.limits) as jobs:
+    with temporary_folder("learn") as folder, Workers(base.limits) as jobs:
         options = _options(base, folder, jobs)
         source = None
         if model is not None:

@@ -9,14 +9,14 @@ partition never comes back to it, and partitions in order of (level, provider) r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from aotc.backends.base import Rates
 from aotc.partitioning.compute import Sizes
 from aotc.partitioning.graph import PartitionGraph
+from aotc.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Part:
     """One partition of the main graph: indices of its nodes, in order of execution."""
 
@@ -25,7 +25,7 @@ class Part:
     nodes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Assignment:
     """Partitions in order of execution, and provider by node name, those of bodies included."""
 
@@ -35,7 +35,7 @@ class Assignment:
     """Why a node is not on the first provider that claimed it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rules:
     """What makes a partition too small; `rates` by provider, and sizes at the optimal shape."""
 
@@ -117,7 +117,7 @@ def _parts(
     return [Part(provider, level, tuple(groups[level, provider])) for level, provider in keys]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Places:
     """Where nodes of bodies run: `claimants` by node, `order` of providers, those not in bodies."""
 

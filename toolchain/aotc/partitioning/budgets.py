@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
-from aotc.contract.manifest.variant import NodePlacement, Placement, Transfers
+from aotc.contract.manifest.variant import NodePlacement, Placement, TransferTotals
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
+from aotc.records import record
 
 # Rows of a table; all nodes are in the manifest and in `--json`.
 _MOST_ROWS = 200
-_NONE = Transfers()
+_NONE = TransferTotals()
 
 
 def breaches(
@@ -27,7 +27,7 @@ def breaches(
     placement: Placement,
     *,
     report: PartitionReport | None,
-    transfers: Transfers = _NONE,
+    transfers: TransferTotals = _NONE,
     where: str = "",
 ) -> list[AotcError]:
     """AOTC-P001 for nodes where the policy allows none, P002 for each budget that is exceeded.
@@ -80,7 +80,7 @@ def _strays(
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Breach:
     what: str
     expected: str
@@ -93,7 +93,7 @@ def _budgets(
     providers: Mapping[str, str],
     placement: Placement,
     report: PartitionReport | None,
-    transfers: Transfers,
+    transfers: TransferTotals,
 ) -> Iterator[_Breach]:
     budgets = profile.budgets
     shares = _node_shares(placement, report)
@@ -128,7 +128,7 @@ def _budgets(
     if budgets.partitions is not None and count > budgets.partitions:
         what = "partitions exceed budgets.partitions"
         yield _Breach(what, f"<= {budgets.partitions}", str(count), "Raise budgets.partitions")
-    unknown = sum(each.bytes_max is None for each in report.crossings) if report is not None else 0
+    unknown = sum(each.bytes_max is None for each in report.transfers) if report is not None else 0
     total = transfers.bytes_max
     if budgets.transfer_bytes is not None and (total > budgets.transfer_bytes or unknown):
         yield _Breach(

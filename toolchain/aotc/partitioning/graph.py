@@ -7,17 +7,17 @@ What is inside of bodies is known by body, as bodies side by side may use the sa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aotc.contract.operator_domains import STANDARD
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class GraphNode:
     """One node of the main graph; values that are constants are not among `inputs`.
 
@@ -32,7 +32,7 @@ class GraphNode:
     captured: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class BodyNode:
     """One node inside a body of control flow; `body` is `node.attribute` of the innermost.
 
@@ -48,7 +48,7 @@ class BodyNode:
     outputs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Body:
     """One body of control flow, that of the node `holder`.
 
@@ -63,7 +63,7 @@ class Body:
     nodes: tuple[BodyNode, ...]
 
 
-@dataclass(frozen=True)
+@record(kw_only=False, slots=False)
 class PartitionGraph:
     """A main graph in order of execution.
 

@@ -9,13 +9,13 @@ from itertools import pairwise
 from aotc.contract.manifest.divided_graph import (
     Certainty,
     Compute,
-    Crossing,
     Partition,
     PartitionReport,
     ProviderShare,
     RefusedNode,
+    Transfer,
 )
-from aotc.contract.manifest.variant import Transfers
+from aotc.contract.manifest.variant import TransferTotals
 from aotc.partitioning.assignment import Assignment
 from aotc.partitioning.compute import Sizes
 from aotc.partitioning.crossings import crossed
@@ -57,14 +57,14 @@ def report(
             *_body_partitions(graph, assignment),
         ),
         alternations=max(0, sum(a.provider != b.provider for a, b in pairwise(parts))),
-        crossings=tuple(crossings(graph, assignment, sizes, devices)),
+        transfers=tuple(crossings(graph, assignment, sizes, devices)),
         refusals=tuple(refusals),
     )
 
 
-def transfers(found: Sequence[Crossing]) -> Transfers:
+def transfers(found: Sequence[Transfer]) -> TransferTotals:
     """The sums of `found`; crossings of unknown size count, and add no bytes."""
-    return Transfers(
+    return TransferTotals(
         count=len(found),
         bytes=sum(each.bytes or 0 for each in found),
         bytes_max=sum(each.bytes_max or 0 for each in found),
@@ -76,7 +76,7 @@ def crossings(
     assignment: Assignment,
     sizes: tuple[Sizes, Sizes],
     devices: Mapping[str, str],
-) -> list[Crossing]:
+) -> list[Transfer]:
     """Each value that one provider makes and another reads, once for each reader's provider.
 
     What callers give and get crosses too where the provider's device is not the CPU.  In bodies of
@@ -84,7 +84,7 @@ def crossings(
     """
     opt, largest = sizes
     return [
-        Crossing(
+        Transfer(
             value=value,
             source=maker,
             target=reader,
@@ -151,7 +151,7 @@ def _body_partitions(graph: PartitionGraph, assignment: Assignment) -> list[Part
             provider=provider,
             nodes=len(names),
             ops=_ops(names),
-            body=body,
+            subgraph=body,
         )
         for number, ((body, provider), names) in enumerate(found.items())
     ]

@@ -9,10 +9,10 @@ cast between the two like its output.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aotc.passes.base import Pass, walk_nodes
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SIGN: Final = "InsertedPrecisionFreeCast_"
 
 
-@dataclass(frozen=True)
+@record
 class DropInsertedCasts(Pass):
     """Takes no options; a graph without such casts stays as it is."""
 

@@ -10,17 +10,17 @@ loses it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aotc.contract.shapes.dim_names import is_anonymous
 from aotc.passes.base import Pass, walk_nodes
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True)
+@record
 class NameDims(Pass):
     """`names`: new name by the old one, or by `INPUT.INDEX`.
 

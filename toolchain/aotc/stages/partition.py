@@ -57,7 +57,9 @@ def divide(
     rules = Rules(
         min_nodes=spec.min_nodes,
         outside=frozenset(name for name, each in backends.items() if each.compiles),
-        rates={name: each.rates for name, each in backends.items()} if spec.weigh_borders else None,
+        rates={name: each.rates for name, each in backends.items()}
+        if spec.weigh_boundaries
+        else None,
         sizes=claimed.sizes[0] if claimed.sizes else None,
     )
     claims = [(name, nodes - refused.get(name, set())) for name, nodes in claimed.claims]

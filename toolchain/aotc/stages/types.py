@@ -9,7 +9,6 @@ Graphs live in files of the build's work folder; a stage that changes one writes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +28,7 @@ from aotc.contract.manifest.variant import (
     Placement,
     SessionSpec,
 )
-from aotc.contract.profile import Level, Precision, Prepack
+from aotc.contract.profile_terms import Level, Precision, Prepack
 from aotc.contract.results.build_evidence import VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
@@ -39,9 +38,10 @@ from aotc.graphs.symbols import Symbols
 from aotc.partitioning.assignment import Assignment
 from aotc.partitioning.compute import Sizes
 from aotc.partitioning.graph import PartitionGraph
+from aotc.records import field, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VariantPlan:
     """One variant to be built: the profile's `spec`, for one bucket of each bucketed dim.
 
@@ -72,7 +72,7 @@ class VariantPlan:
         return self.providers == ("cpu",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SourceModel:
     """The model as given (`path`), and the staged graph that every later stage starts from.
 
@@ -94,7 +94,7 @@ class SourceModel:
     reference: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ReferenceRun:
     """One fixture: input and output files, and the sizes of the dims."""
 
@@ -106,7 +106,7 @@ class ReferenceRun:
     finite: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AnalyzedModel:
     """The source with its proven domain and the reference's answers.
 
@@ -123,7 +123,7 @@ class AnalyzedModel:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SpecializedModel:
     """One variant to be: its graph with stated dims fixed, and the sizes that it takes.
 
@@ -143,7 +143,7 @@ class SpecializedModel:
         return self.domain or self.analyzed.domain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OptimizedModel:
     """A variant's optimized graph; its external data is in `data`, which may not exist.
 
@@ -169,7 +169,7 @@ class OptimizedModel:
         return self.specialized.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClaimedModel:
     """Which provider would take which node, from the providers' own mouths.
 
@@ -194,7 +194,7 @@ class ClaimedModel:
         return self.optimized.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Division:
     """One graph divided among providers: every node goes to the first that claims and gets it.
 
@@ -207,7 +207,7 @@ class Division:
     refusals: tuple[RefusedNode, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PartitionedModel:
     """Which provider takes which node; `division` is None where one provider takes all."""
 
@@ -220,7 +220,7 @@ class PartitionedModel:
         return self.claimed.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UndividedModel:
     """A variant with nodes that run on none of its providers, and the refusal that says which.
 
@@ -236,7 +236,7 @@ class UndividedModel:
         return self.claimed.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoweredModel:
     """A runnable variant: model file, shared weights folder, and how to create the session.
 
@@ -276,7 +276,7 @@ class LoweredModel:
         return self.optimized.specialized.analyzed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ProvenModel:
     """A variant with its observed placement, its verdict, and what was measured."""
 
@@ -291,7 +291,7 @@ class ProvenModel:
         return self.lowered.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ProvenVariants:
     """What was made of all variants: proven, failed in the form that was tried, and left out.
 
@@ -305,7 +305,7 @@ class ProvenVariants:
     weights: tuple[FileEntry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Artifact:
     """A complete payload in `folder`; `digests` by path, aotc.json included."""
 
@@ -317,7 +317,7 @@ class Artifact:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SignedArtifact:
     """An artifact with its attestations, at its final path."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +13,9 @@ from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
 from aotc.contract.results.store_reports import StoreEntry, StoreListReport, StorePruneReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
-from aotc.files.removing import take_away
-from aotc.files.work_folders import new_name
+from aotc.files.removing import move_aside
+from aotc.files.work_folders import name_with_owner
+from aotc.records import record
 from aotc.store.draft import PREFIX, remove, remove_leftovers
 from aotc.store.hold import alone, hold_alone, unwritable, user_of
 from aotc.verification.stores import require_safe
@@ -25,7 +25,7 @@ _QUIETLY: Final = getattr(os, "O_NOATIME", 0)
 _READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Entry:
     """An artifact as it lies in a store; sizes in bytes, times in seconds since 1970."""
 
@@ -168,9 +168,9 @@ def _remove(entry: Path, root: Path) -> bool:
     if held is None:
         return not entry.exists()
     try:
-        old = root / new_name(PREFIX)
+        old = root / name_with_owner(PREFIX)
         try:
-            take_away(entry, old)
+            move_aside(entry, old)
         except OSError as error:
             raise unwritable(error, entry) from None
         remove(old)

@@ -6,7 +6,6 @@ What takes a graph runs in the worker, and what takes a variant in the build's o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +26,7 @@ from aotc.passes.same_sign_weights.products import (
     may_hold_products,
     saturating,
 )
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.planned_variants import suffix
 from aotc.stages.types import OptimizedModel, SpecializedModel, VariantPlan

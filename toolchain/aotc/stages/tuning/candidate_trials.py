@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.planned_variants import takes, wanted_variants
 from aotc.stages.retrying.other_forms import first_refusal
@@ -25,7 +25,7 @@ _NO_SUCH: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
 
 def try_all(
     analyzed: AnalyzedModel, options: BuildOptions, run_stages: RunStages
-) -> tuple[Tried, ...]:
+) -> tuple[TuningCandidate, ...]:
     """Prove and time every candidate; one that fails is out, whatever it fails on.
 
     Raises AOTC-O006 where none is left.
@@ -34,8 +34,8 @@ def try_all(
     reference = next(
         (each for each in analyzed.references if each.name == "opt"), analyzed.references[0]
     )
-    table: list[Tried] = []
-    proven: dict[str, dict[Tried, ProvenModel]] = {}
+    table: list[TuningCandidate] = []
+    proven: dict[str, dict[TuningCandidate, ProvenModel]] = {}
     for index, tried in enumerate(candidates(options.profile)):
         with clock.stage("tune", f"{tried.variant} on {' '.join(tried.providers)}"):
             try:
@@ -55,7 +55,7 @@ def try_all(
 
 def _candidate(
     analyzed: AnalyzedModel,
-    tried: Tried,
+    tried: TuningCandidate,
     index: int,
     reference: ReferenceRun,
     options: BuildOptions,
@@ -80,8 +80,8 @@ def _candidate(
 
 
 def measure(
-    proven: Mapping[Tried, ProvenModel], reference: ReferenceRun, options: BuildOptions
-) -> tuple[Tried, ...]:
+    proven: Mapping[TuningCandidate, ProvenModel], reference: ReferenceRun, options: BuildOptions
+) -> tuple[TuningCandidate, ...]:
     """Run the candidates of one variant in turn on one fixture, in one process: their medians."""
     tried = list(proven)
     value = alternate(
@@ -98,7 +98,7 @@ def measure(
             each,
             passed=True,
             median_seconds=median,
-            least_seconds=least,
+            minimum_seconds=least,
             rounds=options.profile.tune.rounds,
             sizes=sizes,
         )

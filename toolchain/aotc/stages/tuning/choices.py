@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 
-from aotc.contract.profile import Isa, Profile, VariantSpec
-from aotc.contract.results.tuning import Tried
+from aotc.contract.profile import Profile, VariantSpec
+from aotc.contract.profile_terms import Isa
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.stages.planning.request import BuildRequest
 
 
-def candidates(profile: Profile) -> tuple[Tried, ...]:
+def candidates(profile: Profile) -> tuple[TuningCandidate, ...]:
     """All that is tried, variant by variant, the profile's own choice first.
 
     Without `tune.providers` these are the variant's order of providers and its ends, such as
     `[openvino, cpu]` and `[cpu]`.  Combinations that the profile's rules forbid are left out.
     """
-    found: dict[Tried, None] = {}
+    found: dict[TuningCandidate, None] = {}
     tune = profile.tune
     for spec in profile.variants:
         own = spec.providers or profile.providers
@@ -38,7 +39,7 @@ def candidates(profile: Profile) -> tuple[Tried, ...]:
             # Layout is baked in for the CPU provider alone.
             level: Isa = isa if providers == ("cpu",) else "baseline"
             found[
-                Tried(
+                TuningCandidate(
                     variant=spec.name,
                     providers=providers,
                     isa=level,
@@ -51,7 +52,7 @@ def candidates(profile: Profile) -> tuple[Tried, ...]:
     return tuple(found)
 
 
-def spec_as(tried: Tried, profile: Profile) -> VariantSpec:
+def spec_as(tried: TuningCandidate, profile: Profile) -> VariantSpec:
     """The profile's variant as a candidate would have it."""
     spec = next(each for each in profile.variants if each.name == tried.variant)
     return replace(
@@ -82,12 +83,12 @@ def stated_orders(profile: Profile) -> dict[str, tuple[str, ...]]:
     return {spec.name: spec.providers or profile.providers for spec in profile.variants}
 
 
-def choose(table: Sequence[Tried]) -> tuple[Tried, ...]:
+def choose(table: Sequence[TuningCandidate]) -> tuple[TuningCandidate, ...]:
     """`table` with the quickest of each variant marked; equal ones: the first.
 
     Raises AOTC-O006 where none of a variant's candidates passed.
     """
-    marked: list[Tried] = []
+    marked: list[TuningCandidate] = []
     for name in dict.fromkeys(each.variant for each in table):
         rows = [each for each in table if each.variant == name]
         timed = [each for each in rows if each.passed and each.median_seconds is not None]
@@ -103,7 +104,7 @@ def choose(table: Sequence[Tried]) -> tuple[Tried, ...]:
     return tuple(marked)
 
 
-def resolved(profile: Profile, table: Sequence[Tried]) -> Profile:
+def resolved(profile: Profile, table: Sequence[TuningCandidate]) -> Profile:
     """`profile` with each variant as chosen in `table`.
 
     A portable variant stays beside one that was chosen for this CPU alone.
@@ -130,15 +131,15 @@ def resolved(profile: Profile, table: Sequence[Tried]) -> Profile:
     return replace(profile, variants=tuple(variants))
 
 
-def _words(tried: Tried) -> str:
+def _words(tried: TuningCandidate) -> str:
     threads = f"{tried.threads} threads" if tried.threads else "all threads"
     choices = (tried.precision, tried.isa, tried.optimization, threads)
     return f"{tried.variant} on {' '.join(tried.providers)} ({', '.join(choices)})"
 
 
-def bare(tried: Tried) -> Tried:
+def bare(tried: TuningCandidate) -> TuningCandidate:
     """A candidate without what was measured of it."""
-    return Tried(
+    return TuningCandidate(
         variant=tried.variant,
         providers=tried.providers,
         isa=tried.isa,

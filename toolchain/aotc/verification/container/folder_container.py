@@ -18,7 +18,7 @@ from pathlib import Path
 
 from aotc.contract.artifact_names import id_in
 from aotc.errors import AotcError
-from aotc.files.failures import cannot_read, said
+from aotc.files.failures import cannot_read, system_message
 from aotc.verification.container.base import (
     MAX_DEPTH,
     MAX_ENTRIES,
@@ -194,7 +194,7 @@ def _unreachable(error: OSError, root: Path) -> AotcError:
         return cannot_read(error, what, str(root))
     return AotcError(
         "AOTC-I001",
-        f"{what}: {said(error)}",
+        f"{what}: {system_message(error)}",
         where=str(root),
         expected=f"sha256- and all {_ID_DIGITS} digits of an id, to load an entry of a store",
         found=f"{len(name[1])} digits",

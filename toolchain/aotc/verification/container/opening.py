@@ -9,7 +9,7 @@ from aotc.contract.artifact_names import id_in
 from aotc.contract.codec.parsing import MAX_JSON_BYTES
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import MANIFEST
-from aotc.files.failures import told
+from aotc.files.failures import translated_errors
 from aotc.verification.container.base import Container
 from aotc.verification.container.folder_container import FolderContainer
 
@@ -27,7 +27,7 @@ def open_container(path: Path) -> Container:
         is_file = path.is_file()
     except OSError:
         is_file = False
-    with told(str(path)):
+    with translated_errors(str(path)):
         if is_file:
             from aotc.verification.container.archive_container import ArchiveContainer
 
