@@ -1,9 +1,9 @@
 """A process that has imported all that commands need, and forks one for each that is asked for.
 
 Usage: `ready_server.py DESCRIPTOR`, a Unix socket of packets.  It has one thread, called nothing
-that it imported, and ends with its socket.  A packet is a request, as `ReadyCommand` writes it, with
-four descriptors: the three standard streams, and a pipe that is told the process id and, once the
-process has ended, its exit status.
+that it imported, and ends with its socket.  A packet is a request, as `ReadyCommand` writes it,
+with four descriptors: the three standard streams, and a pipe that is told the process id and, once
+the process has ended, its exit status.
 """
 
 from __future__ import annotations
