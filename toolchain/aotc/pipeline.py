@@ -17,7 +17,7 @@ from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.results.reports import BuildReport
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.dim_range import DimRange
-from aotc.contract.trust.attestations import instant
+from aotc.contract.trust.attestations import format_instant
 from aotc.contract.trust.signer import Signer
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
@@ -306,7 +306,7 @@ def _made(
     with clock.stage("package"):
         artifact = package(proven, dropped, findings, made.weights, folder, options)
     evidence = Evidence(
-        built_at=instant(datetime.datetime.now(datetime.UTC)),
+        built_at=format_instant(datetime.datetime.now(datetime.UTC)),
         stages=clock.seconds,
         variants=tuple(item.evidence for item in proven),
         model=source.capture.sha256,

@@ -52,8 +52,8 @@ def _check_policy(policy: TrustPolicy) -> None:
         text = yaml_text(policy, full=full).encode("utf-8")
         assert parse_policy(text, FILE).policy == policy
     assert decode(TrustPolicy, strict_json(canonical_json(encode(policy)))) == policy
-    holders = {each.id: each for each in policy.holders()}
-    assert len(holders) == len(policy.holders())
+    holders = {each.id: each for each in policy.signers()}
+    assert len(holders) == len(policy.signers())
     assert len({each.pem for each in policy.keys}) == len(policy.keys)
     # A rule that asks for nothing, or for nobody, would let everything in.
     assert policy.rules

@@ -13,7 +13,7 @@ from policy_setting import Setting, make_keys
 
 from aotc.checking.outcomes import read_answer
 from aotc.contract.builtin import load_profile, load_target
-from aotc.contract.versions import is_newer, unsupported_manifest
+from aotc.contract.versions import is_newer, unsupported_reason
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
 from aotc.signing import statements as attest
@@ -80,11 +80,11 @@ def test_an_artifact_by_a_newer_aotc(schema: str, tmp_path: Path) -> None:
 
 
 def test_versions() -> None:
-    assert unsupported_manifest("aotc.manifest/1.3") == ""
-    assert unsupported_manifest("aotc.manifest/1.99") == ""
-    assert unsupported_manifest("aotc.manifest/0.9") == "the manifest's version is not supported"
-    assert unsupported_manifest("aotc.profile/2") == ""
-    assert unsupported_manifest(None) == ""
+    assert unsupported_reason("aotc.manifest/1.3") == ""
+    assert unsupported_reason("aotc.manifest/1.99") == ""
+    assert unsupported_reason("aotc.manifest/0.9") == "the manifest's version is not supported"
+    assert unsupported_reason("aotc.profile/2") == ""
+    assert unsupported_reason(None) == ""
     assert is_newer("urn:aotc:approval:v2", "urn:aotc:approval:v1")
     assert not is_newer("urn:aotc:approval:v1", "urn:aotc:approval:v1")
     assert not is_newer("https://slsa.dev/provenance/v2", "https://slsa.dev/provenance/v1")

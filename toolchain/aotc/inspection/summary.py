@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from aotc.contract.artifact_names import artifact_path, id_in
+from aotc.contract.artifact_names import artifact_path, stated_id
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.contract.codec.parsing import Json, ParseError, Problem, decode
 from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
@@ -31,7 +31,7 @@ from aotc.contract.versions import (
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
     manifest_version,
-    unsupported_manifest,
+    unsupported_reason,
 )
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST
@@ -56,6 +56,7 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     """
     place = artifact_path(path)
     if id_in(place) is None and place.is_file() and not _is_packed(place):
+    if stated_id(place) is None and place.is_file() and not is_packed(place):
         if traffic is not None:
             raise AotcError(
                 "AOTC-I027",
@@ -139,7 +140,7 @@ def _manifest(content: bytes) -> Manifest:
         schema = data.get("schema") if isinstance(data, dict) else None
         version = manifest_version(schema) if isinstance(schema, str) else None
         ours = manifest_version(MANIFEST_SCHEMA) or (0, 0)
-        if what := unsupported_manifest(schema):
+        if what := unsupported_reason(schema):
             raise AotcError(
                 "AOTC-G010",
                 what,

@@ -15,7 +15,7 @@ from aotc.contract.profile_terms import Traffic as Learned
 from aotc.contract.results.command_reports import LearnReport, PlanRow, SizeCount
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.relations import read_relation
-from aotc.contract.traffic import Recorded, read_traffic
+from aotc.contract.traffic import RecordedTraffic, read_traffic
 from aotc.engine.values import numpy_dtype
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
@@ -205,7 +205,7 @@ def _read_costs(path: Path, known: VaryingDims, source: SourceModel | None) -> C
 
 
 def _answer(
-    recorded: Recorded, known: VaryingDims, traffic: Traffic, base: Profile, most: int
+    recorded: RecordedTraffic, known: VaryingDims, traffic: Traffic, base: Profile, most: int
 ) -> LearnReport:
     found = plans(traffic, most)
     chosen, margin = choose(found, traffic)
@@ -314,7 +314,7 @@ def _verdict(chosen: Plan, found: Sequence[Plan], margin: float) -> str:
     return chosen.name if chosen is dynamic else f"{chosen.name}, {chosen.variants} in all"
 
 
-def _distribution(recorded: Recorded, name: str) -> tuple[SizeCount, ...]:
+def _distribution(recorded: RecordedTraffic, name: str) -> tuple[SizeCount, ...]:
     found: Counter[int] = Counter()
     for sizes, count in recorded.sizes():
         found[sizes[name]] += count

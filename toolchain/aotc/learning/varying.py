@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.shapes.domain import Relation
-from aotc.contract.traffic import Recorded
+from aotc.contract.traffic import RecordedTraffic
 from aotc.errors import AotcError
 
 _MOST_DIMS = 2
@@ -20,7 +20,7 @@ class VaryingDims:
     """Which dims of the traffic vary, follow from others, and are planned for."""
 
     def __init__(
-        self, recorded: Recorded, wanted: Sequence[str], relations: Sequence[Relation] = ()
+        self, recorded: RecordedTraffic, wanted: Sequence[str], relations: Sequence[Relation] = ()
     ) -> None:
         """`relations` are those that the profile states.
 

@@ -62,7 +62,7 @@ def optimize_ahead(
     Only where no size is stated, as the analysis then changes nothing of the graph; and only for
     models of which several copies fit into memory.
     """
-    fixed = any(spec.fixed() for spec in options.profile.dims.values())
+    fixed = any(spec.is_fixed() for spec in options.profile.dims.values())
     if fixed or _is_large(source):
         return {}
     submit = options.workers.submit

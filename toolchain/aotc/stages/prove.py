@@ -13,7 +13,7 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, TransferTotals
 from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
-from aotc.contract.shapes.domain import raised_to
+from aotc.contract.shapes.domain import raised_to_buckets
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of
@@ -178,12 +178,12 @@ def _taken(
         return [(reference, reference.sizes) for reference in analyzed.references]
     taken: list[tuple[ReferenceRun, Mapping[str, int]]] = []
     for reference in analyzed.references:
-        wanted = domain.fitted(plan.buckets, reference.sizes)
+        wanted = domain.padded_sizes(plan.buckets, reference.sizes)
         if wanted is not None:
             taken.append((reference, wanted))
     # Where only some buckets are loaded, the smallest calls go to any of them.
     smallest = min(analyzed.references, key=lambda each: sum(each.sizes.values()))
-    raised = raised_to(domain, plan.buckets, smallest.sizes)
+    raised = raised_to_buckets(domain, plan.buckets, smallest.sizes)
     if raised is not None and all(reference is not smallest for reference, _ in taken):
         taken.append((smallest, raised))
     padded = any(wanted != reference.sizes for reference, wanted in taken)
@@ -194,7 +194,7 @@ def _taken(
             where=f"variant {plan.name}",
             expected="a size between "
             + " and ".join(
-                f"{name}={size} and {name}={domain.dims[name].padded(size)}"
+                f"{name}={size} and {name}={domain.dims[name].padded_size(size)}"
                 for name, size in edge.items()
             ),
             found="none at which the original model runs",

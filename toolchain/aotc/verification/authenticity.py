@@ -127,7 +127,7 @@ def parse_documents(state: Examination) -> None:
 
 def is_oms(path: str) -> bool:
     """Whether a bundle's name is one of an OMS signature."""
-    return _OMS.is_called(path)
+    return _OMS.matches_name(path)
 
 
 def check_signatures(state: Examination) -> None:

@@ -74,7 +74,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
             onnxruntime_below=f"{major}.{minor + 1}",
             providers=lowered.providers,
             compatibility=lowered.compatibility,
-        ).joined(lowered.needs),
+        ).merged(lowered.needs),
     )
 
 

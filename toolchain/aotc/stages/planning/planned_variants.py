@@ -105,4 +105,4 @@ def suffix(buckets: Mapping[str, int]) -> str:
 
 def takes(analyzed: AnalyzedModel, plan: VariantPlan, reference: ReferenceRun) -> bool:
     """Whether a variant takes the sizes of a reference run, padded where it has to be."""
-    return analyzed.domain.fitted(plan.buckets, reference.sizes) is not None
+    return analyzed.domain.padded_sizes(plan.buckets, reference.sizes) is not None

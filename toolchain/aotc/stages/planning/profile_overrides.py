@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from aotc.contract.builtin import load_profile, load_target, with_libraries
+from aotc.contract.builtin import load_profile, load_target, with_plugin_paths
 from aotc.contract.codec.parsing import ParseError
 from aotc.contract.profile import Profile
 from aotc.contract.shapes.dim_range import DimRange
@@ -23,7 +23,9 @@ def asked_profile(request: BuildRequest) -> Profile:
     """
     profile = request.profile
     found = (
-        with_libraries(profile, Path()) if isinstance(profile, Profile) else load_profile(profile)
+        with_plugin_paths(profile, Path())
+        if isinstance(profile, Profile)
+        else load_profile(profile)
     )
     found = with_dims(found, request.dims or {})
     return found if request.target is None else replace(found, target=str(request.target))
@@ -43,10 +45,10 @@ def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
         try:
             ranges[name] = DimRange.from_json(text)
         except ParseError as error:
-            unread = "is neither" in error.problems[0].what
+            problem = error.problems[0]
             raise AotcError(
-                "AOTC-I027" if unread else "AOTC-S003",
-                str(error.problems[0].what),
+                problem.code or "AOTC-I027",
+                problem.what,
                 where=f"--dim {name}={text}",
                 expected="NAME=SIZE, NAME=MIN..MAX or NAME=MIN..MAX:STEP",
             ) from None

@@ -54,7 +54,7 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
                 expected=", ".join(sorted(dims)) or "no free dim",
                 found=_nearest(name, dims),
             )
-        elif not (spec.fixed() and spec.min == fixed[name]):
+        elif not (spec.is_fixed() and spec.min == fixed[name]):
             raise AotcError(
                 "AOTC-S004", "the model fixes this dim", where=name, found=f"size {fixed[name]}"
             )

@@ -22,7 +22,7 @@ from aotc.contract.codec.parsing import Bounds, ParseError, Problem, decode, enc
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.results.policy_decision import ArtifactRelease
-from aotc.contract.trust.attestations import Instant, instant, parse_instant
+from aotc.contract.trust.attestations import Instant, format_instant, parse_instant
 from aotc.errors import AotcError
 from aotc.files.folders import PRIVATE, belongs_to_others, make_folder
 from aotc.files.locking import locked
@@ -172,7 +172,7 @@ class StateFile:
             latest = parse_instant(state.latest) if state.latest is not None else None
             if changed is not state or latest is None or now - latest >= _TICK:
                 if latest is None or now > latest:
-                    changed = replace(changed, latest=instant(now))
+                    changed = replace(changed, latest=format_instant(now))
                 self._keep(changed)
             return known
 
@@ -261,7 +261,7 @@ def check_clock(state: SeenState, now: datetime) -> None:
             "AOTC-G036",
             "the clock is behind what it has shown before",
             expected=f"{state.latest} or later",
-            found=instant(now),
+            found=format_instant(now),
         )
 
 
