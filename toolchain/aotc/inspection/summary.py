@@ -55,8 +55,7 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     cannot be read, and for a model what `inspection.model_capture` raises.
     """
     place = artifact_path(path)
-    if id_in(place) is None and place.is_file() and not _is_packed(place):
-    if stated_id(place) is None and place.is_file() and not is_packed(place):
+    if stated_id(place) is None and place.is_file() and not _is_packed(place):
         if traffic is not None:
             raise AotcError(
                 "AOTC-I027",

@@ -71,10 +71,8 @@ def split_pem(text: str) -> tuple[str, ...]:
 
 
 def split_certificates(text: str) -> tuple[str, ...]:
-    """Every `CERTIFICATE` block of a text, in order."""
-    return tuple(match[0] + "\n" for match in re.finditer(_CERTIFICATE, text, re.ASCII))
     """The `CERTIFICATE` blocks of a text, in order."""
-    return tuple(match[0] + "\n" for match in CERTIFICATE.finditer(text))
+    return tuple(match[0] + "\n" for match in re.finditer(_CERTIFICATE, text, re.ASCII))
 
 
 def der_of_pem(block: str) -> bytes:
