@@ -145,7 +145,7 @@ def test_one_operand_of_two_products_is_written_once() -> None:
     }
 
 
-def test_bodies_are_rewritten_with_constants_of_the_graph_around() -> None:
+def test_subgraphs_are_rewritten_with_constants_of_the_graph_around() -> None:
     inner = product()
     body = helper.make_graph(
         [helper.make_node("MatMulInteger", ["x", "w"], ["inside"], name="inner")],

@@ -17,9 +17,9 @@ from aotc.engine.session import WEIGHTS_SIGN
 from aotc.errors import AotcError
 from aotc.graphs import weights
 from aotc.graphs.compaction import compact
-from aotc.partitioning import partition_report as reports
 from aotc.partitioning.compute import Sizes
-from aotc.partitioning.extraction import hybrid
+from aotc.partitioning.extraction import hybrid_model
+from aotc.partitioning.partition_report import partition_report
 from aotc.passes.base import walk_nodes
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import drop
@@ -118,7 +118,7 @@ def _divided(
         index: (compiled.names[index], payload.attributes) for index, payload in payloads.items()
     }
     graph = compiled.division.graph
-    model = hybrid(compiled.model, graph, assignment.parts, contexts, compatibility)
+    model = hybrid_model(compiled.model, graph, assignment.parts, contexts, compatibility)
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString(deterministic=True))
     precisions: dict[str, Precision] = {
@@ -188,7 +188,7 @@ def _report(
         if assignment.providers.get(each.node) != each.provider
     ]
     given += _given_away(compiled)
-    return reports.report(
+    return partition_report(
         compiled.division.graph,
         assignment,
         claimed.sizes,
@@ -205,7 +205,7 @@ def _given_away(compiled: CompiledModel) -> list[RefusedNode]:
     claimed, assignment = compiled.claimed, compiled.division.assignment
     ops = dict(claimed.optimized.nodes)
     found = []
-    for node, why in assignment.given_away.items():
+    for node, why in assignment.reassigned.items():
         claimant = next(name for name, nodes in claimed.claims if node in nodes)
         if claimant != assignment.providers[node]:
             found.append(
@@ -224,7 +224,7 @@ def _placed(
     for part, name in zip(assignment.parts, compiled.names, strict=True):
         named.setdefault(name, part.provider)
         nodes = [graph.nodes[each] for each in part.nodes]
-        inside = [each for node in nodes for each in (node.name, *node.bodies)]
+        inside = [each for node in nodes for each in (node.name, *node.inner_nodes)]
         flops[name] = sum(flops.get(each, 0) for each in inside)
     return tuple(
         NodePlacement(

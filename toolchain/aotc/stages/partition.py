@@ -56,7 +56,7 @@ def divide(
     spec = options.profile.partitioning
     rules = Rules(
         min_nodes=spec.min_nodes,
-        outside=frozenset(name for name, each in backends.items() if each.compiles),
+        not_in_subgraphs=frozenset(name for name, each in backends.items() if each.compiles),
         rates={name: each.rates for name, each in backends.items()} if spec.weigh_borders else None,
         sizes=claimed.sizes[0] if claimed.sizes else None,
     )

@@ -21,7 +21,7 @@ from aotc.engine.placement import placement_of
 from aotc.engine.worker_pool import JobResult
 from aotc.errors import AotcError
 from aotc.partitioning.budgets import breaches
-from aotc.partitioning.partition_report import transfers
+from aotc.partitioning.partition_report import total_transfers
 from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.probing.inputs.fixture_plan import lower_edge
 from aotc.stages.build_options import BuildOptions
@@ -265,7 +265,7 @@ def _check_placement(placement: Placement, lowered: LoweredModel, options: Build
         {name: backend_of(name, options.profile.plugins).ort_name for name in judged},
         placement,
         report=report,
-        transfers=transfers(report.crossings) if report is not None else Transfers(),
+        transfers=total_transfers(report.crossings) if report is not None else Transfers(),
         where=f"variant {plan.name}",
     )
     if found:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.operator_domains import MICROSOFT, STANDARD
-from aotc.partitioning.graph import bodies_of
+from aotc.partitioning.graph import subgraphs_of
 
 if TYPE_CHECKING:
     import onnx
@@ -124,7 +124,7 @@ def _in_graph(
         if product is not None:
             yield from _of_node(node, graph, product, constants, types)
         for attribute in node.attribute:
-            for body in bodies_of(attribute):
+            for body in subgraphs_of(attribute):
                 yield from _in_graph(body, constants, types)
 
 

@@ -9,7 +9,7 @@ from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.variant import Transfers, Variant
 from aotc.contract.target import Libc, Target
 from aotc.contract.versions import release
-from aotc.partitioning.partition_report import transfers
+from aotc.partitioning.partition_report import total_transfers
 from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.stages.assembling.ort_wheel import ort_version, wheel_libc
 from aotc.stages.build_options import BuildOptions
@@ -52,7 +52,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
         shape_nodes_dropped=max(0, optimized.shape_nodes[0] - optimized.shape_nodes[1]),
         passes=optimized.passes,
         placement=proven.placement,
-        transfers=transfers(lowered.report.crossings) if lowered.report else Transfers(),
+        transfers=total_transfers(lowered.report.crossings) if lowered.report else Transfers(),
         partitioning=_in_payload(lowered.report, folder) if lowered.report else None,
         memory=lowered.memory,
         parity=proven.parity,

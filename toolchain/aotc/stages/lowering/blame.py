@@ -40,7 +40,7 @@ class Blame:
         # What crashed or hung says nothing that would be the same the next time.
         reason = error.found if error.code == "AOTC-P005" and error.found else error.what
         for name in [each for each in nodes if each in left]:
-            refused.update(nodes[name].bodies)
+            refused.update(nodes[name].inner_nodes)
             self.refusals.append(
                 RefusedNode(
                     node=name,

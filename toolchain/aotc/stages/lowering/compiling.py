@@ -153,7 +153,7 @@ def _outside(
     for name, backend in backends.items():
         stays = [
             each.name
-            for each in division.graph.body_nodes
+            for each in division.graph.subgraph_nodes
             if each.name in claims[name] and division.assignment.providers[each.name] != name
         ]
         if backend.compiles and stays:

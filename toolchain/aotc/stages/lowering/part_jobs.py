@@ -15,7 +15,7 @@ from aotc.contract.codec.parsing import Json, encode
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Part
 from aotc.partitioning.compute import sizes_at
-from aotc.partitioning.extraction import Extractor, borders
+from aotc.partitioning.extraction import Extractor, boundary_values
 from aotc.partitioning.graph import PartitionGraph
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.reuse.compiled_parts import part_key, taken_or_made
@@ -94,7 +94,7 @@ class PartJobs:
             return {}
         opt, largest = self._claimed.sizes
         found = {}
-        for value in borders(self._graph, part.nodes)[0]:
+        for value in boundary_values(self._graph, part.nodes)[0]:
             shapes = [one.get(value) for one in (self._least, opt.shapes, largest.shapes)]
             if all(shape is not None for shape in shapes):
                 found[value] = [list(shape or ()) for shape in shapes]

@@ -60,7 +60,7 @@ def divided_session(
 def _left(compiled: CompiledModel, provider: str) -> set[str]:
     """Operators of the nodes that other providers run, those of bodies included."""
     ops = {each.name: each.op for each in compiled.division.graph.nodes}
-    ops |= {each.name: each.op for each in compiled.division.graph.body_nodes}
+    ops |= {each.name: each.op for each in compiled.division.graph.subgraph_nodes}
     placed = compiled.division.assignment.providers
     return {op.rpartition("::")[2] for name, op in ops.items() if placed[name] != provider}
 

@@ -140,7 +140,7 @@ def locate_job(request: Json) -> Json:
     inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
     contexts = [node for node in divided.graph.node if node.op_type == EP_CONTEXT]
     shown = [name for node in contexts for name in (*node.input, *node.output) if name]
-    known = Extractor(undivided, graph).known
+    known = Extractor(undivided, graph).value_types
     expected = _values(
         _showing(undivided, shown, known),
         inputs,
@@ -194,7 +194,7 @@ def locate_job(request: Json) -> Json:
         blamed.append(
             {
                 "name": node.name,
-                "nodes": [n for each in names.values() for n in (each.name, *each.bodies)],
+                "nodes": [n for each in names.values() for n in (each.name, *each.inner_nodes)],
                 "value": wrong[0][0],
                 "error": wrong[0][1],
             }
@@ -230,7 +230,7 @@ def _culprits(
     extractor = Extractor(model, graph)
     alone = extractor.extract(part, "part")
     made = [name for index in part for name in graph.nodes[index].outputs]
-    alone = _showing(alone, made, extractor.known)
+    alone = _showing(alone, made, extractor.value_types)
     spec, names, libraries = provider
     expected = _values(alone, inputs, SessionSpec(optimization="disable"), [CPU], weights)
     found = _values(alone, inputs, spec, names, weights, libraries)
