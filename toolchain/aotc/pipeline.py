@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,7 @@ from aotc.caching.cache import BuildCache
 from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.results.reports import BuildReport
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.trust.attestations import instant
 from aotc.contract.trust.signer import Signer
@@ -26,6 +25,7 @@ from aotc.files.failures import cannot_write, translated_errors
 from aotc.files.replacing import NEW, put_in_place
 from aotc.files.work_folders import prepare_output, work_folder
 from aotc.host.probe import probe
+from aotc.records import record, replace
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import provenance, sbom
 from aotc.signing.keys.signer_loading import load_signer
@@ -187,7 +187,7 @@ def _report(
     signed: SignedArtifact,
     evidence: Evidence,
     findings: tuple[Finding, ...],
-    tuning: tuple[Tried, ...],
+    tuning: tuple[TuningCandidate, ...],
     clock: Clock,
     *,
     cached: bool,
@@ -229,7 +229,7 @@ def _staged_artifact(artifact: Artifact, signer: Signer, options: BuildOptions) 
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Tuned:
     """Options with the variants that measurements chose; the model, if it was analyzed for them.
 
@@ -238,7 +238,7 @@ class _Tuned:
 
     options: BuildOptions
     model: AnalyzedModel | None = None
-    table: tuple[Tried, ...] = ()
+    table: tuple[TuningCandidate, ...] = ()
     measured_on: str = ""
 
 

@@ -17,13 +17,14 @@ from artifact_builder import build_artifact
 
 from aotc.checking.outcomes import read_answer
 from aotc.contract.builtin import load_profile, load_target
-from aotc.contract.codec.parsing import MAX_PROBLEMS, ParseError, decode, record
+from aotc.contract.codec.parsing import MAX_PROBLEMS, ParseError, decode
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.codec.strict_yaml import MAX_YAML_VALUES
 from aotc.contract.manifest.interface import Value
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
+from aotc.records import record
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command

@@ -186,7 +186,7 @@ def test_what_crosses_is_counted_in_bytes(divided: Built) -> None:
     one, most = 4 * models.ROWS * models.WIDTH, 8
     opt = divided.manifest.domain.corner("opt")["batch"]
     assert [
-        (c.value, c.source, c.target, c.dtype, c.bytes, c.bytes_max) for c in report.crossings
+        (c.value, c.source, c.target, c.dtype, c.bytes, c.bytes_max) for c in report.transfers
     ] == [
         ("a0", OPENVINO, CPU, "float", opt * one, most * one),
         ("t0", CPU, OPENVINO, "float", opt * one, most * one),

@@ -119,7 +119,7 @@ def divided(
 def crossed(model: onnx.ModelProto, on_cpu: set[str]) -> list[tuple[str, str, str, int | None]]:
     """Value, from, to, and bytes at a batch of 4: 4 * 4 * 8 is 128."""
     _, found = divided(model, on_cpu)
-    return sorted((each.value, each.source, each.target, each.bytes) for each in found.crossings)
+    return sorted((each.value, each.source, each.target, each.bytes) for each in found.transfers)
 
 
 GIVEN = ("x", "", "gpu", 128)

@@ -22,9 +22,9 @@ from aotc.errors import AotcError
 from aotc.graphs.symbols import Symbols, symbols_of
 from aotc.passes.base import run_passes
 from aotc.passes.name_dims import NameDims
-from aotc.probing.inputs.fixture_plan import Given
+from aotc.probing.inputs.fixture_plan import FixtureInputs
 from aotc.probing.sizes.trials import Trial
-from aotc.probing.stated_relations import RelationCheck, refuse_unrelated
+from aotc.probing.stated_relations import RelationCheck, refuse_contradictions
 
 Sizes = Mapping[str, int]
 
@@ -353,19 +353,19 @@ def box(**dims: tuple[int, ...]) -> Domain:
 
 def test_a_relation_that_the_model_does_not_need_is_told() -> None:
     symbols = symbols_of(["n = x.0 = y.0"], [of("x", "x.0"), of("y", "y.0")])
-    found = check_of(symbols, lambda s: True).unneeded(box(n=(1, 4, 16)))
+    found = check_of(symbols, lambda s: True).unneeded_findings(box(n=(1, 4, 16)))
     (finding,) = found
     assert finding.code == "AOTC-S025"
     assert (finding.what, finding.where) == ("runs at x.0=4, y.0=5, too", "n = x.0 = y.0")
     needed = check_of(symbols, lambda s: s["x.0"] == s["y.0"])
-    assert needed.unneeded(box(n=(1, 4, 16))) == []
+    assert needed.unneeded_findings(box(n=(1, 4, 16))) == []
 
 
 def test_broadcasting_a_size_of_one_counts_for_nothing() -> None:
     symbols = symbols_of(["n = x.0 = y.0"], [of("x", "x.0"), of("y", "y.0")])
     check = check_of(symbols, lambda s: s["x.0"] == s["y.0"] or 1 in s.values())
-    assert check.unneeded(box(n=(1, 2))) == []
-    assert check.unneeded(box(n=(1,))) == []
+    assert check.unneeded_findings(box(n=(1, 2))) == []
+    assert check.unneeded_findings(box(n=(1,))) == []
 
 
 def test_a_relation_that_is_not_needed_costs_at_most_two_runs() -> None:
@@ -378,15 +378,15 @@ def test_a_relation_that_is_not_needed_costs_at_most_two_runs() -> None:
     symbols = symbols_of(["t = p + s"], [of("x", "s"), of("y", "p"), of("z", "t")])
     domain = box(s=(1, 8), p=(0, 8))
     domain = Domain(dims=domain.dims, relations=symbols.relations)
-    assert check_of(symbols, never).unneeded(domain) == []
+    assert check_of(symbols, never).unneeded_findings(domain) == []
     assert runs == [{"s": 8, "p": 8, "t": 17}, {"s": 8, "p": 8, "t": 15}]
 
 
 def test_a_fixture_that_contradicts_a_relation_is_refused() -> None:
-    given = Given("one", {}, {"t": 4, "p": 1, "s": 2})
-    refuse_unrelated([given], (), (Relation(dim="t", terms=("p", "s"), constant=1),))
+    given = FixtureInputs("one", {}, {"t": 4, "p": 1, "s": 2})
+    refuse_contradictions([given], (), (Relation(dim="t", terms=("p", "s"), constant=1),))
     with pytest.raises(AotcError) as caught:
-        refuse_unrelated([given], (), (Relation(dim="t", terms=("p", "s")),))
+        refuse_contradictions([given], (), (Relation(dim="t", terms=("p", "s")),))
     error = caught.value
     assert error.code == "AOTC-I024"
     assert (error.where, error.expected, error.found) == ("one: t", "3", "4")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +20,12 @@ from aotc.contract.trust.attestations import (
     Approval,
     ArtifactName,
     AttestReport,
+    Predicate,
     Qualification,
-    Said,
 )
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.signing import dsse, oms, sealing
 from aotc.signing import statements as attest
 from aotc.signing.bundle_verification import claimed_signer
@@ -196,7 +196,7 @@ def add_statement(
     artifact: Path,
     name: str,
     usage: Usage,
-    said: Said,
+    said: Predicate,
     signer: Signer | Sealer,
     *,
     force: bool,

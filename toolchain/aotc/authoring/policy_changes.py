@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -20,6 +19,7 @@ from aotc.contract.trust.trust_policy import (
     TrustPolicy,
 )
 from aotc.errors import AotcError
+from aotc.records import field, record, replace
 
 _ID_DIGITS: Final = 64
 
@@ -32,7 +32,7 @@ BUILDER_USAGE: Final[tuple[Usage, ...]] = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Change:
     """What is added to a policy; a key or rule replaces one of the same name.
 

@@ -14,13 +14,13 @@ import stat
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotc.caching.cache_folder import unusable
 from aotc.contract.manifest.payload_files import CHUNK_BYTES
 from aotc.contract.results.cache_reports import chunks_of
 from aotc.files.cloning import share_blocks
+from aotc.records import record
 
 # Small enough to stay in the second-level cache from the read to the hash and the write.
 _BUFFER_BYTES = 256 << 10
@@ -29,7 +29,7 @@ _MIN_PARALLEL = 4 << 20
 _MAX_THREADS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Copy:
     """A file to copy: the size that it must have, and its digest if that is already known."""
 
@@ -39,7 +39,7 @@ class Copy:
     known: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Span:
     copy: Copy
     offset: int

@@ -16,7 +16,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +31,7 @@ from aotc.contract.codec.parsing import (
     strict_json,
 )
 from aotc.contract.results.cache_reports import CachedFile, CacheIndex, chunks_of
+from aotc.records import replace
 
 INDEX: Final = "index.json"
 SEAL: Final = "index.sha256"

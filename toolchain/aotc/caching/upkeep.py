@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotc.caching.cache_folder import (
@@ -18,11 +17,12 @@ from aotc.caching.cache_folder import (
 from aotc.caching.entry import INDEX, KEY, SEAL, Damaged, read_index
 from aotc.contract.results.cache_reports import CacheEntry, PruneReport
 from aotc.errors import AotcError
+from aotc.records import record
 
 _SHARD = re.compile(r"[0-9a-f]{2}")
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class StoredEntry:
     """An entry on disk; times are seconds since 1970."""
 

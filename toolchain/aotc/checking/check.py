@@ -8,7 +8,6 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +31,7 @@ from aotc.files import failures
 from aotc.files.work_folders import temporary_folder
 from aotc.host.probe import probe
 from aotc.inspection.offered_providers import capabilities
+from aotc.records import record, replace
 from aotc.signing import provenance
 from aotc.signing.keys import key_files
 from aotc.stages.clock import Progress
@@ -107,7 +107,7 @@ def check_models(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Checker:
     """Checks one model after the other, or side by side; `pem` is the public half of the key."""
 

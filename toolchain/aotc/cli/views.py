@@ -36,7 +36,7 @@ from aotc.contract.results.reports import (
     VariantSummary,
     VerifyReport,
 )
-from aotc.errors import compared
+from aotc.errors import expected_and_found
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -138,7 +138,7 @@ def _verdict(report: VerifyReport) -> tuple[str, str]:
 
 
 def _reason(refusal: Refusal) -> str:
-    return refusal.what + compared(refusal.expected, refusal.found)
+    return refusal.what + expected_and_found(refusal.expected, refusal.found)
 
 
 def _identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +16,7 @@ from aotc.contract.codec.strict_yaml import MAX_YAML_BYTES, strict_yaml
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 from aotc.errors import AotcError
+from aotc.records import replace
 
 T = TypeVar("T", Profile, Target)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import record
+from aotc.records import record
 
 
 @record

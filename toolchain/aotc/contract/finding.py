@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from aotc.contract.codec.parsing import Pattern, record
+from aotc.contract.codec.parsing import Pattern
+from aotc.records import record
 
 
 @record

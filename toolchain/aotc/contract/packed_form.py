@@ -26,11 +26,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, get_args
 
 from aotc.contract.codec.parsing import Pattern
 from aotc.contract.manifest.payload_files import PayloadPath
+from aotc.records import record
 
 SUFFIX: Final = ".zip"
 ALIGNMENT: Final = 4096
@@ -87,7 +87,7 @@ END_FIELDS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class StoredFile:
     """One file of a packed artifact; `header` and `data` are offsets in bytes."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Pattern, record
+from aotc.contract.codec.parsing import Pattern
+from aotc.records import field, record
 
 # Which CPU features ONNX Runtime's kernels (MLAS, oneDNN-free) choose by, as /proc/cpuinfo
 # spells them. Others (aes, bmi, ...) change no result and no layout.

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from aotc.records import record
 
 _PROC: Final = Path("/proc/self")
 # Blanks and backslashes in a path are written as octal digits (proc_pid_mountinfo(5)).
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Mount:
     """A row of /proc/self/mountinfo: number, device (`8:1`), mount point, kind of file system."""
 

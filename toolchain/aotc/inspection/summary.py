@@ -6,7 +6,6 @@ Of an artifact only aotc.json and the attestations are read, never models or wei
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,6 +44,7 @@ from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST
 from aotc.inspection.attestation_claims import claim_text
 from aotc.inspection.coverage import shape_report, traffic_coverage
+from aotc.records import replace
 from aotc.signing import dsse
 from aotc.signing import statements as attest
 from aotc.signing.keys.development import default_trust
@@ -166,7 +166,7 @@ def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:
     if traffic is None:
         return report
     recorded = read_traffic(traffic, manifest.inputs)
-    return dataclasses.replace(report, traffic=traffic_coverage(manifest, recorded))
+    return replace(report, traffic=traffic_coverage(manifest, recorded))
 
 
 def _newer_schema(manifest: Manifest) -> tuple[Finding, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, Problem, record
+from aotc.contract.codec.parsing import Bounds, Problem
 from aotc.contract.profile import Seconds
+from aotc.records import field, record
 
 
 @record

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.profile import Profile
-from aotc.contract.profile import Traffic as Learned
+from aotc.contract.profile_terms import Traffic as Learned
 from aotc.contract.results.command_reports import LearnReport, PlanRow, SizeCount
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.relations import read_relation
@@ -29,6 +28,7 @@ from aotc.learning.measure import measure
 from aotc.learning.plans import Plan, Traffic, candidate_plans, choose_plan
 from aotc.learning.varying import VaryingDims
 from aotc.probing.inputs.generated_fixtures import shape_of
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.importing import import_model
 from aotc.stages.types import SourceModel

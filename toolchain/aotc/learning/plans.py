@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from aotc.errors import AotcError
 from aotc.learning.buckets import best_buckets, best_grid
 from aotc.learning.candidate_sizes import powers_of_two
 from aotc.learning.cost_arrays import Costs
+from aotc.records import field, record
 
 _GRIDS = (8, 16, 32, 64, 128)
 # Plans that differ by a smaller share are considered equal, however quiet the measurement was.
@@ -25,7 +25,7 @@ _MAX_BUCKETS = 256
 Sizes = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Plan:
     """One way to serve: average seconds per request, and elements added per given one.
 

@@ -10,14 +10,14 @@ cycle.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from aotc.backends.base import Rates
 from aotc.partitioning.compute import Sizes
 from aotc.partitioning.graph import PartitionGraph
+from aotc.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Part:
     """One partition of the main graph: indices of its nodes, in execution order."""
 
@@ -26,7 +26,7 @@ class Part:
     nodes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Assignment:
     """Partitions in execution order, and the provider of every node, subgraph nodes included."""
 
@@ -36,7 +36,7 @@ class Assignment:
     """By node, why it is not on the first provider that claimed it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rules:
     """When a partition is too small; `rates` are by provider, `sizes` at the optimal shape."""
 
@@ -120,7 +120,7 @@ def _partitions(
     return [Part(provider, level, tuple(groups[level, provider])) for level, provider in keys]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _SubgraphPlacement:
     """The provider of each subgraph node, from its claimants and the `order` of providers."""
 

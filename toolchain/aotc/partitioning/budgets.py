@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
-from aotc.contract.manifest.variant import NodePlacement, Placement, Transfers
+from aotc.contract.manifest.variant import NodePlacement, Placement, TransferTotals
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
+from aotc.records import record
 
 # Rows of a table; the manifest and `--json` have all nodes.
 _MAX_ROWS = 200
-_NO_TRANSFERS = Transfers()
+_NO_TRANSFERS = TransferTotals()
 
 
 def breaches(
@@ -27,7 +27,7 @@ def breaches(
     placement: Placement,
     *,
     report: PartitionReport | None,
-    transfers: Transfers = _NO_TRANSFERS,
+    transfers: TransferTotals = _NO_TRANSFERS,
     where: str = "",
 ) -> list[AotcError]:
     """The violations: AOTC-P001 for nodes on a disallowed provider, P002 for each exceeded budget.
@@ -80,7 +80,7 @@ def _disallowed_nodes(
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Breach:
     what: str
     expected: str
@@ -93,7 +93,7 @@ def _budgets(
     providers: Mapping[str, str],
     placement: Placement,
     report: PartitionReport | None,
-    transfers: Transfers,
+    transfers: TransferTotals,
 ) -> Iterator[_Breach]:
     budgets = profile.budgets
     shares = _node_shares(placement, report)
@@ -129,7 +129,7 @@ def _budgets(
         what = "partitions exceed budgets.partitions"
         yield _Breach(what, f"<= {budgets.partitions}", str(count), "Raise budgets.partitions")
     unknown = (
-        sum(tensor.bytes_max is None for tensor in report.crossings) if report is not None else 0
+        sum(tensor.bytes_max is None for tensor in report.transfers) if report is not None else 0
     )
     total = transfers.bytes_max
     if budgets.transfer_bytes is not None and (total > budgets.transfer_bytes or unknown):

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from aotc.partitioning.graph import subgraphs_of
 from aotc.partitioning.scopes import Scope, Shape, scopes
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class NodeCompute:
     """Operations and bytes of one run of a node; `known` is false if an output size is unknown."""
 
@@ -29,7 +29,7 @@ class NodeCompute:
     known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Sizes:
     """The compute of every node and the bytes of every value, by name, at one shape.
 

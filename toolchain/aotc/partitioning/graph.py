@@ -7,17 +7,17 @@ The contents of subgraphs are kept by subgraph, because several may use the same
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aotc.contract.operator_domains import STANDARD
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class GraphNode:
     """One node of the main graph; `inputs` has no constants.
 
@@ -32,7 +32,7 @@ class GraphNode:
     captured: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class SubgraphNode:
     """One node inside a control-flow subgraph; `subgraph` is the innermost, as `node.attribute`.
 
@@ -48,7 +48,7 @@ class SubgraphNode:
     outputs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Subgraph:
     """One control-flow subgraph, an attribute of the node `holder`.
 
@@ -63,7 +63,7 @@ class Subgraph:
     nodes: tuple[SubgraphNode, ...]
 
 
-@dataclass(frozen=True)
+@record(kw_only=False, slots=False)
 class PartitionGraph:
     """A main graph with its nodes in execution order.
 

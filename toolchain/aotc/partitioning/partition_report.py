@@ -9,13 +9,13 @@ from itertools import pairwise
 from aotc.contract.manifest.divided_graph import (
     Certainty,
     Compute,
-    Crossing,
     Partition,
     PartitionReport,
     ProviderShare,
     RefusedNode,
+    Transfer,
 )
-from aotc.contract.manifest.variant import Transfers
+from aotc.contract.manifest.variant import TransferTotals
 from aotc.partitioning.assignment import Assignment
 from aotc.partitioning.compute import Sizes
 from aotc.partitioning.graph import PartitionGraph
@@ -57,14 +57,14 @@ def partition_report(
             *_body_partitions(graph, assignment),
         ),
         alternations=max(0, sum(a.provider != b.provider for a, b in pairwise(parts))),
-        crossings=tuple(transferred_tensors(graph, assignment, sizes, devices)),
+        transfers=tuple(transferred_tensors(graph, assignment, sizes, devices)),
         refusals=tuple(refusals),
     )
 
 
-def total_transfers(found: Sequence[Crossing]) -> Transfers:
+def total_transfers(found: Sequence[Transfer]) -> TransferTotals:
     """The sums of `found`; transfers of unknown size count, but add no bytes."""
-    return Transfers(
+    return TransferTotals(
         count=len(found),
         bytes=sum(tensor.bytes or 0 for tensor in found),
         bytes_max=sum(tensor.bytes_max or 0 for tensor in found),
@@ -76,7 +76,7 @@ def transferred_tensors(
     assignment: Assignment,
     sizes: tuple[Sizes, Sizes],
     devices: Mapping[str, str],
-) -> list[Crossing]:
+) -> list[Transfer]:
     """Each value that one provider makes and another reads, once for each reading provider.
 
     Inputs and outputs of the caller count as well if the provider's device is not the CPU.  The
@@ -85,7 +85,7 @@ def transferred_tensors(
     """
     opt, largest = sizes
     return [
-        Crossing(
+        Transfer(
             value=value,
             source=producer,
             target=consumer,
@@ -154,7 +154,7 @@ def _body_partitions(graph: PartitionGraph, assignment: Assignment) -> list[Part
             provider=provider,
             nodes=len(names),
             ops=_ops(names),
-            body=subgraph,
+            subgraph=subgraph,
         )
         for number, ((subgraph, provider), names) in enumerate(found.items())
     ]

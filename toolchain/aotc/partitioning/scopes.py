@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.operator_domains import STANDARD
 from aotc.partitioning.graph import subgraphs_of
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 _MAX_LOOP_NESTING: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Scope:
     """One graph: its nodes, and the known shapes and ONNX element types of all it can read.
 

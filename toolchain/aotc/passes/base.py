@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from aotc.contract.manifest.toolchain import PassRecord
+from aotc.records import record, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Pass(ABC):
     """One rewrite of a graph; its options are the fields of the subclass.
 
@@ -38,7 +38,7 @@ class Pass(ABC):
 
     def options(self) -> dict[str, object]:
         """The options as plain data."""
-        return dataclasses.asdict(self)
+        return values_of(self)
 
 
 def run_passes(model: onnx.ModelProto, passes: Iterable[Pass]) -> tuple[PassRecord, ...]:

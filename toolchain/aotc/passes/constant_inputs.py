@@ -7,16 +7,16 @@ initializers that are not inputs); an overridable initializer in IR 4 and later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotc.passes.base import Pass
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True)
+@record
 class ConstantInputs(Pass):
     """Make initializers constants."""
 

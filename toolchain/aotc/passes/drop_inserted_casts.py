@@ -9,10 +9,10 @@ between the two like its output.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aotc.passes.base import Pass, walk_nodes
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PREFIX: Final = "InsertedPrecisionFreeCast_"
 
 
-@dataclass(frozen=True)
+@record
 class DropInsertedCasts(Pass):
     """Remove inserted casts; without options.  A graph without such casts stays unchanged."""
 

@@ -8,16 +8,16 @@ Outputs and inner values with a fixed dim get its size too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aotc.passes.base import Pass
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True)
+@record
 class FixDims(Pass):
     """`sizes`: size by dim name."""
 

@@ -9,11 +9,11 @@ constant indices that select known dims only.  Main graph only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aotc.contract.operator_domains import STANDARD
 from aotc.passes.base import Pass
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Dims = Sequence[int | None]
 
 
-@dataclass(frozen=True)
+@record
 class FoldShapes(Pass):
     """Fold by the sizes that the graph inputs state; without options."""
 

@@ -9,17 +9,17 @@ belongs to no input and has one of the new names by accident loses it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aotc.contract.shapes.dim_names import is_anonymous
 from aotc.passes.base import Pass, walk_nodes
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True)
+@record
 class NameDims(Pass):
     """`names`: new name by the old one, or by `INPUT.INDEX`.
 

@@ -7,16 +7,16 @@ Cases: an empty name; a name that an earlier node has, also in another subgraph 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotc.passes.base import Pass, walk_nodes
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True)
+@record
 class NameNodes(Pass):
     """Name nodes by operator type and position; unique names are kept."""
 

@@ -8,16 +8,16 @@ not read it, and its external data would not be part of the artifact.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotc.passes.base import Pass, walk_nodes
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True)
+@record
 class StripMetadata(Pass):
     """Clear documentation and metadata everywhere, and what only training reads."""
 

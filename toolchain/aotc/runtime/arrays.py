@@ -172,9 +172,9 @@ def describe_output(name: str, value: values.Data, file: Path | None = None) -> 
     return RunOutput(
         name=name,
         value=values.describe(value),
-        least=least,
+        minimum=least,
         mean=mean,
-        most=most,
+        maximum=most,
         file=str(file) if file is not None else "",
     )
 

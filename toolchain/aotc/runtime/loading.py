@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ from aotc.contract.target import Target
 from aotc.engine import session
 from aotc.errors import AotcError
 from aotc.host.probe import probe
+from aotc.records import replace
 from aotc.runtime.promises import (
     check_compatibility_strings,
     check_placement,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from aotc.contract.codec.canonical import canonical_json
@@ -19,6 +18,7 @@ from aotc.contract.trust.anchors import (
 )
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
+from aotc.records import field, record, replace
 
 IN_TOTO = "application/vnd.in-toto+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -30,7 +30,7 @@ MAX_CERTIFICATES = 8
 _MOST_PROBLEMS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Bundle:
     """A parsed bundle: not verified.
 

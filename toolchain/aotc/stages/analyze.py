@@ -13,7 +13,7 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
-from aotc.probing.trial_log import left_behind
+from aotc.probing.trial_log import read_leftovers
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
@@ -97,7 +97,7 @@ def _run_analysis(
             return result.value, tuple(findings)
         except AotcError as error:
             died = error.code in _CRASH_CODES and " ended by " in error.what
-            sizes, spent, done = left_behind(folder) if died else ({}, spent, done)
+            sizes, spent, done = read_leftovers(folder) if died else ({}, spent, done)
             if not sizes or sizes in fatal_sizes or len(fatal_sizes) == _MAX_CRASHES:
                 raise
             fatal_sizes.append(sizes)

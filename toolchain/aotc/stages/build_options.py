@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aotc.caching.cache import BuildCache
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 from aotc.engine.worker_pool import Workers
+from aotc.records import field, record, replace
 from aotc.stages.clock import Clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BuildOptions:
     """What the user asked for; every stage reads it, none changes it."""
 

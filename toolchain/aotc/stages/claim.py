@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -22,6 +21,7 @@ from aotc.graphs.value_types import with_types
 from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
 from aotc.partitioning.scopes import fix_sizes
 from aotc.passes.base import walk_nodes
+from aotc.records import values_of
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.retrying.wrong_parts import WrongNodes, without_wrong_nodes
 from aotc.stages.types import ClaimedModel, OptimizedModel, SpecializedModel, VariantPlan
@@ -232,7 +232,7 @@ def claim_job(request: Json) -> Json:
         raise RuntimeError(f"{backend.name} says nothing of {sorted(names - answered)[:3]}")
     return {
         "nodes": sorted(found.nodes & names),
-        "refusals": [dataclasses.asdict(refusal) for refusal in found.refusals],
+        "refusals": [values_of(refusal) for refusal in found.refusals],
         "how": found.how,
         "notes": list(found.notes),
         "failed": found.failed,

@@ -109,9 +109,9 @@ def import_job(request: Json) -> Json:
         tensors,
         value_of,
     )
-    from aotc.graphs.external_data import home_of
+    from aotc.graphs.external_data import path_with_data
     from aotc.graphs.model_text import escape_text
-    from aotc.graphs.output_types import ask_runtime
+    from aotc.graphs.output_types import infer_outputs_with_runtime
     from aotc.graphs.weights import externalize
     from aotc.passes.base import Pass, run_passes
     from aotc.passes.constant_inputs import ConstantInputs
@@ -127,9 +127,9 @@ def import_job(request: Json) -> Json:
         digest = pool.submit(file_sha256, path) if readable else None
         model = read_model(path)
         escaped = escape_text(model)
-        path = home_of(tensors(model), path)
+        path = path_with_data(tensors(model), path)
         captured = capture(model, path, digest.result() if digest else None)
-    ask_runtime(model, path)
+    infer_outputs_with_runtime(model, path)
     clashing = clashing_names(model)
     symbols = symbols_of(
         request["relations"],
@@ -178,7 +178,7 @@ def _exact_reference(staged: onnx.ModelProto, weights: Path) -> bool:
     import onnx
     import onnx.inliner
 
-    from aotc.graphs.weights import externalize, gather
+    from aotc.graphs.weights import externalize, gather_tensors
 
     model = onnx.ModelProto()
     model.CopyFrom(staged)
@@ -187,7 +187,7 @@ def _exact_reference(staged: onnx.ModelProto, weights: Path) -> bool:
     _, count = rewrite_products(model, weights)
     if not count:
         return False
-    gather(model, weights, Path(_REFERENCE_WEIGHTS))
+    gather_tensors(model, weights, Path(_REFERENCE_WEIGHTS))
     externalize(model, Path(), _REFERENCE_WEIGHTS)
     Path(_REFERENCE).write_bytes(model.SerializeToString(deterministic=True))
     return True

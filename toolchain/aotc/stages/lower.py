@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -12,7 +11,7 @@ import onnx
 from aotc.backends.base import Backend, Payload
 from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
 from aotc.contract.manifest.variant import DroppedVariant, NodePlacement
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.engine.session import WEIGHTS_SIGN
 from aotc.errors import AotcError
 from aotc.graphs import weights
@@ -21,6 +20,7 @@ from aotc.partitioning.compute import Sizes
 from aotc.partitioning.extraction import hybrid_model
 from aotc.partitioning.partition_report import partition_report
 from aotc.passes.base import walk_nodes
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import dropped_variant
 from aotc.stages.lowering.compiling import CompiledModel, compile_parts
@@ -69,7 +69,7 @@ def _drop_unread_weights(
     kept = options.work / "weights-kept"
     shared = [item for item in lowered if SHARED in item.files and _reads_by_offset(item)]
     complete = {SHARED} if shared else set()
-    compact([item.model for item in lowered], weights_folder, kept, whole=complete)
+    compact([item.model for item in lowered], weights_folder, kept, unchanged_files=complete)
     result = []
     for item in lowered:
         files = {*_weight_files(item.model), *(complete if _reads_by_offset(item) else ())}
@@ -84,7 +84,7 @@ def _reads_by_offset(item: LoweredModel) -> bool:
 
 
 def _weight_files(model: Path) -> tuple[str, ...]:
-    return weights.locations(onnx.load(model, load_external_data=False))
+    return weights.external_locations(onnx.load(model, load_external_data=False))
 
 
 def _lower_undivided(item: PartitionedModel, backend: Backend) -> LoweredModel:
@@ -97,7 +97,7 @@ def _lower_undivided(item: PartitionedModel, backend: Backend) -> LoweredModel:
         partitioned=item,
         model=path,
         weights=claimed.weights,
-        files=weights.locations(model),
+        files=weights.external_locations(model),
         session=plain_session(backend, item.plan),
         memory=memory_plan(model, claimed),
         providers=claimed.providers,
@@ -126,7 +126,7 @@ def _lower_divided(
     }
     running = {*(part.provider for part in assignment.parts), *assignment.providers.values()}
     used = {name: backend for name, backend in backends.items() if name in running}
-    files = set(weights.locations(model))
+    files = set(weights.external_locations(model))
     if any(payload.options for payload in payloads.values()):
         files.update(file.name for file in claimed.weights.iterdir() if file.name == SHARED)
     return LoweredModel(

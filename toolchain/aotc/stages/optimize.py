@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,9 +18,15 @@ from aotc.engine.session import create_session
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.graphs.offline import DATA, MODEL, write_optimized
-from aotc.graphs.shape_nodes import shape_nodes
-from aotc.graphs.weight_sharing import share
-from aotc.graphs.weights import EXTERNAL_BYTES, digests, external_tensors, externalize, gather
+from aotc.graphs.shape_nodes import count_shape_nodes
+from aotc.graphs.weight_sharing import remove_shared
+from aotc.graphs.weights import (
+    EXTERNAL_BYTES,
+    digests,
+    external_tensors,
+    externalize,
+    gather_tensors,
+)
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.drop_inserted_casts import (
     DropInsertedCasts,
@@ -30,6 +35,7 @@ from aotc.passes.drop_inserted_casts import (
 )
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.integer_products import (
     companion_left_out,
@@ -279,7 +285,7 @@ def optimize_job(request: Json) -> Json:
     source = onnx.load(graph, load_external_data=False)
     records: tuple[PassRecord, ...] = ()
     nodes_before = len(source.graph.node)
-    shape_nodes_before = shape_nodes(onnx.load(request["imported"], load_external_data=False))
+    shape_nodes_before = count_shape_nodes(onnx.load(request["imported"], load_external_data=False))
     findings: list[Finding] = []
     wanted: Optimization = request["level"]
     rewritten = 0
@@ -290,7 +296,7 @@ def optimize_job(request: Json) -> Json:
     for level in levels:
         if level in (None, "disable"):
             model = source
-            gather(model, Path(request["weights"]), Path(DATA))
+            gather_tensors(model, Path(request["weights"]), Path(DATA))
         else:
             write_optimized(graph, level, Path(request["weights"]), prepack=request["prepack"])
             model = onnx.load(MODEL, load_external_data=False)
@@ -323,7 +329,9 @@ def optimize_job(request: Json) -> Json:
     twins: list[int | None] = [None] * sum(1 for _ in external_tensors(model))
     if request["base"]:
         base, base_data = (Path(path) for path in request["base"])
-        twins = share(model, Path(DATA), onnx.load(base, load_external_data=False), base_data)
+        twins = remove_shared(
+            model, Path(DATA), onnx.load(base, load_external_data=False), base_data
+        )
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
     wanted_digests = [request["digests"] and twin is None for twin in twins]
     return {
@@ -332,7 +340,7 @@ def optimize_job(request: Json) -> Json:
         "tensors": digests(model, Path(DATA), wanted_digests),
         "twins": twins,
         "shape_nodes_before": shape_nodes_before,
-        "shape_nodes": shape_nodes(model),
+        "shape_nodes": count_shape_nodes(model),
         "passes": [encode(item) for item in records],
         "findings": [encode(item) for item in findings],
         "nodes": [
@@ -348,7 +356,7 @@ def _write_weights(model: onnx.ModelProto) -> None:
     before.mkdir(exist_ok=True)
     if Path(DATA).exists():
         Path(DATA).replace(before / DATA)
-    gather(model, before, Path(DATA))
+    gather_tensors(model, before, Path(DATA))
     externalize(model, Path(), DATA)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from aotc.contract.codec.canonical import canonical_json
@@ -14,6 +13,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.variant import DroppedVariant
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.stages.assembling.file_entries import file_entry
 from aotc.stages.assembling.manifests import manifest_of, ort_manifest
 from aotc.stages.assembling.shipped_fixtures import ship_fixtures

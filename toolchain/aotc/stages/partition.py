@@ -58,7 +58,7 @@ def divide(
         min_nodes=spec.min_nodes,
         not_in_subgraphs=frozenset(name for name, backend in backends.items() if backend.compiles),
         rates={name: backend.rates for name, backend in backends.items()}
-        if spec.weigh_borders
+        if spec.weigh_boundaries
         else None,
         sizes=claimed.sizes[0] if claimed.sizes else None,
     )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.interface import Value
-from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, Transfers
-from aotc.contract.profile import Arithmetic, Tolerance
+from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, TransferTotals
+from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
 from aotc.contract.shapes.domain import raised_to
 from aotc.contract.shapes.padding_rules import Padding
@@ -24,6 +23,7 @@ from aotc.partitioning.budgets import breaches
 from aotc.partitioning.partition_report import total_transfers
 from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.probing.inputs.fixture_plan import lower_edge
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import AnalyzedModel, LoweredModel, ProvenModel, ReferenceRun, VariantPlan
 
@@ -268,7 +268,7 @@ def _check_placement(placement: Placement, lowered: LoweredModel, options: Build
         {name: backend_of(name, options.profile.plugins).ort_name for name in order},
         placement,
         report=report,
-        transfers=total_transfers(report.crossings) if report is not None else Transfers(),
+        transfers=total_transfers(report.transfers) if report is not None else TransferTotals(),
         where=f"variant {plan.name}",
     )
     if found:

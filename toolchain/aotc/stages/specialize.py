@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aotc.contract.shapes.domain import Dim, Domain
 from aotc.contract.target import Target
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.planned_variants import bucket_suffix
 from aotc.stages.types import AnalyzedModel, SpecializedModel, VariantPlan

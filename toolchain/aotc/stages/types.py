@@ -9,7 +9,6 @@ Graphs are files in the build's work folder; a stage that changes one writes ano
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +28,7 @@ from aotc.contract.manifest.variant import (
     Placement,
     SessionSpec,
 )
-from aotc.contract.profile import Level, Precision, Prepack
+from aotc.contract.profile_terms import Level, Precision, Prepack
 from aotc.contract.results.build_evidence import VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
@@ -39,9 +38,10 @@ from aotc.graphs.symbols import Symbols
 from aotc.partitioning.assignment import Assignment
 from aotc.partitioning.compute import Sizes
 from aotc.partitioning.graph import PartitionGraph
+from aotc.records import field, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VariantPlan:
     """One variant to be built: the profile's `spec`, for one bucket of each bucketed dim.
 
@@ -72,7 +72,7 @@ class VariantPlan:
         return self.providers == ("cpu",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SourceModel:
     """The model as given (`path`), and the staged graph that every later stage starts from.
 
@@ -94,7 +94,7 @@ class SourceModel:
     reference: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ReferenceRun:
     """One fixture: files of inputs and outputs, and the sizes of the dims."""
 
@@ -106,7 +106,7 @@ class ReferenceRun:
     finite: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AnalyzedModel:
     """The source with its proven domain and the reference runs.
 
@@ -123,7 +123,7 @@ class AnalyzedModel:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SpecializedModel:
     """One future variant: its graph with stated dims fixed, and the sizes that it accepts.
 
@@ -143,7 +143,7 @@ class SpecializedModel:
         return self.domain or self.analyzed.domain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OptimizedModel:
     """A variant's optimized graph; its external data is in `data`, which may not exist.
 
@@ -170,7 +170,7 @@ class OptimizedModel:
         return self.specialized.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClaimedModel:
     """A variant with the providers' claims of its nodes.
 
@@ -195,7 +195,7 @@ class ClaimedModel:
         return self.optimized.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Division:
     """A graph divided among providers: every node is on the first that claims and gets it.
 
@@ -208,7 +208,7 @@ class Division:
     refusals: tuple[RefusedNode, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PartitionedModel:
     """A variant with assigned nodes; `division` is None if one provider runs all of them."""
 
@@ -221,7 +221,7 @@ class PartitionedModel:
         return self.claimed.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UndividedModel:
     """A variant with nodes that none of its providers runs, and the refusal that names them.
 
@@ -237,7 +237,7 @@ class UndividedModel:
         return self.claimed.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoweredModel:
     """A runnable variant: model file, folder of shared weights, and how to create the session.
 
@@ -277,7 +277,7 @@ class LoweredModel:
         return self.optimized.specialized.analyzed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ProvenModel:
     """A variant with its placement, its parity, and what was measured."""
 
@@ -292,7 +292,7 @@ class ProvenModel:
         return self.lowered.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ProvenVariants:
     """The result of all variants: proven, failed in the current form, and left out.
 
@@ -306,7 +306,7 @@ class ProvenVariants:
     weights: tuple[FileEntry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Artifact:
     """A complete payload in `folder`; `digests` are by path and include aotc.json."""
 
@@ -318,7 +318,7 @@ class Artifact:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SignedArtifact:
     """An artifact with its attestations, at its final path."""
 

@@ -27,7 +27,7 @@ def place_weights(
     folder.mkdir()
     graphs = [onnx.load(item.graph, load_external_data=False) for item in variants]
     if len(variants) == 1:
-        weights.adopt(graphs[0], variants[0].data, folder, SHARED)
+        weights.adopt_file(graphs[0], variants[0].data, folder, SHARED)
     else:
         _place_all(graphs, variants, folder)
     placed = []
@@ -49,8 +49,8 @@ def _place_all(
     placed: dict[str, tuple[str, int]] = {}
     if all(set(keys_of_base) == set(first) for keys_of_base in others):
         # The variants share everything that the first one reads: its file is used as it is.
-        weights.adopt(graphs[0], data[0], folder, SHARED)
-        placed = weights.places(graphs[0], keys[0])
+        weights.adopt_file(graphs[0], data[0], folder, SHARED)
+        placed = weights.tensor_places(graphs[0], keys[0])
     users = Counter(key for keys_of_base in bases.values() for key in set(keys_of_base))
     for item, graph, file, own in zip(variants, graphs, data, keys, strict=True):
         plan = item.plan
@@ -62,6 +62,6 @@ def _place_all(
                 return SHARED
             return names[0] if key in known else names[1]
 
-        weights.place(graph, file, own, folder, file_of, placed)
+        weights.place_tensors(graph, file, own, folder, file_of, placed)
     for file in data:
         file.unlink(missing_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.removing import move_aside
 from aotc.files.work_folders import name_with_owner
+from aotc.records import record
 from aotc.store.draft import PREFIX, remove, remove_leftovers
 from aotc.store.hold import alone, hold_alone, unwritable, user_of
 from aotc.verification.stores import require_safe
@@ -25,7 +25,7 @@ _QUIETLY: Final = getattr(os, "O_NOATIME", 0)
 _READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Entry:
     """An artifact as it lies in a store; sizes in bytes, times in seconds since 1970."""
 

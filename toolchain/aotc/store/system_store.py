@@ -22,7 +22,6 @@ import os
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotc.contract.artifact_names import ENTRY, artifact_path, id_in
@@ -31,6 +30,7 @@ from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import PAYLOAD
 from aotc.files.ownership import ROOT_USER, Unsafe, can_check_owners, open_folder, sizes_below
+from aotc.records import record
 from aotc.store.capability import is_shared, may_write, require_owners
 from aotc.store.hold import Hold, hold, leads_to
 from aotc.store.user_store import Reads, Store, StoredArtifact, identity_of, is_damage, stored
@@ -43,7 +43,7 @@ from aotc.verification.policy.host_trust import Trust
 from aotc.verification.stores import default_root, entry_of, system_owner, system_root
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class SystemStore:
     """A folder that may be a system-wide store; `stated`: the environment says that it is."""
 
@@ -52,7 +52,7 @@ class SystemStore:
     stated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class SafeEntry:
     """An entry that only its owner may change, held; `sizes` of its files in bytes, by path."""
 

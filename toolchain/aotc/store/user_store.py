@@ -19,7 +19,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotc.contract.artifact_names import ENTRY
@@ -32,6 +31,7 @@ from aotc.files.folders import PRIVATE, SHARED
 from aotc.files.ownership import Unsafe, can_check_owners, sizes_below
 from aotc.files.removing import move_aside
 from aotc.files.work_folders import name_with_owner
+from aotc.records import record
 from aotc.store.draft import PREFIX, Draft, remove, remove_leftovers, sync
 from aotc.store.hold import Hold, hold, hold_alone, unwritable, user_of
 from aotc.verification.container.base import Container
@@ -58,7 +58,7 @@ _OF_DAMAGE = frozenset(
 Reads = Callable[[Manifest], Collection[str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StoredArtifact:
     """A verified artifact in the store.  `folder` is its payload; `seconds` is what it took.
 

@@ -1,4 +1,4 @@
-"""Records: one frozen dataclass is the parser, the writer and the schema of a wire format.
+"""One class of records is the parser, the writer and the schema of a wire format.
 
 `decode` reads JSON-like data strictly into a record and reports every problem with its path
 (`variants[0].inputs[2].shape`); `encode` writes it back.  Field types may be `str`, `int`,
@@ -8,20 +8,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from aotc.contract.codec.spelling import hint
 from aotc.contract.versions import is_newer
+from aotc.records import MISSING, Field, fields, is_record, record
 
 Json = Any
 T = TypeVar("T")
@@ -38,7 +37,7 @@ NEWER = "AOTC-I046"
 _HALF_OF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")  # Only an escape can write one: UTF-8 has none.
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Bounds:
     """Inclusive bounds of a number, or of the number of items."""
 
@@ -46,14 +45,14 @@ class Bounds:
     most: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Pattern:
     """A regular expression that the whole string must match."""
 
     regex: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Problem:
     """One thing wrong in a document: where, and what."""
 
@@ -86,12 +85,6 @@ class _Found(list[Problem]):
             super().append(Problem("", f"there are more than these {MAX_PROBLEMS} problems"))
             raise _Enough
         super().append(problem)
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-def record(cls: type[T]) -> type[T]:
-    """A frozen, slotted, keyword-only dataclass."""
-    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
 def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_VALUES) -> Json:
@@ -194,15 +187,10 @@ def hints_of(cls: type) -> dict[str, Any]:
 
 
 @cache
-def wire_fields(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+def wire_fields(cls: Any) -> dict[str, Field]:
     """A record's fields by their names on the wire: its `WIRE_NAMES` say which differ."""
     renamed: Mapping[str, str] = getattr(cls, "WIRE_NAMES", {})
-    return {renamed.get(field.name, field.name): field for field in dataclasses.fields(cls)}
-
-
-def _is_optional(field: dataclasses.Field[Any]) -> bool:
-    missing = dataclasses.MISSING
-    return field.default is not missing or field.default_factory is not missing
+    return {renamed.get(field.name, field.name): field for field in fields(cls)}
 
 
 def decode(cls: type[T], data: Json, *, path: str = "", allow_unknown: bool = False) -> T:
@@ -224,7 +212,7 @@ def decode(cls: type[T], data: Json, *, path: str = "", allow_unknown: bool = Fa
 
 
 def _require_no_newer(cls: type, data: Json) -> None:
-    if not dataclasses.is_dataclass(cls) or not isinstance(data, dict):
+    if not is_record(cls) or not isinstance(data, dict):
         return
     kind = hints_of(cls).get("schema")
     while get_origin(kind) is typing.Annotated:
@@ -278,7 +266,7 @@ def _decode(kind: Any, data: Json, path: str, problems: list[Problem], loose: bo
                 dot = "." if path and problem.path and not problem.path.startswith("[") else ""
                 problems.append(Problem(f"{path}{dot}{problem.path}", problem.what, problem.code))
             return None
-    if dataclasses.is_dataclass(kind):
+    if is_record(kind):
         return _decode_record(kind, data, path, problems, loose)
     return _decode_scalar(kind, data, path, problems)
 
@@ -329,7 +317,7 @@ def _decode_record(cls: Any, data: Json, path: str, problems: list[Problem], loo
             near = hint(key, tuple(fields), len(problems))
             problems.append(Problem(where, f"unknown field{near}"))
     for name, field in fields.items():
-        if name not in data and not _is_optional(field):
+        if name not in data and not field.is_optional:
             problems.append(Problem(f"{path}.{name}" if path else name, "missing"))
     if len(problems) > before:
         return None
@@ -363,10 +351,11 @@ def encode(value: Any, *, full: bool = False) -> Json:
     """A record as JSON-like data; fields that hold their default are left out, unless `full`."""
     if hasattr(value, "to_json"):
         return value.to_json()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if is_record(value):
+        cls: Any = type(value)
         return {
             name: encode(getattr(value, field.name), full=full)
-            for name, field in wire_fields(type(value)).items()
+            for name, field in wire_fields(cls).items()
             if full or not _holds_default(field, getattr(value, field.name))
         }
     if isinstance(value, Mapping):
@@ -376,10 +365,10 @@ def encode(value: Any, *, full: bool = False) -> Json:
     return value
 
 
-def _holds_default(field: dataclasses.Field[Any], value: Any) -> bool:
-    if field.default_factory is not dataclasses.MISSING:
+def _holds_default(field: Field, value: Any) -> bool:
+    if field.default_factory is not MISSING:
         return bool(value == field.default_factory())
-    return field.default is not dataclasses.MISSING and bool(value == field.default)
+    return field.default is not MISSING and bool(value == field.default)
 
 
 def _kind_name(kind: Any) -> str:

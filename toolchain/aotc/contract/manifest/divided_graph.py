@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.manifest.payload_files import PayloadPath
+from aotc.records import record
 
 # Of a placement: seen in a session, or concluded without one.
 Certainty = Literal["observed", "predicted"]
@@ -38,17 +38,21 @@ class ProviderShare:
 class Partition:
     """Nodes that one provider runs as one: convex, and in order of execution."""
 
+    WIRE_NAMES: ClassVar = {"subgraph": "body"}
+
     name: str
     provider: str
     nodes: int
     ops: Annotated[Mapping[str, int], "nodes by domain::op_type"]
-    body: Annotated[str, "control-flow node and attribute whose body it is in; empty: none"] = ""
+    subgraph: Annotated[
+        str, "control flow node and attribute of the subgraph it is in; empty: the main graph"
+    ] = ""
     file: Annotated[PayloadPath | None, "what it was compiled to"] = None
     compiled: Annotated[bool, "one EPContext node stands for it"] = False
 
 
 @record
-class Crossing:
+class Transfer:
     """One tensor that goes from one provider to another."""
 
     value: str
@@ -73,9 +77,11 @@ class RefusedNode:
 class PartitionReport:
     """How a variant's graph was divided among its providers."""
 
+    WIRE_NAMES: ClassVar = {"transfers": "crossings"}
+
     how: Certainty
     providers: tuple[ProviderShare, ...]
     partitions: tuple[Partition, ...]
     alternations: Annotated[int, "changes of provider in order of execution, main graph"]
-    crossings: tuple[Crossing, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
     refusals: tuple[RefusedNode, ...] = ()

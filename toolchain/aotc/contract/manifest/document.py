@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from aotc.contract.codec.parsing import Bounds, Json, Pattern, Problem, record
+from aotc.contract.codec.parsing import Bounds, Json, Pattern, Problem
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.fixture_consistency import fixture_problems, value_problems
 from aotc.contract.manifest.interface import Value, ValueShapes
@@ -30,6 +30,7 @@ from aotc.contract.manifest.toolchain import Toolchain
 from aotc.contract.manifest.variant import DroppedVariant, Variant
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
+from aotc.records import record
 
 
 @record

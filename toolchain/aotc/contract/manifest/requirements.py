@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, field, fields, replace
 from itertools import chain
 from typing import Annotated, Any, Final
 
-from aotc.contract.codec.parsing import Bounds, record
+from aotc.contract.codec.parsing import Bounds
 from aotc.contract.target import Libc, Plugin
 from aotc.contract.versions import release
+from aotc.records import MISSING, field, fields, record, replace
 
 
 @record

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.payload_files import (
     Sha256,
 )
+from aotc.records import field, record
 
 
 @record
@@ -24,11 +23,13 @@ class ExternalFile:
 
 @record
 class ControlFlow:
-    """One control-flow node: where it is, and its bodies with their node counts."""
+    """One control flow node, and its subgraphs with their node counts."""
+
+    WIRE_NAMES: ClassVar = {"subgraphs": "bodies"}
 
     node: str
     op_type: str
-    bodies: Annotated[Mapping[str, int], "nodes by attribute"]
+    subgraphs: Annotated[Mapping[str, int], "nodes by attribute"]
 
 
 @record

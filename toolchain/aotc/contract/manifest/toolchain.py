@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
-from aotc.contract.codec.parsing import Json, record
+from aotc.contract.codec.parsing import Json
 from aotc.contract.target import Plugin
+from aotc.records import field, record
 
 
 @record

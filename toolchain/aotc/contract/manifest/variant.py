@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, record
+from aotc.contract.codec.parsing import Bounds
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.payload_files import (
     PayloadPath,
@@ -14,8 +13,9 @@ from aotc.contract.manifest.payload_files import (
 )
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.profile import Arithmetic, Tolerance
+from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.shapes.domain import Domain
+from aotc.records import field, record
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 
@@ -53,7 +53,7 @@ class Placement:
 
 
 @record
-class Transfers:
+class TransferTotals:
     """What crosses between providers in one call."""
 
     count: int = 0
@@ -104,7 +104,7 @@ class Variant:
     shape_nodes: Annotated[int, Bounds(0), "nodes that compute shapes, left in its graph"] = 0
     shape_nodes_dropped: Annotated[int, Bounds(0), "those of the imported graph that are gone"] = 0
     placement: Placement
-    transfers: Transfers = Transfers()
+    transfers: TransferTotals = TransferTotals()
     partitioning: Annotated[PartitionReport | None, "None where one provider takes all"] = None
     memory: MemoryPlan
     parity: Parity

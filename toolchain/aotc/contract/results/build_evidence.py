@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated
 
-from aotc.contract.codec.parsing import record
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
+from aotc.records import field, record
 
 
 @record
@@ -74,6 +73,6 @@ class Evidence:
     variants: tuple[VariantEvidence, ...]
     host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
     notes: tuple[str, ...] = ()
-    tuning: Annotated[tuple[Tried, ...], "what --tune tried"] = ()
+    tuning: Annotated[tuple[TuningCandidate, ...], "what --tune tried"] = ()
     model: Annotated[str, "sha256 of the model file"] = ""
     tuned_on: Annotated[str, "the same of the model that tuning measured"] = ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, Json, Pattern, Problem, record
+from aotc.contract.codec.parsing import Bounds, Json, Pattern, Problem
 from aotc.contract.manifest.payload_files import CHUNK_BYTES, PayloadPath, Sha256
+from aotc.records import record
 
 Kind = Annotated[str, Pattern(r"[a-z][a-z0-9-]{0,31}")]
 

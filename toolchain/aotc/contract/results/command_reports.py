@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
 from aotc.contract.profile import Profile
 from aotc.contract.results.reports import LoadReport, Refusal
 from aotc.contract.target import Target
+from aotc.records import field, record
 
 
 @record
@@ -26,11 +25,13 @@ class ErrorReport:
 class RunOutput:
     """One output of one run."""
 
+    WIRE_NAMES: ClassVar = {"minimum": "least", "maximum": "most"}
+
     name: str
     value: Annotated[str, "type and shape, such as float32[1, 3]"]
-    least: float | None = None
+    minimum: float | None = None
     mean: float | None = None
-    most: float | None = None
+    maximum: float | None = None
     file: Annotated[str, "where it was written; empty where it was not"] = ""
 
 

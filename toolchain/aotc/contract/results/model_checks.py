@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import record
+from aotc.records import field, record
 
 Built = Literal["built", "refused", "crashed", "timeout", "out-of-memory", "bug"]
 Answers = Literal["", "as expected", "as onnxruntime", "refused", "differ"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from aotc.contract.attestation_kinds import Usage
-from aotc.contract.codec.parsing import record
+from aotc.records import record
 
 ChannelSource = Literal["", "argument", "approval"]
 
@@ -21,7 +21,7 @@ class RuleMatch:
 
 
 @record
-class Considered:
+class ConsideredAttestation:
     """One attestation that was looked at for a requirement, and whether it counts."""
 
     path: str
@@ -41,11 +41,11 @@ class RequirementResult:
     threshold: int
     distinct: Annotated[int, "people with keys of their own that count"]
     met: bool
-    considered: tuple[Considered, ...] = ()
+    considered: tuple[ConsideredAttestation, ...] = ()
 
 
 @record
-class ReleaseOf:
+class ArtifactRelease:
     """What orders the releases of an artifact: its version, its approval, or its build."""
 
     kind: Literal["version", "approved", "built"]
@@ -71,5 +71,5 @@ class PolicyDecision:
     qualified: Annotated[
         tuple[str, ...] | None, "variants that may be loaded here, where a rule asks; None: all"
     ] = None
-    release: ReleaseOf | None = None
-    highest: Annotated[ReleaseOf | None, "seen on this host before"] = None
+    release: ArtifactRelease | None = None
+    highest: Annotated[ArtifactRelease | None, "seen on this host before"] = None

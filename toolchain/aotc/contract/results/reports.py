@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.interface import Value, ValueShapes
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord, Toolchain
-from aotc.contract.manifest.variant import MemoryPlan, Parity, Transfers
-from aotc.contract.profile import Traffic
+from aotc.contract.manifest.variant import MemoryPlan, Parity, TransferTotals
+from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.build_evidence import (
     OutputError,
     VariantEvidence,
 )
 from aotc.contract.results.policy_decision import PolicyDecision
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.domain import Domain
+from aotc.records import field, record
 
 Verdict = Literal["optimal", "degraded", "incompatible"]
 
@@ -100,7 +99,7 @@ class BuildReport:
     key_id: str
     development_key: bool
     variants: tuple[VariantEvidence, ...]
-    tuning: Annotated[tuple[Tried, ...], "what --tune tried"] = ()
+    tuning: Annotated[tuple[TuningCandidate, ...], "what --tune tried"] = ()
     cached: Annotated[bool, "taken from the build cache: nothing was compiled"] = False
     findings: tuple[Finding, ...] = ()
     stages: Annotated[Mapping[str, float], "seconds by stage"]
@@ -170,7 +169,7 @@ class VariantSummary:
     partitions: int
     share: Annotated[Mapping[str, float], "of nodes, by provider"]
     partitioning: Annotated[PartitionReport | None, "None where one provider takes all"] = None
-    transfers: Transfers = Transfers()
+    transfers: TransferTotals = TransferTotals()
     parity: Parity
     worst: Annotated[tuple[OutputError, ...], "largest error of each output, all shapes"] = ()
     memory: MemoryPlan
@@ -238,7 +237,7 @@ class ArtifactSummary:
     fixtures: int
     shapes: ShapeReport | None = None
     built_at: Annotated[str, "UTC, ISO 8601; empty where no evidence says"] = ""
-    tuning: Annotated[tuple[Tried, ...], "what --tune tried"] = ()
+    tuning: Annotated[tuple[TuningCandidate, ...], "what --tune tried"] = ()
 
 
 @record

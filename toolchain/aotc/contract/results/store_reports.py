@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.payload_files import Sha256
+from aotc.records import record
 
 
 @record

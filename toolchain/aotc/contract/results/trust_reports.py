@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
+from aotc.records import field, record
 
 
 @record

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from aotc.contract.codec.parsing import record
-from aotc.contract.profile import Isa, Level, Name, Precision
+from aotc.contract.profile_terms import Isa, Level, Name, Precision
+from aotc.records import record
 
 
 @record
-class Tried:
+class TuningCandidate:
     """One candidate for a variant: what it was, and how fast where it passed parity."""
+
+    WIRE_NAMES: ClassVar = {"minimum_seconds": "least_seconds"}
 
     variant: Annotated[str, "the profile's variant"]
     providers: tuple[Name, ...]
@@ -21,7 +23,7 @@ class Tried:
     passed: bool = False
     reason: Annotated[str, "why it did not pass; empty where it did"] = ""
     median_seconds: Annotated[float | None, "of one run, rounds alternating"] = None
-    least_seconds: Annotated[float | None, "the quickest run"] = None
+    minimum_seconds: Annotated[float | None, "the quickest run"] = None
     rounds: int = 0
     sizes: Annotated[str, "of the dims in the runs"] = ""
     chosen: bool = False

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, Json, ParseError, Problem, decode, record
+from aotc.contract.codec.parsing import Bounds, Json, ParseError, Problem, decode
+from aotc.records import record
 
 Size = Annotated[int, Bounds(0, 2**53 - 1)]
 Outside = Literal["pad", "route"]

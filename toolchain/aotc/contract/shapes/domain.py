@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, record
+from aotc.contract.codec.parsing import Bounds
 from aotc.contract.shapes.dim_range import Outside, Size
+from aotc.records import field, record, replace
 
 # What ended a search upwards for sizes that run.
 Stop = Literal["", "error", "together", "size", "work", "bytes", "count", "time"]

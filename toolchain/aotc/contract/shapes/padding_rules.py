@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, record
+from aotc.contract.codec.parsing import Bounds
+from aotc.records import field, record
 
 Side = Literal["right", "left"]
 

@@ -12,8 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from aotc.contract.codec.parsing import ParseError, Problem, record
+from aotc.contract.codec.parsing import ParseError, Problem
 from aotc.contract.shapes.domain import Relation
+from aotc.records import record
 
 CODE = "AOTC-S015"
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 
-from aotc.contract.codec.parsing import record
+from aotc.records import record
 
 PEM = re.compile(
     r"-----BEGIN PUBLIC KEY-----\s+[A-Za-z0-9+/=\s]+?-----END PUBLIC KEY-----", re.ASCII

@@ -5,15 +5,15 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import Annotated, Final, Literal, Protocol
 
 from aotc.contract.codec.canonical import canonical_sha256
-from aotc.contract.codec.parsing import Bounds, Pattern, Problem, encode, record
+from aotc.contract.codec.parsing import Bounds, Pattern, Problem, encode
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.results.reports import Verdict
 from aotc.contract.target import Target
+from aotc.records import field, record, replace
 
 BUILD_TYPE: Final = "urn:aotc:build:v1"
 LOCAL_BUILDER: Final = "urn:aotc:builder:local"
@@ -34,7 +34,7 @@ class ArtifactName:
     id: Sha256
 
 
-class Said(Protocol):
+class Predicate(Protocol):
     """The predicate of a statement that is added to an artifact."""
 
     @property

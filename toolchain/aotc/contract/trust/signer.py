@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Protocol, runtime_checkable
 
-from aotc.contract.codec.parsing import Bounds, Problem, record
+from aotc.contract.codec.parsing import Bounds, Problem
 from aotc.contract.finding import Finding
+from aotc.records import record
 
 
 class Signer(Protocol):

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
 from aotc.contract.attestation_kinds import KINDS, Usage
-from aotc.contract.codec.parsing import Bounds, Pattern, Problem, record
+from aotc.contract.codec.parsing import Bounds, Pattern, Problem
 from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.trust.attestations import INSTANT, Instant, parse_instant
 from aotc.contract.versions import RELEASE
+from aotc.records import field, record
 
 POLICY_PREDICATE = "urn:aotc:trust-policy:v1"
 # A century: calendars end, and a longer period is a slip.

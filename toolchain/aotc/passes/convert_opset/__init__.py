@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterator, MutableSequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotc.contract.operator_domains import STANDARD
@@ -21,6 +20,7 @@ from aotc.passes.base import Pass, walk_nodes
 from aotc.passes.convert_opset.adapter import converted_node
 from aotc.passes.convert_opset.known_values import Values, without_weights
 from aotc.passes.convert_opset.meaning import missing_in_target, required_by_target
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
@@ -32,7 +32,7 @@ LOWEST = 13
 _MAX_LISTED = 5
 
 
-@dataclass(frozen=True)
+@record
 class ConvertOpset(Pass):
     """`to`: the opset version of the ONNX standard, at most the model's own."""
 

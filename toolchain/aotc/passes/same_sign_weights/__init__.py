@@ -6,11 +6,11 @@ so each product, stays the same bit for bit.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from aotc.passes.base import Pass, walk_graphs
 from aotc.passes.same_sign_weights.products import Constant, Saturating, saturating_operands
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
@@ -20,7 +20,7 @@ _MIN_IR = 4
 _SHIFT = 128
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class SameSignWeights(Pass):
     """Rewrite constant weights whose sums may saturate; external data must have been read."""
 

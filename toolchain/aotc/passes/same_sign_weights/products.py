@@ -9,11 +9,11 @@ measured operator by operator (`docs/adr/0024-integer-products.md`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.operator_domains import MICROSOFT, STANDARD
 from aotc.partitioning.graph import subgraphs_of
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
@@ -23,7 +23,7 @@ EXACT_FEATURES: Final = ("avx512_vnni", "avx_vnni")
 ARCHITECTURE: Final = "x86_64"
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Product:
     """An operator's operands, by input index.
 
@@ -76,7 +76,7 @@ def may_have_products(operators: Iterable[tuple[str, str]]) -> bool:
     return any(op in _SOURCES or (domain, op) in PRODUCTS for domain, op in operators)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Constant:
     """A constant tensor, and the graph that contains it, whose names it uses."""
 
@@ -84,7 +84,7 @@ class Constant:
     graph: onnx.GraphProto
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Saturating:
     """An operand whose sums may saturate; `weights` is None if it is not a constant.
 

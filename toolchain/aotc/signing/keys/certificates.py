@@ -8,7 +8,6 @@ trust policy's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice, pairwise
 from pathlib import Path
@@ -23,6 +22,7 @@ from aotc.contract.trust.anchors import (
 )
 from aotc.errors import AotcError
 from aotc.escaping import printable
+from aotc.records import record
 from aotc.signing.keys import key_files, p256
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _HASHES = {"sha256", "sha384", "sha512"}
 _LEAST_RSA_BITS = 2048
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Anchor:
     certificate: x509.Certificate
     origin: str

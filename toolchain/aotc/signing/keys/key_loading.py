@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.contract.finding import Finding
 from aotc.contract.trust.anchors import PEM, TrustedKey, key_id, split_certificates, split_pem
 from aotc.errors import AotcError
+from aotc.records import field, record
 from aotc.signing.keys import key_files, passwords
 from aotc.signing.keys.p256 import public_pem
 
@@ -26,7 +26,7 @@ _SECRET = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class PrivateKey:
     """A P-256 private key; only its signatures and its public half leave it."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from aotc.contract.manifest.variant import DroppedVariant, Variant
 from aotc.contract.profile import Profile
 from aotc.contract.target import Plugin, Target
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
+from aotc.records import replace
 from aotc.stages.assembling.ort_wheel import ort_version
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import AnalyzedModel

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aotc.contract.manifest.divided_graph import PartitionReport
 from aotc.contract.manifest.requirements import Requirements
-from aotc.contract.manifest.variant import Transfers, Variant
+from aotc.contract.manifest.variant import TransferTotals, Variant
 from aotc.contract.target import Libc, Target
 from aotc.contract.versions import release
 from aotc.partitioning.partition_report import total_transfers
 from aotc.passes.same_sign_weights.products import exact_feature
+from aotc.records import replace
 from aotc.stages.assembling.ort_wheel import ort_version, wheel_libc
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import ProvenModel
@@ -52,7 +51,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
         shape_nodes_dropped=max(0, optimized.shape_nodes[0] - optimized.shape_nodes[1]),
         passes=optimized.passes,
         placement=proven.placement,
-        transfers=total_transfers(lowered.report.crossings) if lowered.report else Transfers(),
+        transfers=total_transfers(lowered.report.transfers) if lowered.report else TransferTotals(),
         partitioning=_with_payload_paths(lowered.report, folder) if lowered.report else None,
         memory=lowered.memory,
         parity=proven.parity,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from aotc.backends.base import CompileRequest, Payload
@@ -10,6 +9,7 @@ from aotc.contract.codec.parsing import Json, decode
 from aotc.contract.profile import PluginSpec
 from aotc.contract.target import Target
 from aotc.engine.named_backends import backend_of
+from aotc.records import values_of
 
 
 def payload_of(value: Json) -> Payload:
@@ -43,7 +43,7 @@ def compile_job(request: Json) -> Json:
         )
     )
     return {
-        **dataclasses.asdict(payload),
+        **values_of(payload),
         "files": list(payload.files),
         "attributes": dict(payload.attributes),
         "options": dict(payload.options),

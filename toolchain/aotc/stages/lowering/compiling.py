@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -14,6 +13,7 @@ from aotc.backends.base import Backend, Payload
 from aotc.contract.finding import Finding
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Assignment, Part
+from aotc.records import record
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.lowering.compile_failures import CompileFailures
 from aotc.stages.lowering.compile_job import payload_of
@@ -24,7 +24,7 @@ from aotc.stages.types import ClaimedModel, Division, VariantPlan
 _FAILURES: Final = frozenset({"AOTC-P005", "AOTC-I013", "AOTC-I014", "AOTC-I015"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CompiledModel:
     """A division whose parts are all compiled, if their provider compiles.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -17,12 +16,13 @@ from aotc.partitioning.assignment import Part
 from aotc.partitioning.compute import sizes_at
 from aotc.partitioning.extraction import Extractor, boundary_values
 from aotc.partitioning.graph import PartitionGraph
+from aotc.records import record
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.reuse.compiled_parts import cached_or_compiled, part_key
 from aotc.stages.types import ClaimedModel
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class PartJob:
     """A part that is being compiled, and the folder for its files."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from aotc.backends.base import Backend, Payload
 from aotc.contract.manifest.variant import SessionSpec
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
+from aotc.records import replace
 from aotc.stages.lowering.compiling import CompiledModel
 from aotc.stages.optimizing.levels import load_level
 from aotc.stages.types import VariantPlan

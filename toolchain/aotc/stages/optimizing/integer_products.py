@@ -6,7 +6,6 @@ Functions of a graph run in the worker, functions of a variant in the build's ow
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +26,7 @@ from aotc.passes.same_sign_weights.products import (
     may_have_products,
     saturating_operands,
 )
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.planned_variants import bucket_suffix
 from aotc.stages.types import OptimizedModel, SpecializedModel, VariantPlan

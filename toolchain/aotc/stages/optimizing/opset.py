@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -16,6 +15,7 @@ from aotc.engine.named_backends import backend_of
 from aotc.passes.base import run_passes
 from aotc.passes.convert_opset import ConvertOpset, choose_opset, opset_of
 from aotc.passes.name_nodes import NameNodes
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import SpecializedModel
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from aotc.contract.builtin import load_profile, load_target, with_libraries
@@ -13,6 +12,7 @@ from aotc.contract.profile import Profile
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.target import Target
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.stages.planning.request import BuildRequest
 
 

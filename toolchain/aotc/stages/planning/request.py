@@ -5,25 +5,24 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from aotc.contract.profile import Profile
 from aotc.contract.trust.signer import Signer
 from aotc.engine.worker_pool import Workers
+from aotc.records import field, record
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BuildRequest:
     """The request of one build; see `aotc.build` for the meaning of each field."""
 
-    model: str | Path | bytes
-    _: KW_ONLY
+    model: str | Path | bytes = field(kw_only=False)
     profile: str | Path | Profile = "edge"
     target: str | Path | None = None
     output: str | Path | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
-from aotc.graphs.symbols import Symbols, equality_of, several_dims
+from aotc.graphs.symbols import Symbols, ambiguous_name, example_equality
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import SourceModel
 
@@ -44,7 +44,7 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
                     expected="a range, or one size",
                     found=range_text(spec),
                 )
-        elif several := source.symbols.called(name):
+        elif several := source.symbols.dims_of_anonymous(name):
             raise _ambiguous_name(f"dims.{name}", name, several)
         elif name not in fixed:
             raise AotcError(
@@ -71,7 +71,7 @@ def stated_crops(
     crops: dict[str, Mapping[str, str] | None] = {}
     for name, spec in options.profile.outputs.items():
         for dim in (spec.crop or {}).values():
-            several = source.symbols.called(dim)
+            several = source.symbols.dims_of_anonymous(dim)
             if source.symbols.dim(dim) is None and several:
                 raise _ambiguous_name(f"outputs.{name}.crop", dim, several)
         crops[name] = spec.crop and {
@@ -122,7 +122,10 @@ def _matches_shape(
         and len(stated) == len(shape)
         and all(
             mine == theirs
-            or (isinstance(mine, str) and theirs in (symbols.dim(mine), *symbols.called(mine)))
+            or (
+                isinstance(mine, str)
+                and theirs in (symbols.dim(mine), *symbols.dims_of_anonymous(mine))
+            )
             for mine, theirs in zip(stated, shape, strict=True)
         )
     )
@@ -131,11 +134,11 @@ def _matches_shape(
 def _ambiguous_name(where: str, name: str, dims: tuple[str, ...]) -> AotcError:
     return AotcError(
         "AOTC-S002",
-        several_dims(name, dims),
+        ambiguous_name(name, dims),
         where=where,
         expected=", ".join(dims),
         fix="Name each dim by its position, or state under relations which of them are equal: "
-        f"{equality_of(dims)}.",
+        f"{example_equality(dims)}.",
     )
 
 

@@ -7,14 +7,14 @@ compiled ones.  Otherwise a lower level of ONNX Runtime's optimizer is tried.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import DroppedVariant
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import Evidence, WrongForm
 from aotc.errors import AotcError
+from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import dropped_variant, no_variant_left
 from aotc.stages.optimizing.levels import lower_level
@@ -40,7 +40,7 @@ _MAX_ROUNDS: Final = 3
 _COST_ROUNDS: Final = 7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Attempt:
     """One attempt at a variant: its plan, nodes that providers must not run, and earlier forms.
 

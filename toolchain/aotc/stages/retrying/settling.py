@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from aotc.contract.codec.parsing import Json
 from aotc.errors import AotcError
+from aotc.records import record
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.retrying.other_forms import Attempt, first_refusal, next_attempts
 from aotc.stages.types import ProvenVariants, VariantPlan
@@ -16,7 +16,7 @@ from aotc.stages.types import ProvenVariants, VariantPlan
 Ahead = Mapping[str, Future[Json]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Settled:
     """Variants that finally passed or failed, and the last attempt of each, by name."""
 

@@ -8,7 +8,6 @@ compiled again with all its inner values as outputs, to find the nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.divided_graph import RefusedNode
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.operator_domains import EP_CONTEXT
-from aotc.contract.profile import PluginSpec, Precision, Tolerance
+from aotc.contract.profile import PluginSpec
+from aotc.contract.profile_terms import Precision, Tolerance
 from aotc.engine import values
 from aotc.engine.named_backends import backend_of
 from aotc.engine.parity import compare
@@ -28,11 +28,12 @@ from aotc.engine.session import create_session, run
 from aotc.errors import AotcError
 from aotc.partitioning.extraction import Extractor
 from aotc.partitioning.graph import PartitionGraph, read_graph
+from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import ClaimedModel, LoweredModel, ReferenceRun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WrongNodes:
     """Nodes that a provider (by its ORT name) must not run, and what is wrong there.
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotc.caching.cache import ARTIFACT, BuildCache
 from aotc.contract.codec.parsing import Json, ParseError, decode, encode
 from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
+from aotc.records import record
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.reuse.build_key import artifact_key_parts
 from aotc.stages.types import Artifact
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class CachedBuild:
     """The entry of one build in the cache, whether it exists or not."""
 

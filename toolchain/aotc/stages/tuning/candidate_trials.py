@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.planned_variants import accepts_run, wanted_variants
 from aotc.stages.retrying.other_forms import first_refusal
@@ -25,7 +25,7 @@ _MISSING: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
 
 def try_candidates(
     analyzed: AnalyzedModel, options: BuildOptions, run_stages: RunStages
-) -> tuple[Tried, ...]:
+) -> tuple[TuningCandidate, ...]:
     """Prove and time every candidate; one that fails is excluded, whatever the error.
 
     Raises AOTC-O006 if none is left.
@@ -34,8 +34,8 @@ def try_candidates(
     reference = next(
         (run for run in analyzed.references if run.name == "opt"), analyzed.references[0]
     )
-    table: list[Tried] = []
-    proven: dict[str, dict[Tried, ProvenModel]] = {}
+    table: list[TuningCandidate] = []
+    proven: dict[str, dict[TuningCandidate, ProvenModel]] = {}
     for index, tried in enumerate(candidates(options.profile)):
         with clock.stage("tune", f"{tried.variant} on {' '.join(tried.providers)}"):
             try:
@@ -55,7 +55,7 @@ def try_candidates(
 
 def _candidate(
     analyzed: AnalyzedModel,
-    tried: Tried,
+    tried: TuningCandidate,
     index: int,
     reference: ReferenceRun,
     options: BuildOptions,
@@ -82,8 +82,8 @@ def _candidate(
 
 
 def measure(
-    proven: Mapping[Tried, ProvenModel], reference: ReferenceRun, options: BuildOptions
-) -> tuple[Tried, ...]:
+    proven: Mapping[TuningCandidate, ProvenModel], reference: ReferenceRun, options: BuildOptions
+) -> tuple[TuningCandidate, ...]:
     """Median seconds of the candidates of one variant, run alternately on one fixture."""
     tried = list(proven)
     value = time_alternately(
@@ -100,7 +100,7 @@ def measure(
             candidate,
             passed=True,
             median_seconds=median,
-            least_seconds=least,
+            minimum_seconds=least,
             rounds=options.profile.tune.rounds,
             sizes=sizes,
         )

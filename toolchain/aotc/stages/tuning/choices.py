@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 
-from aotc.contract.profile import Isa, Profile, VariantSpec
-from aotc.contract.results.tuning import Tried
+from aotc.contract.profile import Profile, VariantSpec
+from aotc.contract.profile_terms import Isa
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.stages.planning.request import BuildRequest
 
 
-def candidates(profile: Profile) -> tuple[Tried, ...]:
+def candidates(profile: Profile) -> tuple[TuningCandidate, ...]:
     """All candidates, variant by variant, the profile's own choice first.
 
     Without `tune.providers` the orders of providers are the variant's and its tails, such as
     `[openvino, cpu]` and `[cpu]`.  Combinations that the profile's rules forbid are left out.
     """
-    found: dict[Tried, None] = {}
+    found: dict[TuningCandidate, None] = {}
     tune = profile.tune
     for spec in profile.variants:
         own = spec.providers or profile.providers
@@ -38,7 +39,7 @@ def candidates(profile: Profile) -> tuple[Tried, ...]:
             # Layout is fixed only for the CPU provider alone.
             level: Isa = isa if providers == ("cpu",) else "baseline"
             found[
-                Tried(
+                TuningCandidate(
                     variant=spec.name,
                     providers=providers,
                     isa=level,
@@ -51,7 +52,7 @@ def candidates(profile: Profile) -> tuple[Tried, ...]:
     return tuple(found)
 
 
-def candidate_spec(tried: Tried, profile: Profile) -> VariantSpec:
+def candidate_spec(tried: TuningCandidate, profile: Profile) -> VariantSpec:
     """The profile's variant with the settings of a candidate."""
     spec = next(variant for variant in profile.variants if variant.name == tried.variant)
     return replace(
@@ -82,12 +83,12 @@ def stated_orders(profile: Profile) -> dict[str, tuple[str, ...]]:
     return {spec.name: spec.providers or profile.providers for spec in profile.variants}
 
 
-def choose(table: Sequence[Tried]) -> tuple[Tried, ...]:
+def choose(table: Sequence[TuningCandidate]) -> tuple[TuningCandidate, ...]:
     """`table` with the fastest candidate of each variant marked; of equal ones the first.
 
     Raises AOTC-O006 if no candidate of a variant passed.
     """
-    marked: list[Tried] = []
+    marked: list[TuningCandidate] = []
     for name in dict.fromkeys(row.variant for row in table):
         rows = [row for row in table if row.variant == name]
         timed = [row for row in rows if row.passed and row.median_seconds is not None]
@@ -103,7 +104,7 @@ def choose(table: Sequence[Tried]) -> tuple[Tried, ...]:
     return tuple(marked)
 
 
-def profile_with_choices(profile: Profile, table: Sequence[Tried]) -> Profile:
+def profile_with_choices(profile: Profile, table: Sequence[TuningCandidate]) -> Profile:
     """`profile` with each variant as chosen in `table`.
 
     If all chosen variants are for this CPU alone, a portable variant is added.
@@ -132,15 +133,15 @@ def profile_with_choices(profile: Profile, table: Sequence[Tried]) -> Profile:
     return replace(profile, variants=tuple(variants))
 
 
-def _candidate_text(tried: Tried) -> str:
+def _candidate_text(tried: TuningCandidate) -> str:
     threads = f"{tried.threads} threads" if tried.threads else "all threads"
     choices = (tried.precision, tried.isa, tried.optimization, threads)
     return f"{tried.variant} on {' '.join(tried.providers)} ({', '.join(choices)})"
 
 
-def without_measurements(tried: Tried) -> Tried:
+def without_measurements(tried: TuningCandidate) -> TuningCandidate:
     """A candidate without its measurements."""
-    return Tried(
+    return TuningCandidate(
         variant=tried.variant,
         providers=tried.providers,
         isa=tried.isa,

@@ -12,7 +12,7 @@ from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.versions import is_newer
 from aotc.errors import AotcError
 from aotc.files.reading import read_at_most
@@ -22,7 +22,7 @@ _MAX_VALUES = 10_000
 _KIND: Final = KINDS["evidence"]
 
 
-def read_tuning(path: Path) -> tuple[tuple[Tried, ...], str]:
+def read_tuning(path: Path) -> tuple[tuple[TuningCandidate, ...], str]:
     """The tuning table of an artifact's folder or evidence attestation, and its model's sha256.
 
     No signature is required: the table only chooses among candidates of the user's own profile,

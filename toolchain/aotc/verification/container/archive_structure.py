@@ -11,12 +11,12 @@ from __future__ import annotations
 import itertools
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from struct import Struct, unpack_from
 
 from aotc.contract import packed_form
 from aotc.contract.packed_form import CENTRAL, ELSEWHERE, END, MAX_NAME_BYTES, StoredFile
 from aotc.errors import AotcError
+from aotc.records import record
 from aotc.verification.container.base import MAX_DEPTH, MAX_ENTRIES
 
 # Of the directory's records: the name and at most three numbers beside what is fixed.
@@ -30,7 +30,7 @@ _BY_ANOTHER = "Unpack it with the program that made it, and use 'aotc pack' on t
 ReadAt = Callable[[int, int], bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Record:
     """What a record of the directory claims."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from aotc.contract.attestation_kinds import Usage
@@ -11,6 +10,7 @@ from aotc.contract.trust.anchors import TrustedKey, key_id
 from aotc.contract.trust.attestations import instant, parse_instant, target_digest
 from aotc.contract.trust.trust_policy import Holder, Requirement, TrustPolicy
 from aotc.errors import AotcError
+from aotc.records import record
 from aotc.verification.policy.host_trust import AppliedPolicy
 from aotc.verification.policy.signed_attestations import Statement
 
@@ -18,7 +18,7 @@ from aotc.verification.policy.signed_attestations import Statement
 FUTURE_SLACK = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Subject:
     """What is judged: the artifact's name, for which channel, and for which host (None: this)."""
 

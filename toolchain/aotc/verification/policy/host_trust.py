@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +12,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.target import Target
 from aotc.contract.trust.anchors import Anchor, TrustedAuthority, TrustedIdentity, TrustedKey
 from aotc.errors import AotcError
+from aotc.records import field, record, replace
 from aotc.signing.keys.development import resolve_trust
 from aotc.verification.policy.roots import Roots, host_roots, signed_by
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Remembering = Literal["yes", "no", "unsafe-none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AppliedPolicy:
     """A policy that was taken, for the moment `now`.
 
@@ -65,7 +65,7 @@ class AppliedPolicy:
         return holder.id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Trust:
     """Keys, authorities and identities that may vouch; with a policy, all that it knows.
 

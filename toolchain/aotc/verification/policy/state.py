@@ -14,29 +14,21 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import (
-    Bounds,
-    ParseError,
-    Problem,
-    decode,
-    encode,
-    record,
-    strict_json,
-)
+from aotc.contract.codec.parsing import Bounds, ParseError, Problem, decode, encode, strict_json
 from aotc.contract.manifest.payload_files import Sha256
-from aotc.contract.results.policy_decision import ReleaseOf
+from aotc.contract.results.policy_decision import ArtifactRelease
 from aotc.contract.trust.attestations import Instant, instant, parse_instant
 from aotc.errors import AotcError
 from aotc.files.folders import PRIVATE, belongs_to_others, make_folder
 from aotc.files.locking import locked
 from aotc.files.user_folders import state_folder
 from aotc.files.writing import write_atomically
+from aotc.records import field, record, replace
 from aotc.verification.policy.release import is_older, rank
 
 SCHEMA: Final = "aotc.trust-state/1"
@@ -74,8 +66,8 @@ class SeenState:
         Instant | None, "the latest time that the clock has shown when something was accepted"
     ] = None
     policies: Annotated[Mapping[str, SeenPolicy], "by name"] = field(default_factory=dict)
-    artifacts: Annotated[Mapping[str, ReleaseOf], "the latest release accepted, by name"] = field(
-        default_factory=dict
+    artifacts: Annotated[Mapping[str, ArtifactRelease], "the latest release accepted, by name"] = (
+        field(default_factory=dict)
     )
 
     def problems(self) -> list[Problem]:
@@ -90,7 +82,7 @@ class SeenState:
         return []
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class StateFile:
     """The state of this user."""
 
@@ -161,8 +153,8 @@ class StateFile:
                 self._keep(replace(state, policies={**state.policies, **noted}))
 
     def note_artifact(
-        self, name: str, release: ReleaseOf, now: datetime, *, allowed: bool
-    ) -> ReleaseOf | None:
+        self, name: str, release: ArtifactRelease, now: datetime, *, allowed: bool
+    ) -> ArtifactRelease | None:
         """Take a release of an artifact, and remember it: the latest one before.
 
         Raises G030 where a later one was seen and this one is not `allowed`, and G036.
@@ -314,7 +306,7 @@ def _check_sequence(known: SeenPolicy | None, name: str, seen: SeenPolicy, *, ex
 
 
 def check_artifact(
-    known: ReleaseOf | None, name: str, release: ReleaseOf, *, allowed: bool
+    known: ArtifactRelease | None, name: str, release: ArtifactRelease, *, allowed: bool
 ) -> None:
     """Raises G030 where `release` is older than `known` and not `allowed`."""
     if known is None or allowed or not is_older(release, known):
