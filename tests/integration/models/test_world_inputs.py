@@ -152,7 +152,7 @@ def nested(depth: int) -> bytes:
     return varint(1 << 3) + varint(8) + graph + opset
 
 
-def test_bodies_within_bodies(bench: Workbench) -> None:
+def test_subgraphs_within_bodies(bench: Workbench) -> None:
     """As many as ONNX Runtime reads; it takes no more than 100 messages within each other."""
     deepest = bench.folder / "deepest.onnx"
     deepest.write_bytes(nested(31))

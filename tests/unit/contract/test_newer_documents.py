@@ -20,7 +20,7 @@ from aotc.signing import statements as attest
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command
-from aotc.stages.tuning.tuned_evidence import tuning_of
+from aotc.stages.tuning.tuned_evidence import read_tuning
 from aotc.verification.gate import verify
 from aotc.verification.policy.policy_document import read_policy, read_roots
 from aotc.verification.policy.state import StateFile
@@ -125,5 +125,5 @@ def test_evidence_of_a_later_kind(tmp_path: Path) -> None:
     path = tmp_path / "evidence.sigstore.json"
     path.write_text(json.dumps({"dsseEnvelope": {"payload": payload}}))
     with pytest.raises(AotcError) as caught:
-        tuning_of(path)
+        read_tuning(path)
     assert caught.value.code == "AOTC-I046"
