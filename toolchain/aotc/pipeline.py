@@ -69,7 +69,7 @@ from aotc.stages.types import (
 )
 
 # What the jobs of every build import, in their order; the first does so itself.
-LATER: Final = (
+BACKGROUND_IMPORTS: Final = (
     "aotc.probing.analysis",
     "aotc.stages.optimize",
     "aotc.stages.prove",
@@ -105,7 +105,7 @@ def build(request: BuildRequest) -> BuildReport:
     with (
         translated_errors(str(place)),
         work_folder(place) as work,
-        given or Workers(profile.limits, LATER) as workers,
+        given or Workers(profile.limits, BACKGROUND_IMPORTS) as workers,
     ):
         # While the workers' process starts, and while the first job runs.
         signer = load_signer(request.key)

@@ -9,7 +9,7 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
 from aotc.engine.worker_pool import Workers
 from aotc.files.artifact_layout import MANIFEST
-from aotc.pipeline import LATER, build
+from aotc.pipeline import BACKGROUND_IMPORTS, build
 from aotc.runtime.loading import host_of
 from aotc.verification.compatibility import judge
 
@@ -21,7 +21,7 @@ def build_model(request: Json) -> Json:
     """
     profile = decode(Profile, request["profile"])
     place = Path(request["artifact"])
-    with Workers(profile.limits, LATER, forked=True) as workers:
+    with Workers(profile.limits, BACKGROUND_IMPORTS, forked=True) as workers:
         report = build(
             Path(request["model"]),
             profile=profile,
