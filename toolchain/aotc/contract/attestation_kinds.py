@@ -10,10 +10,11 @@ Sources of those that are not ours: OpenSSF Model Signing v1.0, SLSA provenance 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from aotc.contract.versions import is_newer
 from aotc.files.artifact_layout import ATTESTATIONS
+from aotc.records import record
 from aotc.registry import load
 
 # How the name of each file ends.
@@ -23,7 +24,8 @@ BUNDLE_SUFFIX: Final = ".sigstore.json"
 Usage = Literal["oms", "provenance", "sbom", "evidence", "approval", "qualification"]
 
 
-class AttestationKind(NamedTuple):
+@record
+class AttestationKind:
     """One kind of attestation.
 
     `record`: its predicate, as `module:class`; empty where the format is another's.  `words`: what

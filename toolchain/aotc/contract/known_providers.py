@@ -8,23 +8,25 @@ backend's file.  It imports nothing that a row names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from aotc.errors import install_extra
+from aotc.records import field, record
 
 # ONNX Runtime's own, which takes what no other does.
 CPU: Final = "CPUExecutionProvider"
 
 
-class RuntimeWheel(NamedTuple):
+@record
+class RuntimeWheel:
     """A distribution of ONNX Runtime; `providers` are built in, by ORT's names, best first."""
 
     distribution: str
     providers: tuple[str, ...]
 
 
-class PluginPackage(NamedTuple):
+@record
+class PluginPackage:
     """The distribution of a plugin, which ONNX Runtime registers.
 
     `package`: the Python package that holds its libraries.  `cpu_vendor`: of the CPUs that it
@@ -37,7 +39,8 @@ class PluginPackage(NamedTuple):
     cpu_vendor: str = ""
 
 
-class DeviceProperties(NamedTuple):
+@record
+class DeviceProperties:
     """The form of an option that is JSON: properties of one device.
 
     `software` is whose configuration it is, for messages.
@@ -48,7 +51,8 @@ class DeviceProperties(NamedTuple):
     properties: frozenset[str]
 
 
-class KnownProvider(NamedTuple):
+@record
+class KnownProvider:
     """One execution provider: `name` in profiles, `ort_name` everywhere else.
 
     `backend` is `module:class`, imported when asked for.  `options` are those that its backend
@@ -62,7 +66,7 @@ class KnownProvider(NamedTuple):
     name: str
     ort_name: str
     backend: str
-    options: Mapping[str, DeviceProperties | None] = MappingProxyType({})
+    options: Mapping[str, DeviceProperties | None] = field(default_factory=dict)
     plugin: PluginPackage | None = None
     compilers: tuple[str, ...] = ()
     mend_missing: str = ""
