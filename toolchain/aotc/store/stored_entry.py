@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.contract.artifact_names import ENTRY
+from aotc.contract.artifact_names import ID_PREFIX
 from aotc.errors import AotcError
 from aotc.files.ownership import Unsafe, can_check_owners, sizes_below
 from aotc.store.hold import Hold
@@ -13,7 +13,7 @@ from aotc.verification.stores import owners
 
 def entry_path(root: Path, artifact_id: str) -> Path:
     """The folder of an artifact in the store `root`, whether or not the store has it."""
-    return root / f"{ENTRY}{artifact_id}"
+    return root / f"{ID_PREFIX}{artifact_id}"
 
 
 def require_ours(entry: Path, held: Hold) -> None:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from aotc.contract.codec.parsing import MAX_JSON_BYTES
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
