@@ -14,7 +14,8 @@ from shared_workers import shared_workers
 
 from aotc import build, load
 from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, strict_json
+from aotc.contract.codec.parsing import decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile, WorkerLimits
 from aotc.contract.profile_terms import Tolerance
