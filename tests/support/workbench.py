@@ -14,7 +14,7 @@ import onnxruntime as ort
 from aotc import build, load
 from aotc.contract.codec.parsing import decode, strict_json
 from aotc.contract.manifest.document import Manifest
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.reports import BuildReport
 from aotc.graphs.capture import read_model
 from aotc.probing.inputs.generated_fixtures import generate

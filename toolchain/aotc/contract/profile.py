@@ -10,6 +10,16 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem
+from aotc.contract.profile_terms import (
+    Isa,
+    Level,
+    Name,
+    Precision,
+    Prepack,
+    Share,
+    Tolerance,
+    Traffic,
+)
 from aotc.contract.provider_keys import option_problem
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.padding_rules import PadSpec
@@ -19,15 +29,6 @@ from aotc.records import field, record
 # RFC 8785 keeps integers exact up to here; and no clock of ours runs for longer than this.
 Bytes = Annotated[int, Bounds(0, 2**53 - 1)]
 Seconds = Annotated[float, Bounds(0, 1e6)]
-Share = Annotated[float, Bounds(0, 1)]
-# How exactly floating-point operators compute: `keep` is as the model's own types say.
-Precision = Literal["keep", "tf32", "float16", "bfloat16"]
-# Classes of it that have a tolerance each, as `ParitySpec` names them.
-Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16"]
-Isa = Literal["baseline", "host"]
-Prepack = Literal["at-load", "saved", "off"]
-Level = Literal["auto", "basic", "extended"]
-Name = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 
 
 @record
@@ -63,15 +64,6 @@ class VariantSpec:
         if self.prepack == "saved" and self.isa != "host":
             return [Problem("prepack", "weights are packed for one ISA: saved needs isa: host")]
         return []
-
-
-@record
-class Tolerance:
-    """|actual - reference| <= atol + rtol * max|reference| over an output; cosine >= min_cosine."""
-
-    atol: Annotated[float, Bounds(0)]
-    rtol: Annotated[float, Bounds(0)]
-    min_cosine: Annotated[float, Bounds(-1, 1)] = 0.0
 
 
 @record
@@ -250,17 +242,6 @@ class OutputSpec:
         Mapping[str, str] | None,
         "dim by axis that padding is cropped along; unset: found by running",
     ] = None
-
-
-@record
-class Traffic:
-    """What the shapes were learned from, as `aotc profile learn` writes it."""
-
-    requests: Annotated[int, Bounds(1), "requests in the file"]
-    sha256: Annotated[str, Pattern(r"[0-9a-f]{64}"), "of the file"]
-    coverage: Annotated[Share, "of requests that the profile accepts"]
-    padding: Annotated[float, Bounds(0), "elements added, for each element of the requests"]
-    plan: Annotated[str, "what was chosen, in words"] = ""
 
 
 @record

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.engine.values import Data, describe, dtype_name
 from aotc.records import record

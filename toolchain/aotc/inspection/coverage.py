@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from aotc.contract.codec.parsing import Json, ParseError, decode
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
-from aotc.contract.profile import Traffic
+from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.reports import DimCoverage, ShapeReport, TrafficCoverage
 from aotc.contract.shapes.domain import Dim, Domain
 from aotc.contract.traffic import Recorded

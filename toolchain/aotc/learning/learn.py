@@ -10,7 +10,7 @@ from pathlib import Path
 from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
 from aotc.contract.profile import Profile
-from aotc.contract.profile import Traffic as Learned
+from aotc.contract.profile_terms import Traffic as Learned
 from aotc.contract.results.command_reports import LearnReport, PlanRow, SizeCount
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.relations import read_relation

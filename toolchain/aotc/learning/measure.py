@@ -14,7 +14,8 @@ from aotc.backends.base import Backend
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile import PluginSpec, Precision, Profile
+from aotc.contract.profile import PluginSpec, Profile
+from aotc.contract.profile_terms import Precision
 from aotc.engine.named_backends import backend_of
 from aotc.engine.session import create_session, import_onnxruntime, run
 from aotc.engine.worker_pool import Workers

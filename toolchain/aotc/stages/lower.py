@@ -11,7 +11,7 @@ import onnx
 from aotc.backends.base import Backend, Payload
 from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
 from aotc.contract.manifest.variant import DroppedVariant, NodePlacement
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.engine.session import WEIGHTS_PLACEHOLDER
 from aotc.errors import AotcError
 from aotc.graphs import weights

@@ -11,7 +11,7 @@ from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, TransferTotals
-from aotc.contract.profile import Arithmetic, Tolerance
+from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
 from aotc.contract.shapes.domain import raised_to
 from aotc.contract.shapes.padding_rules import Padding

@@ -28,7 +28,7 @@ from aotc.contract.manifest.variant import (
     Placement,
     SessionSpec,
 )
-from aotc.contract.profile import Level, Precision, Prepack
+from aotc.contract.profile_terms import Level, Precision, Prepack
 from aotc.contract.results.build_evidence import VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain

@@ -13,7 +13,7 @@ from aotc.contract.manifest.payload_files import (
 )
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.profile import Arithmetic, Tolerance
+from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.shapes.domain import Domain
 from aotc.records import field, record
 

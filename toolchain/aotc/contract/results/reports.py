@@ -12,7 +12,7 @@ from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord, Toolchain
 from aotc.contract.manifest.variant import MemoryPlan, Parity, TransferTotals
-from aotc.contract.profile import Traffic
+from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.build_evidence import (
     OutputError,
     VariantEvidence,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from aotc.contract.profile import Isa, Level, Name, Precision
+from aotc.contract.profile_terms import Isa, Level, Name, Precision
 from aotc.records import record
 
 

@@ -137,7 +137,7 @@ class _PartCompiler:
             name
             for name, payloads in found.items()
             if any(each.options for each in payloads)
-            and any(not each.options and not each.beside for each in payloads)
+            and any(not each.options and not each.mixes_with_shared for each in payloads)
         } - self._alone
         self._done = {key: made for key, made in self._done.items() if key[0] not in mixed}
         self._alone |= mixed

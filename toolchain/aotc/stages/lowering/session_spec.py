@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from aotc.backends.base import Backend, Payload
 from aotc.contract.manifest.variant import SessionSpec
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.records import replace
 from aotc.stages.lowering.compiling import CompiledModel
 from aotc.stages.optimizing.levels import load_level
@@ -44,7 +44,7 @@ def divided_session(
         options.setdefault(provider, {}).update(payload.options)
     for name, backend in backends.items():
         if backend.compiles:
-            options[name] = backend.beside(options.get(name, {}), _left(compiled, name))
+            options[name] = backend.options_excluding(options.get(name, {}), _left(compiled, name))
     if plan.threads is not None:
         for name, backend in backends.items():
             if name in options:

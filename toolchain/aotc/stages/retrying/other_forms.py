@@ -11,7 +11,7 @@ from typing import Final
 
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import DroppedVariant
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import Evidence, WrongForm
 from aotc.errors import AotcError
 from aotc.records import record, replace

@@ -19,7 +19,8 @@ from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.divided_graph import RefusedNode
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.operator_domains import EP_CONTEXT
-from aotc.contract.profile import PluginSpec, Precision, Tolerance
+from aotc.contract.profile import PluginSpec
+from aotc.contract.profile_terms import Precision, Tolerance
 from aotc.engine import values
 from aotc.engine.named_backends import backend_of
 from aotc.engine.parity import compare

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from aotc.contract.profile import Isa, Profile, VariantSpec
+from aotc.contract.profile import Profile, VariantSpec
+from aotc.contract.profile_terms import Isa
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
 from aotc.records import replace
