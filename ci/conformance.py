@@ -28,7 +28,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from aotc.checking.outcomes import in_words, read_answer
+from aotc.checking.outcomes import in_words, read_report
 from aotc.cli.json_document import document_text
 from aotc.cli.render import show
 from aotc.cli.views.check_views import check_models_view
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, help="write the whole document, too")
     options = parser.parse_args(arguments)
     if options.page:
-        PAGE.write_text(page_text(read_answer(KEPT)), "utf-8")
+        PAGE.write_text(page_text(read_report(KEPT)), "utf-8")
         return 0
     from aotc.checking.check import check_models
     from aotc.cli.progress import stages
