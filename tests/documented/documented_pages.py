@@ -5,6 +5,7 @@ What a page says of a block stands in a comment before it, which readers do not 
     <!-- not run: WHY -->        it is shown, and skipped with WHY
     <!-- needs: WHAT -->         it is run where `example_needs` finds WHAT, and else skipped
     <!-- part of: SCHEMA -->     a piece of a document, to be checked with the rest added
+    <!-- run by: TEST -->        another test runs it, and does more with it
 
 A block without a language is what the block before it prints; `text` is only shown.  In a `console`
 block, what follows `$` is run once all other blocks of the page were, and prints the rest.
@@ -22,7 +23,7 @@ from repository import ROOT
 
 RUN = ("sh", "python", "yaml", "console")
 SHOWN = ("text", "")
-_NOTE = re.compile(r"<!--\s*(not run|needs|part of):\s*(.*?)\s*-->", re.DOTALL)
+_NOTE = re.compile(r"<!--\s*(not run|needs|part of|run by):\s*(.*?)\s*-->", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Page:
             if block.language == "" and found and not found[-1].output:
                 last = found.pop()
                 block = Example(last.language, last.text, last.line, last.notes, block.text)
-            if block.language in RUN:
+            if block.language in RUN and "run by" not in block.notes:
                 found.append(block)
         return tuple(sorted(found, key=lambda each: each.language == "console"))
 

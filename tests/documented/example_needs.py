@@ -8,6 +8,10 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
+
+INDEX = "an index of packages"
+_SOFTHSM = Path("/usr/lib/softhsm/libsofthsm2.so")
 
 
 def _provider(name: str) -> Callable[[], str]:
@@ -49,12 +53,19 @@ def _index() -> str:
     return "" if done.returncode == 0 else "pip reaches no index of packages"
 
 
+def _softhsm() -> str:
+    if not _SOFTHSM.is_file():
+        return f"{_SOFTHSM} is not installed"
+    return _programs("softhsm2-util", "pkcs11-tool", "openssl")()
+
+
 NEEDS: dict[str, Callable[[], str]] = {
     "OpenVINO": _provider("openvino"),
     "TensorRT for RTX": _provider("tensorrt_rtx"),
-    "an index of packages": _index,
+    INDEX: _index,
     "openssl": _programs("openssl"),
     "jq": _programs("jq", "base64"),
+    "SoftHSM": _softhsm,
     "unzip": _programs("unzip"),
     "prometheus_client": _packages("prometheus_client"),
 }

@@ -6,17 +6,29 @@ The README is followed from a fresh clone and home; each other page begins where
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from documented_pages import RUN, SHOWN, Page, pages
-from example_needs import NEEDS, missing
+from example_needs import INDEX, NEEDS, missing
 from example_place import Place
+from repository import ROOT
 
 README, *OTHERS = pages()
 # What is shown of other languages than those that are run: a program of another project, and so on.
 ALSO_SHOWN = ("diff", "json", "xml")
 Follow = Callable[[Page], Place]
-CASES = [(page, at) for page in (README, *OTHERS) for at in range(len(page.examples))]
+CASES = [
+    pytest.param(
+        page,
+        at,
+        id=f"{page.path}:{example.line}",
+        # Installing takes longer than all the rest.
+        marks=[pytest.mark.slow] if example.notes.get("needs") == INDEX else [],
+    )
+    for page in (README, *OTHERS)
+    for at, example in enumerate(page.examples)
+]
 
 
 class Followed:
@@ -66,9 +78,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Page], Follo
     return follow
 
 
-@pytest.mark.parametrize(
-    ("page", "at"), CASES, ids=[f"{page.path}:{page.examples[at].line}" for page, at in CASES]
-)
+@pytest.mark.parametrize(("page", "at"), CASES)
 def test_example(page: Page, at: int, followed: Callable[[Page], Followed]) -> None:
     if reason := why_not(page, at):
         pytest.skip(f"{page.path}:{page.examples[at].line} is not run: {reason}")
@@ -79,5 +89,7 @@ def test_example(page: Page, at: int, followed: Callable[[Page], Followed]) -> N
 def test_every_block_is_run_or_only_shown(page: Page) -> None:
     for block in page.blocks:
         assert block.language in (*RUN, *SHOWN, *ALSO_SHOWN), f"line {block.line}"
-        assert set(block.notes) <= {"not run", "needs", "part of"}
+        assert set(block.notes) <= {"not run", "needs", "part of", "run by"}
         assert block.notes.get("needs", "OpenVINO") in NEEDS
+        if other := block.notes.get("run by"):
+            assert f'"{Path(page.path).name}"' in (ROOT / other).read_text("utf-8")
