@@ -18,6 +18,7 @@ TITLES = {
     "verify": "Verification",
     "build": "Build time",
     "load": "Loading",
+    "first_answer": "The first answer of a process",
     "packed_load": "Loading what is packed",
     "system_store": "Loading from a system-wide store",
     "latency": "Latency",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from aotc.inspection.explanation import LETTERS, explain_all
+from aotc.inspection.explanation import CODE_GROUPS, explain_all
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "codes.md"
 
@@ -28,7 +28,7 @@ def page() -> str:
     for each in explain_all():
         if each.code[5] != letter:
             letter = each.code[5]
-            name = LETTERS[letter]
+            name = CODE_GROUPS[letter]
             paragraphs.append(f"## {letter}: {name[0].lower()}{name[1:]}")
         paragraphs.append(f"### {each.code}: {each.title}")
         paragraphs.append(f"*exit status {each.exit_status}*" if each.exit_status else "*finding*")

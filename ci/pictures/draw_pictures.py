@@ -1,7 +1,7 @@
 """Draw the pictures of the README and the guides, in docs/pictures.
 
-`python ci/pictures/draw_pictures.py` says whether they are current, `--write` writes them.  What they
-tell of codes and of kinds of attestations is read from the toolchain.
+`python ci/pictures/draw_pictures.py` says whether they are current, `--write` writes them.  What
+they tell of codes and of kinds of attestations is read from the toolchain.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ from aotc.contract.manifest.variant import (
     SessionSpec,
     Variant,
 )
-from aotc.contract.profile import Profile, Tolerance
+from aotc.contract.profile import Profile
+from aotc.contract.profile_terms import Tolerance
 from aotc.contract.shapes.domain import Dim, Domain
 from aotc.contract.target import Libc
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION

@@ -8,14 +8,14 @@ one.  All that a terminal, a log or an exception shows goes through `printable`.
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import Final
 
 # What a person reads of one text; `--json` has all of it.
 MOST_CHARACTERS: Final = 2000
 # Letters and marks to `str.isprintable` that show nothing, or change what stands before them.
-_INVISIBLE: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+_INVISIBLE: Final = (
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 # Written languages stack fewer on a letter; more of them cover the lines above.
 _MOST_MARKS: Final = 4
@@ -39,6 +39,8 @@ def printable(text: str, most: int = MOST_CHARACTERS) -> str:
 def _escaped(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
+    import unicodedata
+
     parts: list[str] = []
     marks = _MOST_MARKS
     for each in text:
@@ -46,7 +48,7 @@ def _escaped(text: str) -> str:
             marks += 1
         else:
             marks = 0
-        plain = each.isprintable() and marks <= _MOST_MARKS and not _INVISIBLE.match(each)
+        plain = each.isprintable() and marks <= _MOST_MARKS and not re.match(_INVISIBLE, each)
         parts.append(each if plain else each.encode("unicode_escape").decode("ascii"))
         if not plain:
             # A mark that follows has nothing to stand on.

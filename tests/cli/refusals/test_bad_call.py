@@ -123,7 +123,7 @@ def test_force_replaces_artifacts_alone(aotc: Command, built: Command, name: str
     before = sorted(folder.rglob("*"))
     words = ("build", built.folder / "linear.onnx", "-o", f"in/{name}", "--force")
     found = aotc(*words).refused("AOTC-I017", 3)
-    assert "is no artifact" in found["what"]
+    assert "is not an artifact" in found["what"]
     assert sorted(folder.rglob("*")) == before
     assert aotc.leftovers() == []
 

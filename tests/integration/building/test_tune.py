@@ -16,11 +16,12 @@ from workbench import Built, Workbench, assert_agree, plain_answer, plain_sessio
 
 from aotc import verify
 from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.contract.results.build_evidence import Evidence
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
 from aotc.host.probe import probe
 from aotc.inspection.summary import inspect
@@ -63,19 +64,19 @@ def orders(bench: Workbench) -> Built:
     return bench.build(models.plain(), "orders", profile=profile("edge-openvino"), tune=True)
 
 
-def table_of(artifact: Path) -> tuple[Tried, ...]:
+def table_of(artifact: Path) -> tuple[TuningCandidate, ...]:
     """The table in the evidence, read with no help of ours."""
     bundle = json.loads((artifact / PLACE).read_bytes())
     statement = strict_json(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
     return decode(Evidence, statement["predicate"]).tuning
 
 
-def chosen(table: tuple[Tried, ...], variant: str = "portable") -> Tried:
+def chosen(table: tuple[TuningCandidate, ...], variant: str = "portable") -> TuningCandidate:
     (winner,) = (each for each in table if each.chosen and each.variant == variant)
     return winner
 
 
-def median(tried: Tried) -> float:
+def median(tried: TuningCandidate) -> float:
     assert tried.median_seconds is not None
     return tried.median_seconds
 
@@ -85,7 +86,9 @@ def only(built: Built) -> Variant:
     return variant
 
 
-def as_evidence(built: Built, folder: Path, change: Callable[[Tried], Tried]) -> Path:
+def as_evidence(
+    built: Built, folder: Path, change: Callable[[TuningCandidate], TuningCandidate]
+) -> Path:
     """The evidence of a build with another table: a bundle as the pipeline writes it."""
     bundle = json.loads((built.path / PLACE).read_bytes())
     statement = strict_json(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
@@ -114,8 +117,8 @@ def test_the_table_stands_in_report_evidence_and_summary(threads: Built) -> None
     for each in table:
         assert (each.variant, each.providers, each.precision) == ("portable", ("cpu",), "keep")
         assert (each.rounds, each.sizes, each.reason) == (3, "batch=2", "")
-        assert each.least_seconds is not None
-        assert 0 < each.least_seconds <= median(each)
+        assert each.minimum_seconds is not None
+        assert 0 < each.minimum_seconds <= median(each)
 
 
 def test_the_winner_has_the_least_median(threads: Built) -> None:
@@ -148,7 +151,7 @@ def test_any_row_may_win_and_its_threads_are_those_of_the_session(
 ) -> None:
     """With the table turned so that one row is the quickest, the artifact is that row's."""
 
-    def turn(tried: Tried) -> Tried:
+    def turn(tried: TuningCandidate) -> TuningCandidate:
         return replace(tried, median_seconds=0.001 if tried.threads == count else 0.002)
 
     evidence = as_evidence(threads, tmp_path, turn)
@@ -171,7 +174,7 @@ def test_the_layout_of_this_cpu_leaves_a_portable_variant(bench: Workbench, tmp_
     built = bench.build(models.plain(), "layout", profile=stated, tune=True)
     assert [each.isa for each in built.report.tuning] == ["baseline", "host"]
 
-    def turn(tried: Tried) -> Tried:
+    def turn(tried: TuningCandidate) -> TuningCandidate:
         return replace(tried, median_seconds=1.0 if tried.isa == "baseline" else 0.5)
 
     evidence = as_evidence(built, tmp_path, turn)
@@ -253,7 +256,7 @@ def test_a_precision_is_tried_where_the_profile_lists_it(
     built = bench.build(models.plain(), "bf16", profile=stated, tune=True)
     assert {each.precision for each in built.report.tuning} == {"keep", "bfloat16"}
 
-    def turn(tried: Tried) -> Tried:
+    def turn(tried: TuningCandidate) -> TuningCandidate:
         return replace(tried, median_seconds=0.1 if tried.precision == "bfloat16" else 0.2)
 
     evidence = as_evidence(built, tmp_path, turn)

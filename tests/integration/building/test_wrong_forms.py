@@ -15,7 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.builtin import load_profile
-from aotc.contract.profile import Fallback, ParitySpec, Profile, Tolerance, VariantSpec
+from aotc.contract.profile import Fallback, ParitySpec, Profile, VariantSpec
+from aotc.contract.profile_terms import Tolerance
 from aotc.errors import AotcError
 
 MODELS = Path(os.environ.get("AOTC_MODELS", ""))

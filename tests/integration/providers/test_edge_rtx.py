@@ -292,7 +292,7 @@ def test_what_crosses_is_counted_in_bytes(bench: Workbench) -> None:
     row = 4 * models.NARROW
     opt, most = models.BATCH // 2 * row, models.BATCH * row
     assert [
-        (c.value, c.source, c.target, c.dtype, c.bytes, c.bytes_max) for c in report.crossings
+        (c.value, c.source, c.target, c.dtype, c.bytes, c.bytes_max) for c in report.transfers
     ] == [
         ("x", "", RTX, "float", opt, most),
         ("before", RTX, CPU, "float", opt, most),

@@ -134,7 +134,7 @@ def test_a_refused_node_goes_to_the_cpu_with_the_reason(divided: Built) -> None:
     placed = {node.name: node.provider for node in variant.placement.nodes}
     assert [name for name, provider in placed.items() if provider == CPU] == ["whole_product"]
     rows = divided.manifest.domain.corner("opt")["batch"]
-    crossing = {each.value: each for each in report.crossings if each.source and each.target}
+    crossing = {each.value: each for each in report.transfers if each.source and each.target}
     assert {name: (one.dtype, one.bytes) for name, one in crossing.items()} == {
         "whole": ("int32", 4 * 64 * rows),
         "product": ("int32", 4 * 64 * rows),

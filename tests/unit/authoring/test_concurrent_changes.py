@@ -155,7 +155,7 @@ def test_what_is_recorded_goes_into_the_file_that_another_process_thinned(
     path.write_text('{"ids":[1,1]}\n')
     recorder = ShapeRecorder(path)
     recorder.record({"ids": _Shaped((1, 2))})  # type: ignore[dict-item]
-    plain = recorder_module.wait
+    plain = recorder_module.wait_for_lock
 
     def thinned_meanwhile(descriptor: int, **given: float) -> bool:
         if path.read_text().count("\n") == 1 and not (tmp_path / "old").exists():
@@ -163,7 +163,7 @@ def test_what_is_recorded_goes_into_the_file_that_another_process_thinned(
             path.write_text('{"ids":[1,9]}\n')
         return plain(descriptor, **given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(recorder_module, "wait", thinned_meanwhile)
+    monkeypatch.setattr(recorder_module, "wait_for_lock", thinned_meanwhile)
     recorder.close()
     assert path.read_text() == '{"ids":[1,9]}\n{"ids":[1,2]}\n'
     assert recorder.lost == 0

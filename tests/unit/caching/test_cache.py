@@ -207,19 +207,19 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "cut": (WEIGHTS, _cut, "files are missing, added or of another size"),
     "missing": (WEIGHTS, Path.unlink, "files are missing, added or of another size"),
     "added": ("files/more", Path.touch, "files are missing, added or of another size"),
-    "beside": ("more", Path.touch, "files are missing or added beside the index"),
-    "symlink": (WEIGHTS, _link, "sub/deep/weights.bin is no plain file"),
-    "linked folder": ("files/sub", _link_folder, "sub is no plain file"),
-    "pipe": (WEIGHTS, _pipe, "sub/deep/weights.bin is no plain file"),
+    "beside": ("more", Path.touch, "files are missing or added next to the index"),
+    "symlink": (WEIGHTS, _link, "sub/deep/weights.bin is not a regular file"),
+    "linked folder": ("files/sub", _link_folder, "sub is not a regular file"),
+    "pipe": (WEIGHTS, _pipe, "sub/deep/weights.bin is not a regular file"),
     "index flipped": ("index.json", flip, "the index has another digest"),
     "index cut": ("index.json", _cut, "the index has another digest"),
     "index empty": ("index.json", lambda path: os.truncate(path, 0), "another digest"),
-    "index missing": ("index.json", Path.unlink, "files are missing or added beside the index"),
+    "index missing": ("index.json", Path.unlink, "files are missing or added next to the index"),
     "index linked": ("index.json", _link, "index.json: Too many levels of symbolic links"),
-    "index piped": ("index.json", _pipe, "index.json: not a plain file"),
+    "index piped": ("index.json", _pipe, "index.json: not a regular file"),
     "index of another": ("index.json", _reseal, "the index: key: "),
-    "seal missing": ("index.sha256", Path.unlink, "files are missing or added beside the index"),
-    "no files": ("files", shutil.rmtree, "files are missing or added beside the index"),
+    "seal missing": ("index.sha256", Path.unlink, "files are missing or added next to the index"),
+    "no files": ("files", shutil.rmtree, "files are missing or added next to the index"),
 }
 
 
@@ -251,7 +251,7 @@ def test_an_entry_under_anothers_key_is_dropped(
     shutil.rmtree(place(cache, other))
     place(cache, key).rename(place(cache, other))
     assert cache.get(other, into) is None
-    assert [each.what for each in cache.findings()] == [f"the index is of {key}"]
+    assert [each.what for each in cache.findings()] == [f"the index belongs to {key}"]
 
 
 def test_a_file_in_the_place_of_an_entry_is_dropped(
@@ -314,7 +314,7 @@ def test_what_no_entry_can_hold(cache: BuildCache, tmp_path: Path) -> None:
     for document in (None, {"a": 2**60}, {"a": {1, 2}}, {"a": float("nan")}):
         with pytest.raises(ValueError, match=r".+"):
             cache.put(key, tmp_path, [], document)
-    with pytest.raises(ValueError, match=r"'\.\./a' is no key"):
+    with pytest.raises(ValueError, match=r"'\.\./a' is not a key"):
         cache.get("../a", tmp_path)
     with pytest.raises(ValueError, match="key"):
         cache.put("../a", tmp_path, [], {})
@@ -497,7 +497,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert beside.problem is not None
     with pytest.raises(AotcError) as caught:
         beside.entries()
-    assert caught.value.line() == f"AOTC-R014 the cache is no folder [{tmp_path / 'file'}]"
+    assert caught.value.line() == f"AOTC-R014 the cache is not a folder [{tmp_path / 'file'}]"
 
 
 @contextmanager
@@ -615,7 +615,10 @@ def test_a_prune_that_does_not_end_is_named(
     cache: BuildCache, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder, "_LOCK_SECONDS", 0.05)
-    with folder.alone(place(cache, key).parents[1]), pytest.raises(AotcError) as caught:
+    with (
+        folder.locked_for_pruning(place(cache, key).parents[1]),
+        pytest.raises(AotcError) as caught,
+    ):
         cache.prune()
     assert caught.value.what == "another process holds the lock"
     assert cache.prune().kept == 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from aotc.contract.manifest.interface import Value
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile_terms import Tolerance
 from aotc.engine import values
 from aotc.engine.parity import compare
 from aotc.errors import AotcError

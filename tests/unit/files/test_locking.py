@@ -190,7 +190,7 @@ def test_a_prune_of_the_cache_names_the_other_one(
     with (
         held_by_another(tmp_path / cache_folder.LOCK) as process,
         pytest.raises(AotcError, match="AOTC-R014 another process holds the lock") as caught,
-        cache_folder.alone(tmp_path),
+        cache_folder.locked_for_pruning(tmp_path),
     ):
         pass
     assert f"process {process.pid} " in caught.value.found

@@ -15,9 +15,9 @@ import pytest
 
 from aotc.errors import AotcError
 from aotc.files import renaming, replacing
-from aotc.files.removing import erase, take_away
-from aotc.files.replacing import check_output, put
-from aotc.files.work_folders import beside
+from aotc.files.removing import erase, move_aside
+from aotc.files.replacing import check_output, put_in_place
+from aotc.files.work_folders import work_folder
 
 FORK = multiprocessing.get_context("fork")
 
@@ -108,7 +108,7 @@ def test_what_is_replaced(
         draft.write_text("new")
     if force and kind == ("artifact" if folder else "file"):
         check_output(place, folder=folder, force=True)
-        put(draft, place, force=True)
+        put_in_place(draft, place, force=True)
         assert (place / "payload/aotc.json" if folder else place).read_text() == "new"
         return
     with pytest.raises(AotcError) as caught:
@@ -116,7 +116,7 @@ def test_what_is_replaced(
     assert caught.value.code == "AOTC-I017"
     # Whatever it was when it was looked at.
     with pytest.raises(AotcError) as caught:
-        put(draft, place, force=force)
+        put_in_place(draft, place, force=force)
     assert caught.value.code == "AOTC-I017"
     after = place.lstat()
     assert (after.st_ino, after.st_mode, after.st_rdev) == (
@@ -183,7 +183,7 @@ def test_a_thing_that_changes_between_look_and_exchange(
 
     monkeypatch.setattr(replacing, "check_output", late)
     with pytest.raises(AotcError) as caught:
-        put(draft, place, force=True)
+        put_in_place(draft, place, force=True)
     assert caught.value.code == "AOTC-I017"
     assert place.is_fifo()
     assert draft.read_text() == "new"
@@ -211,7 +211,7 @@ def test_what_fails_halfway_restores_the_old_one(
     monkeypatch.setattr(renaming, "_renameat2", unknown)
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(type(error)):
-        put(draft, place, force=True)
+        put_in_place(draft, place, force=True)
     assert texts(place) == {"old"}
 
 
@@ -223,8 +223,8 @@ def replacer(place: Path, number: int, exchanges: bool) -> None:
 
         renaming._renameat2 = unknown
     for turn in range(30):
-        with beside(place) as work:
-            put(artifact(work / "new", f"{number}-{turn}"), place, force=True)
+        with work_folder(place) as work:
+            put_in_place(artifact(work / "new", f"{number}-{turn}"), place, force=True)
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
@@ -249,14 +249,14 @@ def test_several_that_replace_at_once(exchanges: bool, tmp_path: Path) -> None:
 def maker(place: Path, number: int, exchanges: bool, made: str) -> None:
     if not exchanges:
         renaming._NOREPLACE = 1 << 20  # type: ignore[misc]
-    with beside(place) as work:
+    with work_folder(place) as work:
         draft = work / "new"
         if made == "file":
             draft.write_text(str(number))
         else:
             artifact(draft, str(number))
         try:
-            put(draft, place)
+            put_in_place(draft, place)
         except AotcError as error:
             sys.exit(3 if error.code == "AOTC-I017" else 4)
 
@@ -308,8 +308,8 @@ def test_read_only_folders_are_erased(tmp_path: Path) -> None:
             assert outside.stat().st_mode & 0o777 == 0o500
             sealed = artifact(tmp_path / "sealed")
             seal(sealed)
-            assert take_away(sealed, tmp_path / "aside")
-            assert not take_away(sealed, tmp_path / "again")
+            assert move_aside(sealed, tmp_path / "aside")
+            assert not move_aside(sealed, tmp_path / "again")
             erase(tmp_path / "aside")
             status = 0 if not (tmp_path / "aside").exists() else 2
         finally:

@@ -15,13 +15,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aotc.contract.codec.parsing import Json, decode, encode, record
+from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.results.reports import LoadReport
 from aotc.contract.target import Target
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.attestations import Latency
 from aotc.errors import AotcError, missing_package
-from aotc.files.work_folders import temporary
+from aotc.files.work_folders import temporary_folder
+from aotc.records import record
 
 
 @record
@@ -51,7 +52,7 @@ def accept(request: Request) -> Accepted:
 
     Raises what `load` raises, N009 where the process died, and R999 for a bug of ours.
     """
-    with temporary("accept") as folder:
+    with temporary_folder("accept") as folder:
         asked, result = folder / "request.json", folder / "result.json"
         asked.write_text(json.dumps(encode(request, full=True)))
         done = subprocess.run(
@@ -163,7 +164,7 @@ def main(arguments: Sequence[str]) -> int:
     except AotcError as error:
         document = {"errors": [each.to_dict() for each in (error, *error.also)]}
     except ModuleNotFoundError as error:
-        missing = missing_package(error, "'aotc attest --qualify'", loads=True)
+        missing = missing_package(error, "'aotc attest --qualify'", only_loads=True)
         if not isinstance(missing, AotcError):
             raise
         document = {"errors": [missing.to_dict()]}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +20,12 @@ from aotc.contract.trust.attestations import (
     Approval,
     ArtifactName,
     AttestReport,
+    Predicate,
     Qualification,
-    Said,
 )
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.signing import dsse, oms, sealing
 from aotc.signing import statements as attest
 from aotc.signing.bundle_verification import claimed_signer
@@ -57,7 +57,7 @@ def sign(
     Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
     """
     place = artifact_path(artifact)
-    name = KINDS["oms"].name(tag(signer))
+    name = KINDS["oms"].file_stem(tag(signer))
     check_place(place, name, force=force)
     found = vouched_for(place, signer, trust)
     own = own_key(signer)
@@ -99,7 +99,7 @@ def approve(
     Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
     """
     place = artifact_path(artifact)
-    name = KINDS["approval"].name(channel, tag(signer))
+    name = KINDS["approval"].file_stem(channel, tag(signer))
     now = datetime.datetime.now(datetime.UTC)
     # What is refused for its words is refused before anything is read.
     nobody = ArtifactName(name="", id="0" * 64)
@@ -196,7 +196,7 @@ def add_statement(
     artifact: Path,
     name: str,
     usage: Usage,
-    said: Said,
+    said: Predicate,
     signer: Signer | Sealer,
     *,
     force: bool,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from aotc.contract.attestation_kinds import KINDS, Usage
-from aotc.contract.trust.attestations import instant
+from aotc.contract.trust.attestations import format_instant
 from aotc.contract.trust.trust_policy import (
     MAX_DAYS,
     Match,
@@ -20,6 +19,7 @@ from aotc.contract.trust.trust_policy import (
     TrustPolicy,
 )
 from aotc.errors import AotcError
+from aotc.records import field, record, replace
 
 _ID_DIGITS: Final = 64
 
@@ -32,7 +32,7 @@ BUILDER_USAGE: Final[tuple[Usage, ...]] = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Change:
     """What is added to a policy; a key or rule replaces one of the same name.
 
@@ -69,7 +69,7 @@ def new_policy(name: str, signers: Iterable[tuple[str, str]], days: int) -> Trus
         schema="aotc.trust/1",
         name=name,
         sequence=1,
-        expires=instant(datetime.now(UTC) + timedelta(days=days)),
+        expires=format_instant(datetime.now(UTC) + timedelta(days=days)),
         keys=tuple(PolicyKey(id=name, pem=pem, usage=BUILDER_USAGE) for name, pem in listed),
         rules=(Rule(name="default", match=Match(name="*"), require=(need,)),),
     )

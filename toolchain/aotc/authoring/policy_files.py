@@ -15,7 +15,7 @@ from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
 from aotc.files.locking import editing
 from aotc.files.replacing import check_output
-from aotc.files.writing import write_new, write_whole
+from aotc.files.writing import write_atomically, write_new
 from aotc.verification.policy.policy_document import (
     PolicyFile,
     parse_policy,
@@ -119,7 +119,7 @@ def _replace(path: Path, data: bytes, *, new: bool) -> None:
         if new:
             write_new(place, data, mode=0o644, durable=True)
         else:
-            write_whole(place, data, mode=0o644, durable=True)
+            write_atomically(place, data, mode=0o644, durable=True)
     except FileExistsError:
         raise AotcError(
             "AOTC-I017",

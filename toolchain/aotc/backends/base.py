@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,8 +17,9 @@ from aotc.contract.known_providers import KNOWN_PROVIDERS
 from aotc.contract.manifest.divided_graph import Certainty
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Target
+from aotc.records import field, record
 from aotc.registry import Registry
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ BACKENDS = Registry("backend", tuple((row.name, row.backend) for row in KNOWN_PR
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Capability:
     """Whether this machine has the execution provider; `reason` says why not.
 
@@ -49,7 +49,7 @@ class Capability:
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Refusal:
     """Why the backend would not run one node, in its own words where it speaks."""
 
@@ -57,7 +57,7 @@ class Refusal:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Claims:
     """What the backend would run: names of nodes, those of bodies of control flow among them.
 
@@ -74,7 +74,7 @@ class Claims:
     failed: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClaimRequest:
     """A graph to claim nodes of.
 
@@ -88,7 +88,7 @@ class ClaimRequest:
     precision: Precision = "keep"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CompileRequest:
     """One partition to compile.
 
@@ -108,7 +108,7 @@ class CompileRequest:
     share: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Payload:
     """A compiled partition.
 
@@ -127,7 +127,7 @@ class Payload:
     beside: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rates:
     """Rough speeds of a device, to weigh a partition against its borders; per second."""
 

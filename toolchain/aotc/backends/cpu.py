@@ -8,7 +8,7 @@ from aotc.backends.base import Backend, Capability, ClaimRequest, Claims, Rates
 from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.errors import AotcError
 
 _KNOWN: Final = BY_NAME["cpu"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -22,10 +21,11 @@ from aotc.contract.known_providers import BY_NAME, RUNTIME_WHEELS
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.operator_domains import STANDARD
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
+from aotc.records import replace
 
 if TYPE_CHECKING:
     import onnx

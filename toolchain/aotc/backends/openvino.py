@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -22,11 +21,12 @@ from aotc.backends.plugin import PluginBackend, registered_devices
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
 from aotc.host.lesser_host import WITHOUT_VARIABLE, hidden_providers
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
+from aotc.records import replace
 
 if TYPE_CHECKING:
     import onnx

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,11 +27,12 @@ from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.operator_domains import EP_CONTEXT
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
 from aotc.host.lesser_host import hidden_providers
 from aotc.host.plugin_libraries import libraries_digest
+from aotc.records import replace
 
 if TYPE_CHECKING:
     import onnx

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -31,11 +30,12 @@ from aotc.backends.tensorrt_rtx_parser import MODULE, bodies, refusals, unfit_ty
 from aotc.contract.known_providers import BY_NAME, PLUGIN_PACKAGES
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
+from aotc.records import replace
 
 if TYPE_CHECKING:
     import onnx

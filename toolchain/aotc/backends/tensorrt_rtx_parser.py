@@ -11,12 +11,12 @@ import importlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.errors import AotcError, install_extra
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
@@ -43,7 +43,7 @@ _DATA_TYPES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Answer:
     """What the parser says of a model: main-graph nodes by index, refusals by name of node."""
 

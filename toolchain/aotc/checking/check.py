@@ -8,7 +8,6 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,7 @@ from typing import Any, Final
 from aotc.checking import outcomes
 from aotc.checking.found_models import FoundModel, find_models, matches, user_of
 from aotc.checking.sandbox import Sandbox
-from aotc.contract.builtin import load_profile, with_libraries
+from aotc.contract.builtin import load_profile, with_plugin_paths
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.profile import Profile, WorkerLimits
 from aotc.contract.results.model_checks import (
@@ -29,9 +28,10 @@ from aotc.contract.versions import VERSION
 from aotc.engine.session import import_onnxruntime
 from aotc.errors import AotcError, missing_package
 from aotc.files import failures
-from aotc.files.work_folders import temporary
+from aotc.files.work_folders import temporary_folder
 from aotc.host.probe import probe
 from aotc.inspection.offered_providers import capabilities
+from aotc.records import record, replace
 from aotc.signing import provenance
 from aotc.signing.keys import key_files
 from aotc.stages.clock import Progress
@@ -65,7 +65,9 @@ def check_models(
     top = Path(folder)
     before = outcomes.read_answer(Path(against)) if against is not None else None
     chosen = (
-        with_libraries(profile, Path()) if isinstance(profile, Profile) else load_profile(profile)
+        with_plugin_paths(profile, Path())
+        if isinstance(profile, Profile)
+        else load_profile(profile)
     )
     if before is not None:
         # Those that nobody asks for are not gone.
@@ -107,7 +109,7 @@ def check_models(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Checker:
     """Checks one model after the other, or side by side; `pem` is the public half of the key."""
 
@@ -259,7 +261,7 @@ def _versions() -> ToolVersions:
 @contextmanager
 def _temporary() -> Iterator[Path]:
     """A folder for everything that is built, gone at the end; raises AOTC-I018 and I026."""
-    with temporary("check") as folder:
+    with temporary_folder("check") as folder:
         try:
             yield folder
         finally:

@@ -7,7 +7,6 @@ import mmap
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ from aotc.contract.results.model_checks import SkippedFile
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import MANIFEST
 from aotc.files.failures import cannot_read
+from aotc.records import record
 
 _SUFFIX: Final = ".onnx"
 # A folder with this file is named for what it holds, as ONNX's own collections have it.
@@ -22,7 +22,7 @@ _PLAIN: Final = "model.onnx"
 _SET = re.compile(r"(?:(?P<stem>.+)\.)?test_data_set_(?P<number>\d{1,6})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FoundModel:
     """A file that may be a model, and folders of `input_N.pb` and `output_N.pb` for it."""
 

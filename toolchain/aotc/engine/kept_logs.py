@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from aotc.files.folders import is_others, make_folder
+from aotc.files.folders import belongs_to_others, make_folder
 from aotc.files.names import file_name
 
 _MOST: Final = 20
@@ -32,7 +32,7 @@ def kept_log(log: Path) -> str:
             return ""
         place = folder()
         make_folder(place)
-        if is_others(place) or is_others(place.parent):
+        if belongs_to_others(place) or belongs_to_others(place.parent):
             return ""
         told = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{log.parent.name}"
         kept = place / file_name(told, ".log")

@@ -15,14 +15,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.engine.values import Data, describe, dtype_name
+from aotc.records import record
 
 UNBOUNDED: Final = sys.float_info.max
 # Elements upcast at a time: 2 MiB as float64.
@@ -152,7 +152,7 @@ def _chunks(
         yield tuple(array[start : start + _CHUNK] for array in flat)
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class _Sums:
     """What one pass over two tensors gathers; products are of values divided by one scale."""
 

@@ -14,7 +14,6 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -24,6 +23,7 @@ from aotc.engine.forkserver import ForkServer
 from aotc.engine.kept_logs import kept_log
 from aotc.engine.worker import NO_SPACE, NOT_WRITTEN, REQUEST, RESULT
 from aotc.errors import AotcError
+from aotc.records import record
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +44,7 @@ _UNSET = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class JobResult:
     """What a job returned, and what it cost: seconds of wall time, peak resident bytes."""
 
@@ -190,7 +190,7 @@ def _result(
             where=error.get("where", "") or where,
             expected=error.get("expected", ""),
             found=error.get("found", ""),
-            fix=error.get("fix", ""),
+            fix=error.get("mend", ""),
         ) from (RuntimeError(error["trace"]) if "trace" in error else None)
     return JobResult(
         value=document["value"], seconds=seconds, peak_memory_bytes=document["peak_memory_bytes"]

@@ -16,8 +16,8 @@ from aotc.engine.array_files import read_members
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
 from aotc.files.names import file_names
-from aotc.files.replacing import put, why_kept
-from aotc.files.work_folders import beside
+from aotc.files.replacing import put_in_place, reason_to_keep
+from aotc.files.work_folders import work_folder
 
 _FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
 
@@ -137,12 +137,12 @@ def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str,
     written: dict[str, Path] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with beside(folder / "outputs") as work:
+        with work_folder(folder / "outputs") as work:
             for name, file in file_names(outputs, ".npy").items():
                 draft = values.save(outputs[name], work / file)
                 place = folder / draft.name
                 _require_plain(place)
-                put(draft, place, force=True)
+                put_in_place(draft, place, force=True)
                 written[name] = place
     except OSError as error:
         raise cannot_write(error, "cannot write the outputs", str(folder)) from None
@@ -151,7 +151,7 @@ def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str,
 
 def _require_plain(place: Path) -> None:
     """Who else may write the folder may have put a link there, to a file of this user's."""
-    kept = why_kept(place)
+    kept = reason_to_keep(place)
     if kept:
         raise AotcError(
             "AOTC-I017",
@@ -172,9 +172,9 @@ def describe_output(name: str, value: values.Data, file: Path | None = None) -> 
     return RunOutput(
         name=name,
         value=values.describe(value),
-        least=least,
+        minimum=least,
         mean=mean,
-        most=most,
+        maximum=most,
         file=str(file) if file is not None else "",
     )
 

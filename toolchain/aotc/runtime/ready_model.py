@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from aotc.engine.ortvalue import needs_ortvalues
 from aotc.engine.padding import Padder
 from aotc.errors import AotcError
 from aotc.escaping import printable
+from aotc.records import replace
 from aotc.runtime.call_form import refuse_other_forms
 from aotc.runtime.guards import Guard
 from aotc.runtime.recorder import ShapeRecorder
@@ -98,7 +98,7 @@ class ReadyModel:
     def report(self) -> LoadReport:
         """What loading cost, and the first request once there was one."""
         first = self.telemetry.first_request_seconds
-        return dataclasses.replace(self._report, first_request_seconds=first)
+        return replace(self._report, first_request_seconds=first)
 
     def findings(self) -> tuple[Finding, ...]:
         """What was noticed at load, and in calls so far.
@@ -149,12 +149,12 @@ class ReadyModel:
     def _note(self, index: int, warmed: VariantLoad) -> None:
         loads = list(self._report.variants)
         before = loads[index]
-        loads[index] = dataclasses.replace(
+        loads[index] = replace(
             warmed,
             session_seconds=before.session_seconds,
             warmup_seconds=before.warmup_seconds + warmed.warmup_seconds,
         )
-        self._report = dataclasses.replace(
+        self._report = replace(
             self._report,
             variants=tuple(loads),
             warmup_seconds=sum(each.warmup_seconds for each in loads),

@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 from aotc.engine.values import Data
 from aotc.errors import AotcError
-from aotc.files.locking import wait
-from aotc.files.writing import write_whole
+from aotc.files.locking import wait_for_lock
+from aotc.files.writing import write_atomically
 
 # Lines wait in memory up to this many, or this long: a line a write would cost more than a call.
 _WAITING = 256
@@ -130,7 +130,7 @@ class ShapeRecorder:
         while lines and sum(map(len, lines)) > self._limit // 2:
             lines = lines[1::2]
             every *= 2
-        write_whole(self.path, b"".join(lines))
+        write_atomically(self.path, b"".join(lines))
         self._every = every
 
 
@@ -145,7 +145,7 @@ def _alone(path: Path) -> Iterator[BinaryIO]:
         with os.fdopen(_open_plain(path), "ab") as file:
             # Where the file system has no locks, it is written without.
             with suppress(OSError):
-                if not wait(file.fileno(), seconds=max(0.0, deadline - time.monotonic())):
+                if not wait_for_lock(file.fileno(), seconds=max(0.0, deadline - time.monotonic())):
                     raise AotcError("AOTC-G041", "another process holds the lock", where=str(path))
             if _leads_to(path, file.fileno()):
                 yield file

@@ -8,7 +8,6 @@ artifacts are judged and loaded side by side, since nothing is published before 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.signer import Signer
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
+from aotc.records import record
 
 _JOBS: Final = "aotc.runtime.rehearsal_jobs"
 # Above this, several sessions at once would take more memory than a build had before.
@@ -36,7 +36,7 @@ _MENDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Staged:
     """A finished artifact in `folder`, where nobody looks for it yet, and who signed it.
 

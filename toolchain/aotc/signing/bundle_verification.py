@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from aotc.contract.codec.parsing import ParseError, Problem
@@ -15,12 +14,13 @@ from aotc.contract.trust.anchors import (
     key_id,
 )
 from aotc.errors import AotcError
+from aotc.records import record
 from aotc.signing import dsse
 from aotc.signing.dsse import Bundle
 from aotc.signing.keys.p256 import is_signed, p256_key
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class VerifiedBundle:
     """A payload that `key` vouched for."""
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import Json, ParseError, Problem, strict_json
+from aotc.contract.codec.parsing import Json, ParseError, Problem
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.trust.anchors import (
-    pem_bytes,
+    der_of_pem,
 )
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
+from aotc.records import field, record, replace
 
 IN_TOTO = "application/vnd.in-toto+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -30,7 +31,7 @@ MAX_CERTIFICATES = 8
 _MOST_PROBLEMS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Bundle:
     """A parsed bundle: not verified.
 
@@ -99,7 +100,7 @@ def _claim(signer: Signer) -> dict[str, Json]:
     """Who signs: the id of a bare key, or its certificates, its own first."""
     if not signer.chain:
         return {"publicKey": {"hint": signer.key_id}}
-    listed = [{"rawBytes": _base64(pem_bytes(block))} for block in signer.chain]
+    listed = [{"rawBytes": _base64(der_of_pem(block))} for block in signer.chain]
     return {"x509CertificateChain": {"certificates": listed}}
 
 

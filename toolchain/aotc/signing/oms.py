@@ -9,15 +9,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from aotc.contract.attestation_kinds import KINDS
-from aotc.contract.codec.parsing import Json, ParseError, Problem, decode, record, strict_json
+from aotc.contract.codec.parsing import Json, ParseError, Problem, decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.payload_files import PayloadPath
 from aotc.contract.trust.anchors import Anchor, TrustedKey
 from aotc.contract.trust.signer import Sealer, Signer
+from aotc.records import record
 from aotc.signing import dsse
 from aotc.signing.bundle_verification import verify_bundle
 from aotc.signing.statements import STATEMENT_TYPE
@@ -26,7 +27,7 @@ PREDICATE_TYPE: Final = KINDS["oms"].predicate_type
 SUBJECT_NAME = "payload"
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class SignedPayload:
     """What a trusted key vouched for: sha256 (hex) by path inside the payload."""
 

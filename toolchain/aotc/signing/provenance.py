@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Final, Protocol
@@ -20,9 +19,10 @@ from aotc.contract.codec.parsing import Json
 from aotc.contract.known_providers import BY_ORT_NAME, RUNTIMES
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.target import Target
-from aotc.contract.trust.attestations import BUILD_TYPE, LOCAL_BUILDER, instant
+from aotc.contract.trust.attestations import BUILD_TYPE, LOCAL_BUILDER, format_instant
 from aotc.contract.versions import RELEASE, VERSION
 from aotc.errors import AotcError
+from aotc.records import field, record
 
 BUILDER_VARIABLE: Final = "AOTC_BUILDER_ID"
 # Distributions that read, compile, encode or sign; what they require belongs to them.
@@ -33,7 +33,7 @@ _ROOTS: Final = (
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[!-~]+", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Library:
     """A Python distribution.  `sha256` is `of` its RECORD, or of its list of files without one."""
 
@@ -49,7 +49,7 @@ class Library:
         return f"pkg:pypi/{_normalized(self.name)}@{self.version.replace('+', '%2B')}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Label:
     """What the builder says of itself and of what it builds; empty: nothing."""
 
@@ -58,7 +58,7 @@ class Label:
     release: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Materials:
     """What a build was given and ran with; moments in UTC.
 
@@ -110,8 +110,8 @@ def label(builder_id: str | None, invocation: str = "", release: str = "") -> La
 def predicate(manifest: Manifest, materials: Materials, libraries: Iterable[Library]) -> Json:
     """The predicate, of an artifact with this manifest."""
     about: dict[str, Json] = {
-        "startedOn": instant(materials.started),
-        "finishedOn": instant(materials.finished),
+        "startedOn": format_instant(materials.started),
+        "finishedOn": format_instant(materials.finished),
     }
     if materials.label.invocation:
         about["invocationId"] = materials.label.invocation

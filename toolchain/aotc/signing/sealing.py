@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage
-from aotc.contract.codec.parsing import Json, decode, encode, strict_json
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.trust.signer import Signer
@@ -20,9 +21,9 @@ from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST
 from aotc.files.failures import cannot_write
 from aotc.files.renaming import rename_new
-from aotc.files.replacing import NEW, why_kept
-from aotc.files.work_folders import beside, remove_dead_in
-from aotc.files.writing import remove_leftovers, write_new, write_unseen
+from aotc.files.replacing import NEW, reason_to_keep
+from aotc.files.work_folders import remove_abandoned_in, work_folder
+from aotc.files.writing import remove_leftovers, write_hidden, write_new
 from aotc.signing import oms, provenance, sbom
 from aotc.signing import statements as attest
 
@@ -82,7 +83,7 @@ def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
             "AOTC-I036", "the artifact has no folder of attestations", where=str(artifact)
         )
     path = folder / f"{name}{BUNDLE_SUFFIX}"
-    kept = why_kept(path)
+    kept = reason_to_keep(path)
     if kept or (kept is not None and not force):
         raise AotcError(
             "AOTC-I017",
@@ -102,7 +103,7 @@ def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path,
     """
     path = refuse_existing(artifact, name, force=force)
     replaced = path.exists()
-    remove_dead_in(artifact.absolute().parent, artifact.name)
+    remove_abandoned_in(artifact.absolute().parent, artifact.name)
     try:
         if replaced:
             _replace(artifact, path, bundle)
@@ -117,7 +118,7 @@ def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path,
             error,
             "cannot write the attestation",
             str(path),
-            instead="Attest a copy of the artifact, in a folder that may be written.",
+            further_fix="Attest a copy of the artifact, in a folder that may be written.",
         ) from None
     return path, replaced
 
@@ -129,7 +130,7 @@ def _add_unseen(path: Path, bundle: bytes, *, new: bool) -> bool:
     """
     remove_leftovers(path.parent, _SECOND)
     second = path.with_name(f"{_SECOND}{secrets.token_hex(8)}{BUNDLE_SUFFIX}")
-    return write_unseen(path, bundle, beside=second, new=new)
+    return write_hidden(path, bundle, second_name=second, new=new)
 
 
 def _replace(artifact: Path, path: Path, bundle: bytes) -> None:
@@ -152,7 +153,7 @@ def _rename_in(artifact: Path, path: Path, bundle: bytes, *, force: bool) -> boo
     Without a lock, which whoever may read the artifact could hold: of two processes that add one of
     a name, the file system lets the first.  Raises FileExistsError and OSError.
     """
-    with beside(artifact) as work:
+    with work_folder(artifact) as work:
         draft = work / NEW
         write_new(draft, bundle, durable=True)
         try:

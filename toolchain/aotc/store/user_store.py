@@ -19,19 +19,19 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
-from aotc.contract.artifact_names import ENTRY
-from aotc.contract.codec.parsing import MAX_JSON_BYTES
+from aotc.contract.artifact_names import ID_PREFIX
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.folders import PRIVATE, SHARED
-from aotc.files.ownership import Unsafe, known_here, sizes_below
-from aotc.files.removing import take_away
-from aotc.files.work_folders import new_name
+from aotc.files.ownership import Unsafe, can_check_owners, sizes_below
+from aotc.files.removing import move_aside
+from aotc.files.work_folders import name_with_owner
+from aotc.records import record
 from aotc.store.draft import PREFIX, Draft, remove, remove_leftovers, sync
 from aotc.store.hold import Hold, hold, hold_alone, unwritable, user_of
 from aotc.verification.container.base import Container
@@ -58,7 +58,7 @@ _OF_DAMAGE = frozenset(
 Reads = Callable[[Manifest], Collection[str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StoredArtifact:
     """A verified artifact in the store.  `folder` is its payload; `seconds` is what it took.
 
@@ -143,7 +143,7 @@ class Store:
 
     def entry(self, artifact_id: str) -> Path:
         """Where the artifact of this id is, if it is in the store."""
-        return self.root / f"{ENTRY}{artifact_id}"
+        return self.root / f"{ID_PREFIX}{artifact_id}"
 
     def _install(
         self, source: Container, trust: Trust, durable: bool
@@ -223,7 +223,7 @@ class Store:
         In an image's lower layer it cannot be moved, and is emptied where it is: that is for who
         holds it alone.  Raises R017 where somebody holds it for long.
         """
-        old = self.root / new_name(PREFIX)
+        old = self.root / name_with_owner(PREFIX)
         try:
             entry.rename(old)
         except FileNotFoundError:
@@ -249,7 +249,7 @@ class Store:
                 )
             time.sleep(_PAUSE_SECONDS)
         try:
-            take_away(entry, self.root / new_name(PREFIX))
+            move_aside(entry, self.root / name_with_owner(PREFIX))
         finally:
             held.close()
 
@@ -274,7 +274,7 @@ def require_ours(entry: Path, held: Hold) -> None:
 
     In a store that was another user's once, they may be there still.
     """
-    if not known_here():
+    if not can_check_owners():
         return
     try:
         sizes_below(held.descriptor, entry, owners())

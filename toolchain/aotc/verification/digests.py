@@ -11,12 +11,12 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from aotc.contract.manifest.payload_files import CHUNK_BYTES
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
+from aotc.records import record
 from aotc.verification.container.base import ArtifactFile, Container
 
 # Small enough to stay in the second-level cache between the read and the hash.
@@ -43,7 +43,7 @@ class Sink(Protocol):
         """A writer for one file, created where it is not there yet; called from any thread."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Wanted:
     """What a file must be.  `size` is None where only the digest is known."""
 
@@ -53,7 +53,7 @@ class Wanted:
     chunks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Checked:
     """What was found: one refusal a file at most, and the bytes that were hashed."""
 
@@ -61,7 +61,7 @@ class Checked:
     bytes_hashed: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Span:
     wanted: Wanted
     sha256: str
@@ -75,7 +75,7 @@ class _Span:
         return self.length if self.length is not None else self.wanted.size or 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Read:
     sha256: str
     crc32: int

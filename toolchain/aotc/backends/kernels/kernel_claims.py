@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aotc.backends.kernels.signature import bind, pair, signature_of, signature_of_kernel
@@ -17,6 +16,7 @@ from aotc.backends.kernels.type_names import (
 )
 from aotc.contract.known_providers import CPU
 from aotc.contract.operator_domains import STANDARD
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
@@ -28,7 +28,7 @@ _CONSTANT = "Constant"
 _NAMED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Prediction:
     """What a provider would run: names of nodes; why not the others; what is uncertain."""
 
@@ -37,7 +37,7 @@ class Prediction:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class _Claiming:
     """One run over a model, and what it found so far."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from aotc.backends.kernels.table import Kernel
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SAME_SCHEMAS = {"ai.onnx": "", "com.ms.internal.nhwc": ""}
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Formal:
     """A formal parameter; `kind` is a type variable or a type, and a variadic one is the last.
 
@@ -29,7 +29,7 @@ class Formal:
     alike: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Signature:
     """What a node's operator takes and gives, at the version that its opset picks."""
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from aotc.contract.operator_domains import STANDARD
+from aotc.records import record
 
 _DATA = "ort_kernels_1.30.json"
 _SUFFIX = "ExecutionProvider"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Kernel:
     """One registration: schema versions `since` to `until`, or `since` alone where it is None.
 
@@ -55,7 +55,7 @@ class Kernel:
         return f"{self.since}..{self.until}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Lookup:
     """The answer to one question: the kernel, or why there is none."""
 
@@ -63,7 +63,7 @@ class Lookup:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class KernelTable:
     """All kernels by provider, domain and operator; `version` is that of ONNX Runtime."""
 

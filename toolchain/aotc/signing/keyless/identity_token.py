@@ -11,13 +11,14 @@ import binascii
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from aotc.contract.codec.parsing import Json, ParseError, strict_json
+from aotc.contract.codec.parsing import Json, ParseError
+from aotc.contract.codec.strict_json import strict_json
 from aotc.errors import AotcError
+from aotc.records import field, record
 from aotc.signing.keyless_verification import not_installed
 from aotc.signing.keys import key_files
 
@@ -32,7 +33,7 @@ _ACTIONS: Final = "token.actions."
 _CIRCLE: Final = "oidc.circleci.com/"
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Identity:
     """A token, its issuer, and the names that a certificate for it may hold: one of them."""
 

@@ -8,7 +8,6 @@ trust policy's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice, pairwise
 from pathlib import Path
@@ -17,12 +16,13 @@ from typing import TYPE_CHECKING
 from aotc.contract.trust.anchors import (
     TrustedAuthority,
     TrustedKey,
+    der_of_pem,
     key_id,
-    pem_bytes,
     split_certificates,
 )
 from aotc.errors import AotcError
 from aotc.escaping import printable
+from aotc.records import record
 from aotc.signing.keys import key_files, p256
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _HASHES = {"sha256", "sha384", "sha512"}
 _LEAST_RSA_BITS = 2048
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Anchor:
     certificate: x509.Certificate
     origin: str
@@ -313,7 +313,7 @@ def _anchor(authority: TrustedAuthority) -> _Anchor:
     from cryptography import x509
 
     try:
-        certificate = _load(pem_bytes(authority.pem))
+        certificate = _load(der_of_pem(authority.pem))
         basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
         if basic.value.ca:
             return _Anchor(certificate, authority.origin)
@@ -358,7 +358,7 @@ def _load(der: bytes) -> x509.Certificate:
 
 def _der(block: str) -> bytes:
     try:
-        return pem_bytes(block)
+        return der_of_pem(block)
     except ValueError:
         raise AotcError("AOTC-G037", "the certificate cannot be read") from None
 

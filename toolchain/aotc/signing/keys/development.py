@@ -12,7 +12,7 @@ from typing import Final
 from aotc.contract.trust.anchors import TrustedKey, split_pem
 from aotc.errors import AotcError
 from aotc.files import writing
-from aotc.files.folders import is_others, make_folder
+from aotc.files.folders import belongs_to_others, make_folder
 from aotc.files.user_folders import config_folder
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
@@ -35,7 +35,7 @@ def development_key() -> PrivateKey:
     # To sign needs the private half alone: a key in a folder that only may be read serves.
     with contextlib.suppress(OSError):
         if not public_path.exists() or public_path.read_bytes() != pem:
-            writing.write_whole(public_path, pem, mode=0o644, durable=True)
+            writing.write_atomically(public_path, pem, mode=0o644, durable=True)
     return key
 
 
@@ -118,7 +118,7 @@ def _create(path: Path) -> None:
 def _is_of_others(folder: Path) -> bool:
     """Whether what is there is another user's: their key, or a link to a file of this one's."""
     try:
-        return is_others(folder)
+        return belongs_to_others(folder)
     except OSError:
         return False  # It is not there, or is told by what is read or written in it.
 

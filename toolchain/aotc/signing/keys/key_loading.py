@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.contract.finding import Finding
 from aotc.contract.trust.anchors import PEM, TrustedKey, key_id, split_certificates, split_pem
 from aotc.errors import AotcError
+from aotc.records import field, record
 from aotc.signing.keys import key_files, passwords
 from aotc.signing.keys.p256 import public_pem
 
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 # PKCS#8 (RFC 5958) says so in its label, the older form of OpenSSL in a header.
-_ENCRYPTED = re.compile(rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED", re.M)
-_SECRET = re.compile(
-    rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----", re.ASCII | re.DOTALL
-)
+_ENCRYPTED = rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED"
+_SECRET = rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----"
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class PrivateKey:
     """A P-256 private key; only its signatures and its public half leave it."""
 
@@ -165,9 +163,9 @@ def _secret_key(data: bytes, path: Path, password: bytes | None) -> object:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    block = _SECRET.search(data)
+    block = re.search(_SECRET, data, re.ASCII | re.DOTALL)
     secret = block[0] if block else data
-    encrypted = _ENCRYPTED.search(secret) is not None
+    encrypted = re.search(_ENCRYPTED, secret, re.MULTILINE) is not None
     given = (password or passwords.stated(path)) if encrypted else None
     try:
         return load_pem_private_key(secret, password=given)

@@ -11,17 +11,18 @@ import os
 import signal
 import subprocess
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from aotc.contract.codec.parsing import ParseError, decode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.codec.strict_yaml import strict_yaml
 from aotc.contract.finding import Finding
 from aotc.contract.trust.anchors import key_id, split_certificates
 from aotc.contract.trust.signer import Signer, SignerFile
 from aotc.errors import AotcError
 from aotc.escaping import printable
+from aotc.records import record
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import read_public
 from aotc.signing.keys.p256 import is_signed, p256_key
@@ -32,7 +33,7 @@ _KEPT_LINES = 5
 _RAW_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class CommandSigner:
     """A key that `file.command` signs with; only its public half is known here."""
 

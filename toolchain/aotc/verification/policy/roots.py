@@ -9,7 +9,6 @@ host's own file of root keys.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ from aotc.contract.trust.anchors import TrustedKey, key_id
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 from aotc.files.user_folders import config_folder
+from aotc.records import record
 from aotc.signing import dsse
 from aotc.signing import statements as attest
 
@@ -39,7 +39,7 @@ _MENDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Roots:
     """The roots of this host, and the file that states them."""
 
