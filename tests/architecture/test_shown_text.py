@@ -62,7 +62,7 @@ STREAMS = {
 }
 # Descriptors 1 and 2, past the streams.
 DESCRIPTORS = {
-    ("engine/forkserver.py", "_say"): "JSON to the parent",
+    ("engine/forkserver.py", "_send"): "JSON to the parent",
     ("engine/worker.py", "work"): "into the job's log",
 }
 # What gives text that is safe, and what takes text to show it.

@@ -60,7 +60,7 @@ def test_what_a_crash_left_on_this_machine_is_not_told(
     log = tmp_path / "compile-portable-x-0" / "log.txt"
     log.parent.mkdir()
     log.write_text("gone for good, thread 4711\n")
-    kept = kept_logs.kept_log(log)
+    kept = kept_logs.keep_log(log)
     assert str(tmp_path) in kept
     found = f"gone for good, thread 4711{kept}"
     refusals, findings = left(AotcError(code, "compile_job ended by SIGABRT", found=found))

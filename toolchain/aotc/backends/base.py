@@ -183,7 +183,7 @@ class Backend(ABC):
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
         """How a session with this provider is created: what is replayed at load."""
 
-    def threaded(self, options: Mapping[str, str], threads: int) -> dict[str, str]:
+    def with_threads(self, options: Mapping[str, str], threads: int) -> dict[str, str]:
         """Its provider options for `threads` of one operator, beside those of ORT's own pool."""
         return dict(options)
 

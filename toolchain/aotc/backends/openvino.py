@@ -143,7 +143,7 @@ class OpenVinoBackend(PluginBackend):
         options = {"load_config": _config(precision)}
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
 
-    def threaded(self, options: Mapping[str, str], threads: int) -> dict[str, str]:
+    def with_threads(self, options: Mapping[str, str], threads: int) -> dict[str, str]:
         """OpenVINO has threads of its own."""
         config = json.loads(options.get("load_config", "{}"))
         config.setdefault("CPU", {})["INFERENCE_NUM_THREADS"] = threads

@@ -12,7 +12,7 @@ from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 
 # What building and comparing import, so that no model's process does it again.
-_LATER: Final = (
+_BACKGROUND_IMPORTS: Final = (
     "onnxruntime",
     "aotc.pipeline",
     "cyclonedx.contrib.license.factories",
@@ -38,7 +38,7 @@ class Sandbox:
         self._closed = False
 
     def __enter__(self) -> Sandbox:
-        self._workers = Workers(self._limits, _LATER).__enter__()
+        self._workers = Workers(self._limits, _BACKGROUND_IMPORTS).__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -58,12 +58,12 @@ class Sandbox:
 
     def _renewed(self, workers: Workers) -> bool:
         """Whether `workers` had gone; then there are others, for every thread."""
-        if not workers.gone:
+        if not workers.ended:
             return False
         with self._lock:
             if self._closed:
                 return False
             if self._workers is workers:
                 workers.__exit__(None, None, None)
-                self._workers = Workers(self._limits, _LATER).__enter__()
+                self._workers = Workers(self._limits, _BACKGROUND_IMPORTS).__enter__()
         return True

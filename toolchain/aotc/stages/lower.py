@@ -12,7 +12,7 @@ from aotc.backends.base import Backend, Payload
 from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
 from aotc.contract.manifest.variant import DroppedVariant, NodePlacement
 from aotc.contract.profile_terms import Precision
-from aotc.engine.session import WEIGHTS_SIGN
+from aotc.engine.session import WEIGHTS_PLACEHOLDER
 from aotc.errors import AotcError
 from aotc.graphs import weights
 from aotc.graphs.compaction import compact
@@ -80,7 +80,7 @@ def _drop_unread_weights(
 def _reads_by_offset(item: LoweredModel) -> bool:
     """Whether compiled parts read the shared weights by offset."""
     options = item.session.provider_options.values()
-    return any(WEIGHTS_SIGN in text for stated in options for text in stated.values())
+    return any(WEIGHTS_PLACEHOLDER in text for stated in options for text in stated.values())
 
 
 def _weight_files(model: Path) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, TransferTotals
 from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
+from aotc.contract.shapes.domain import raised_to_buckets
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of

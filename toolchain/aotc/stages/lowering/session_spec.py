@@ -49,7 +49,7 @@ def divided_session(
     if plan.threads is not None:
         for name, backend in backends.items():
             if name in options:
-                options[name] = backend.threaded(options[name], plan.threads)
+                options[name] = backend.with_threads(options[name], plan.threads)
     session = SessionSpec(
         optimization="all" if plan.optimization == "auto" else plan.optimization,
         config=config,
