@@ -13,7 +13,8 @@ from made_keys import AUTHORITY, TRUSTED, signer
 from structured import mutated, words_of
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.trust.trust_policy import RootKeys, TrustPolicy
 from aotc.errors import AotcError

@@ -11,7 +11,7 @@ import pytest
 from artifact_builder import build_artifact, payload_digests
 from policy_setting import Setting, make_keys
 
-from aotc.checking.outcomes import read_answer
+from aotc.checking.outcomes import read_report
 from aotc.contract.builtin import load_profile, load_target
 from aotc.contract.versions import is_newer, unsupported_reason
 from aotc.errors import AotcError
@@ -20,7 +20,7 @@ from aotc.signing import statements
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command
-from aotc.stages.tuning.tuned_evidence import tuning_of
+from aotc.stages.tuning.tuned_evidence import read_tuning
 from aotc.verification.gate import verify
 from aotc.verification.policy.policy_document import read_policy, read_roots
 from aotc.verification.policy.state import StateFile
@@ -31,7 +31,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "aotc.trust": read_policy,
     "aotc.root": read_roots,
     "aotc.signer": load_command,
-    "aotc.check-models": read_answer,
+    "aotc.check-models": read_report,
     "aotc.trust-state": lambda path: StateFile(path).read(),
 }
 
@@ -125,5 +125,5 @@ def test_evidence_of_a_later_kind(tmp_path: Path) -> None:
     path = tmp_path / "evidence.sigstore.json"
     path.write_text(json.dumps({"dsseEnvelope": {"payload": payload}}))
     with pytest.raises(AotcError) as caught:
-        tuning_of(path)
+        read_tuning(path)
     assert caught.value.code == "AOTC-I046"

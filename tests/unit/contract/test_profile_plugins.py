@@ -10,7 +10,7 @@ import pytest
 
 from aotc.contract.builtin import load_profile, with_plugin_paths
 from aotc.contract.profile import PluginSpec
-from aotc.engine.named_backends import threaded
+from aotc.engine.named_backends import with_threads
 from aotc.errors import AotcError
 from aotc.host.plugin_libraries import stated_libraries
 
@@ -104,16 +104,16 @@ def test_what_bounds_the_cpu_where_it_is_the_first_choice_is_refused(
 
 def test_threads_reach_a_provider_that_has_its_own() -> None:
     stated = {"load_config": '{"CPU":{"INFERENCE_PRECISION_HINT":"f32"}}', "other": "kept"}
-    options = threaded(OPENVINO, dict(stated), 1)
+    options = with_threads(OPENVINO, dict(stated), 1)
     assert options["other"] == "kept"
     assert json.loads(options["load_config"]) == {
         "CPU": {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
     }
-    assert json.loads(threaded(OPENVINO, {}, 3)["load_config"]) == {
+    assert json.loads(with_threads(OPENVINO, {}, 3)["load_config"]) == {
         "CPU": {"INFERENCE_NUM_THREADS": 3}
     }
 
 
 @pytest.mark.parametrize("name", [CPU, "MineProvider"])
 def test_other_providers_get_their_options_alone(name: str) -> None:
-    assert threaded(name, {"some": "option"}, 1) == {"some": "option"}
+    assert with_threads(name, {"some": "option"}, 1) == {"some": "option"}

@@ -45,7 +45,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path_factory: Any, value: Any) -> N
     folder = tmp_path_factory.mktemp("value")
     path = values.save(value, folder / "x.npy")
     assert path.parent == folder
-    assert path.suffix == (".npy" if values.is_plain(value) else ".json")
+    assert path.suffix == (".npy" if values.is_npy_array(value) else ".json")
     error = compare(value, values.load(path), EXACT, "x")
     assert error.passed, error
     again = values.save(values.load(path), folder / "again")

@@ -10,7 +10,7 @@ from aotc.contract.codec.parsing import ParseError, decode
 from aotc.contract.trust.attestations import format_instant, parse_date
 from aotc.contract.trust.trust_policy import Match, PolicyKey, Requirement, Revoked, Rule
 from aotc.errors import AotcError
-from aotc.signing.keys.key_loading import single_public_key
+from aotc.signing.keys.key_loading import load_one_public
 from aotc.verification.policy.policy_document import read_bytes
 
 # Options that belong to --key or --authority, and to --rule.
@@ -33,7 +33,7 @@ def change_from_options(**given: Any) -> Change:
         _refuse_without(given, _RULE_OPTIONS, "--rule")
     pairs = [text.partition("=") for text in given["revoke_key"]]
     change = Change(
-        keys=(_policy_key(given, single_public_key(key)),) if key else (),
+        keys=(_policy_key(given, load_one_public(key)),) if key else (),
         authorities=(_policy_key(given, _read_text(authority)),) if authority else (),
         rules=(_rule(given),) if given["rule"] is not None else (),
         revoked=Revoked(

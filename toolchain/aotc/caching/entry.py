@@ -22,14 +22,8 @@ from typing import Final
 from aotc.caching.cache_folder import unusable
 from aotc.caching.copying import Copy, copy_all, open_regular
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import (
-    MAX_JSON_BYTES,
-    Json,
-    ParseError,
-    decode,
-    encode,
-    strict_json,
-)
+from aotc.contract.codec.parsing import Json, ParseError, decode, encode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.results.cache_reports import CachedFile, CacheIndex, chunk_count
 from aotc.records import replace
 

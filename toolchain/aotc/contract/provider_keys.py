@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-from aotc.contract.codec.parsing import Json, ParseError, strict_json
+from aotc.contract.codec.parsing import Json, ParseError
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.known_providers import BY_ORT_NAME, DeviceProperties
 
 # The folder of the variant's weights, or a file in it.

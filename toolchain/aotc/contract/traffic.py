@@ -7,7 +7,6 @@ header with names of dims or positions `INPUT.AXIS`, and may have a column `coun
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 from collections import Counter
@@ -15,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from aotc.contract.codec.parsing import Json, ParseError, strict_json
+from aotc.contract.codec.parsing import Json, ParseError
 from aotc.contract.codec.spelling import nearest
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.interface import Value
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
@@ -151,6 +151,8 @@ def _jsonl(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int
 
 
 def _csv(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int, Json]]:
+    import csv
+
     header: list[str] | None = None
     for number, line in _lines(file, digest):
         try:

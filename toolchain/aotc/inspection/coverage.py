@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from aotc.contract.codec.parsing import Json, ParseError, decode
 from aotc.contract.manifest.document import Manifest
@@ -13,8 +14,10 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.reports import DimCoverage, ShapeReport, TrafficCoverage
 from aotc.contract.shapes.domain import Dim, Domain
-from aotc.contract.traffic import RecordedTraffic
 from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    from aotc.contract.traffic import RecordedTraffic
 
 # At most this many refused sizes are listed, the most frequent first.
 _MAX_LISTED = 10

@@ -12,14 +12,8 @@ from pathlib import Path
 
 from aotc.contract.artifact_names import artifact_path, stated_id
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS
-from aotc.contract.codec.parsing import (
-    MAX_JSON_BYTES,
-    Json,
-    ParseError,
-    Problem,
-    decode,
-    strict_json,
-)
+from aotc.contract.codec.parsing import Json, ParseError, Problem, decode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
@@ -32,7 +26,6 @@ from aotc.contract.results.reports import (
     ShapeReport,
     VariantSummary,
 )
-from aotc.contract.traffic import read_traffic
 from aotc.contract.trust.anchors import key_id
 from aotc.contract.versions import (
     KNOWN_FEATURES,
@@ -47,7 +40,6 @@ from aotc.inspection.coverage import shape_report, traffic_coverage
 from aotc.records import replace
 from aotc.signing import dsse, statements
 from aotc.signing.keys.development import default_trust
-from aotc.verification.container.archive_container import is_packed
 from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
 from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread
@@ -62,7 +54,7 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     cannot be read, and for a model what `inspection.model_capture` raises.
     """
     place = artifact_path(path)
-    if stated_id(place) is None and place.is_file() and not is_packed(place):
+    if stated_id(place) is None and place.is_file() and not _is_packed(place):
         if traffic is not None:
             raise AotcError(
                 "AOTC-I027",
@@ -76,6 +68,12 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     return reread(
         place, lambda: _inspect_opened(place, traffic), holds=lambda report: not report.problems
     )
+
+
+def _is_packed(place: Path) -> bool:
+    from aotc.verification.container.archive_container import is_packed
+
+    return is_packed(place)
 
 
 def _inspect_opened(place: Path, traffic: str | Path | None) -> InspectReport:
@@ -164,6 +162,8 @@ def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:
     report = shape_report(manifest)
     if traffic is None:
         return report
+    from aotc.contract.traffic import read_traffic
+
     recorded = read_traffic(traffic, manifest.inputs)
     return replace(report, traffic=traffic_coverage(manifest, recorded))
 

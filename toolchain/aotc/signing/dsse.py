@@ -12,7 +12,8 @@ import binascii
 from itertools import islice
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import Json, ParseError, Problem, strict_json
+from aotc.contract.codec.parsing import Json, ParseError, Problem
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.trust.anchors import (
     der_of_pem,
 )

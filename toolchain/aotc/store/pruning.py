@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from aotc.contract.artifact_names import ID_PREFIX, stated_id
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
+from aotc.contract.codec.parsing import ParseError
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.results.store_reports import StoreEntry, StoreListReport, StorePruneReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD

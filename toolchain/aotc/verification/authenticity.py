@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, older_kind
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
+from aotc.contract.codec.parsing import ParseError
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.finding import Finding
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD

@@ -12,7 +12,7 @@ from aotc.records import record
 Size = Annotated[int, Bounds(0, 2**53 - 1)]
 Outside = Literal["pad", "route"]
 CODE = "AOTC-S003"
-_RANGE = re.compile(r"\s*(\d{1,15})\s*(?:\.\.\s*(\d{1,15})\s*(?::\s*(\d{1,15})\s*)?)?", re.ASCII)
+_RANGE = r"\s*(\d{1,15})\s*(?:\.\.\s*(\d{1,15})\s*(?::\s*(\d{1,15})\s*)?)?"
 # `max` of a range that is probed; no probe tries as many.
 UNBOUNDED = 2**31
 
@@ -144,7 +144,7 @@ class DimRange:
 
 def _read_range(text: str) -> Json:
     """The fields that `SIZE`, `MIN..MAX` or `MIN..MAX:STEP` states."""
-    match = _RANGE.fullmatch(text)
+    match = re.fullmatch(_RANGE, text, re.ASCII)
     if match is None:
         forms = "is not SIZE, MIN..MAX or MIN..MAX:STEP"
         raise ParseError([Problem("", f"{text!r} {forms}")])

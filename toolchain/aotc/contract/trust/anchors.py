@@ -11,9 +11,7 @@ from aotc.records import record
 PEM = re.compile(
     r"-----BEGIN PUBLIC KEY-----\s+[A-Za-z0-9+/=\s]+?-----END PUBLIC KEY-----", re.ASCII
 )
-CERTIFICATE = re.compile(
-    r"-----BEGIN CERTIFICATE-----\s+[A-Za-z0-9+/=\s]+?-----END CERTIFICATE-----", re.ASCII
-)
+_CERTIFICATE = r"-----BEGIN CERTIFICATE-----\s+[A-Za-z0-9+/=\s]+?-----END CERTIFICATE-----"
 
 
 @record
@@ -74,7 +72,7 @@ def split_pem(text: str) -> tuple[str, ...]:
 
 def split_certificates(text: str) -> tuple[str, ...]:
     """The `CERTIFICATE` blocks of a text, in order."""
-    return tuple(match[0] + "\n" for match in CERTIFICATE.finditer(text))
+    return tuple(match[0] + "\n" for match in re.finditer(_CERTIFICATE, text, re.ASCII))
 
 
 def der_of_pem(block: str) -> bytes:

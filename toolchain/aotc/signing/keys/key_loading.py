@@ -14,16 +14,14 @@ from aotc.contract.trust.anchors import PEM, TrustedKey, key_id, split_certifica
 from aotc.errors import AotcError
 from aotc.records import field, record
 from aotc.signing.keys import key_files, passwords
-from aotc.signing.keys.p256 import public_pem
+from aotc.signing.keys.p256 import any_key, p256_key, public_pem
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 # PKCS#8 (RFC 5958) states it in the label, OpenSSL's older form in a header.
-_ENCRYPTED = re.compile(rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED", re.M)
-_SECRET = re.compile(
-    rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----", re.ASCII | re.DOTALL
-)
+_ENCRYPTED = rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED"
+_SECRET = rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----"
 
 
 @record(kw_only=False)
@@ -91,26 +89,17 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
 
     `origin` is the place of the text, for messages and for the keys.
     """
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
     wanted = "one or more PEM public keys on P-256"
     found = []
     for number, block in enumerate(split_pem(text), start=1):
-        try:
-            public = load_pem_public_key(block.encode("ascii"))
-        except (ValueError, UnsupportedAlgorithm):
-            public = None
-        if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(
-            public.curve, ec.SECP256R1
-        ):
+        public = p256_key(block)
+        if public is None:
             raise AotcError(
                 code,
                 f"key {number} of the file is unusable",
                 where=origin,
                 expected=wanted,
-                found="another kind of key" if public else "bytes that are not a key",
+                found="another kind of key" if any_key(block) else "bytes that are not a key",
             )
         found.append(TrustedKey(pem=public_pem(public), origin=origin))
     if not found or not _has_only_keys(text):
@@ -126,7 +115,7 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
     return tuple(found)
 
 
-def single_public_key(path: Path) -> str:
+def load_one_public(path: Path) -> str:
     """The only public key of a file, as PEM; raises AOTC-I001 and I023."""
     found = load_public(path, code="AOTC-I023")
     if len(found) != 1:
@@ -165,9 +154,9 @@ def _secret_key(data: bytes, path: Path, password: bytes | None) -> object:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    block = _SECRET.search(data)
+    block = re.search(_SECRET, data, re.ASCII | re.DOTALL)
     secret = block[0] if block else data
-    encrypted = _ENCRYPTED.search(secret) is not None
+    encrypted = re.search(_ENCRYPTED, secret, re.MULTILINE) is not None
     given = (password or passwords.password_of(path)) if encrypted else None
     try:
         return load_pem_private_key(secret, password=given)

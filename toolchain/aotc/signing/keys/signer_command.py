@@ -14,7 +14,8 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from aotc.contract.codec.parsing import ParseError, decode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.codec.strict_yaml import strict_yaml
 from aotc.contract.finding import Finding
 from aotc.contract.trust.anchors import key_id, split_certificates
@@ -135,7 +136,7 @@ def load_command(path: Path) -> Signer:
                 found=str(problem),
                 fix=""
                 if problem.code
-                else "Correct the field that is named; docs/keys.md shows a signer file.",
+                else "Correct the field that is named; docs/guides/keys.md shows a signer file.",
             )
             for problem in error.problems
         )

@@ -1,4 +1,4 @@
-"""What a build was asked for beside its profile: ranges of dims, and the target."""
+"""What a build request changes in its profile: ranges of dims, and the target."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from aotc.records import replace
 from aotc.stages.planning.request import BuildRequest
 
 
-def asked_profile(request: BuildRequest) -> Profile:
-    """The profile that was asked for, with its dims and target as the request has them.
+def requested_profile(request: BuildRequest) -> Profile:
+    """The requested profile, with the dims and the target of the request.
 
     Raises AOTC-I021, I022, S003 and I027.
     """
@@ -56,7 +56,7 @@ def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
 
 
 def target_of(profile: Profile, host: Target) -> Target:
-    """The target that the profile names, for its GPUs; `host` is this one."""
+    """The target that the profile names, with the profile's GPUs; `host` is this machine."""
     found = host if profile.target == "host" else load_target(profile.target)
     if profile.compute_capabilities:
         found = replace(found, compute_capabilities=profile.compute_capabilities)
@@ -64,8 +64,8 @@ def target_of(profile: Profile, host: Target) -> Target:
 
 
 def refuse_artifact(model: str | Path | bytes) -> None:
-    """Raise AOTC-I002 where `model` is the folder of an artifact."""
-    # Unlike Path.is_file, this takes a name that is too long for one that is not there.
+    """Raise AOTC-I002 if `model` is the folder of an artifact."""
+    # Unlike Path.is_file, this treats a name that is too long as missing.
     manifest = "" if isinstance(model, bytes) else os.path.join(model, "payload", "aotc.json")  # noqa: PTH118
     if os.path.isfile(manifest):  # noqa: PTH113
         raise AotcError(

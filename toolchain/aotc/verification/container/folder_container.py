@@ -31,7 +31,7 @@ from aotc.verification.container.base import (
 )
 
 # The name by which a load takes an artifact from a store.
-_STORED = re.compile(r"sha256-([0-9a-fA-F]*)")
+_STORED = r"sha256-([0-9a-fA-F]*)"
 _ID_DIGITS = 64
 
 _BY_DESCRIPTOR = (
@@ -189,7 +189,7 @@ class FolderContainer(Container):
 
 def _unreachable(error: OSError, root: Path) -> AotcError:
     what = "cannot read the artifact"
-    name = _STORED.fullmatch(str(root))
+    name = re.fullmatch(_STORED, str(root))
     if name is None or error.errno != errno.ENOENT:
         return cannot_read(error, what, str(root))
     return AotcError(

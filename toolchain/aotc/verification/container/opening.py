@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from aotc.contract.artifact_names import stated_id
-from aotc.contract.codec.parsing import MAX_JSON_BYTES
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import MANIFEST
 from aotc.files.failures import translated_errors

@@ -12,14 +12,14 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import Bounds, ParseError, Problem, decode, encode, strict_json
+from aotc.contract.codec.parsing import Bounds, ParseError, Problem, decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.results.policy_decision import ArtifactRelease
 from aotc.contract.trust.attestations import Instant, format_instant, parse_instant
@@ -115,6 +115,8 @@ class StateFile:
 
     def require_keeping(self) -> None:
         """Raise G035 where something that is to be remembered could not be, and write nothing."""
+        import tempfile
+
         self.read()
         folder = self.place.parent
         there = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), folder)
