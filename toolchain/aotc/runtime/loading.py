@@ -178,7 +178,7 @@ def _all_checked(
     wanted: str | Sequence[str] | None,
 ) -> bool:
     """Whether the bytes of all files that may be read were checked, or need not be."""
-    checked, manifest = stored.authentic.hashed, stored.authentic.manifest
+    checked, manifest = stored.authentic.hashed_files, stored.authentic.manifest
     if checked is None or not stored.hashed:
         return True
     return checked.issuperset(

@@ -12,7 +12,7 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import VariantVerdict
 from aotc.contract.shapes.domain import Dim
 from aotc.errors import AotcError
-from aotc.verification.compatibility import error_of, preference
+from aotc.verification.compatibility import by_preference, error_of
 
 if TYPE_CHECKING:
     from aotc.contract.results.command_reports import Cause
@@ -39,7 +39,7 @@ def choose(
         named = _named(manifest, (wanted,) if isinstance(wanted, str) else tuple(wanted))
     runs = {verdict.name for verdict in verdicts if verdict.runs}
     if wanted is None:
-        best = next((each for each in preference(manifest.variants) if each.name in runs), None)
+        best = next((each for each in by_preference(manifest.variants) if each.name in runs), None)
         named = tuple(
             each
             for each in manifest.variants
