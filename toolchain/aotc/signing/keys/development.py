@@ -1,21 +1,21 @@
 """The development key of a user, made at its first use, and the trust that holds by default.
 
-The default trust needs no `cryptography`.
+The default trust needs no `cryptography`, and nothing that writes files.
 """
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aotc.contract.trust.anchors import TrustedKey, split_pem
 from aotc.errors import AotcError
-from aotc.files import writing
 from aotc.files.folders import belongs_to_others, make_folder
 from aotc.files.user_folders import config_folder
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
+
+if TYPE_CHECKING:
+    from aotc.signing.keys.key_loading import PrivateKey
 
 _ELSEWHERE: Final = "Set XDG_CONFIG_HOME to a folder of yours, or sign with --key."
 
@@ -26,6 +26,9 @@ def development_key() -> PrivateKey:
     Raises I023 where the file is unusable, I026 where it cannot be written, or where its folder is
     another user's.
     """
+    from aotc.files import writing
+    from aotc.signing.keys.key_loading import load_private
+
     require_own_folder()
     secret_path, public_path = _paths()
     if not _is_there(secret_path):
@@ -61,6 +64,8 @@ def default_trust() -> tuple[TrustedKey, ...]:
     except (AotcError, OSError, UnicodeDecodeError):
         return ()
     if len(blocks) != 1:
+        from aotc.signing.keys.key_loading import load_private
+
         return (load_private(secret_path, development=True).trusted(),)
     return (TrustedKey(pem=blocks[0], origin="development key", development=True),)
 
@@ -74,6 +79,8 @@ def resolve_trust(
     """
     if trust is None and key is None:
         return default_trust()
+    from aotc.signing.keys.key_loading import load_public
+
     found: dict[str, TrustedKey] = {}
     if trust is not None:
         found.update((each.pem, each) for each in load_public(Path(trust)))
@@ -105,6 +112,9 @@ def _is_there(path: Path) -> bool:
 
 def _create(path: Path) -> None:
     """Of several processes that create the key at once, one wins and all use its key."""
+    from aotc.files import writing
+    from aotc.signing.keys import key_files
+
     secret_pem, _ = key_files.new_pair()
     try:
         make_folder(path.parent)
@@ -124,6 +134,8 @@ def _is_of_others(folder: Path) -> bool:
 
 
 def _unwritable(path: Path, error: OSError) -> AotcError:
+    from aotc.signing.keys import key_files
+
     found = key_files.unwritable(path, error)
     if found.code == "AOTC-I026":
         found.fix = _ELSEWHERE

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from aotc.contract.finding import Finding
 from aotc.errors import AotcError
-from aotc.files import writing
 from aotc.files.failures import cannot_read, cannot_write
-from aotc.files.locking import editing
 from aotc.signing.keys.p256 import public_pem
 
 MAX_KEY_FILE_BYTES = 1 << 20
@@ -59,6 +57,8 @@ def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
 def remove_empty(path: Path) -> None:
     """Remove a file of no bytes, and nothing else; raises OSError, G041, I018 and I026."""
     if _is_empty(path):
+        from aotc.files.locking import editing
+
         # Of several that do so, the second must not remove the key that the first made then.
         with editing(path):
             if _is_empty(path):
@@ -118,6 +118,8 @@ def exposure(path: Path) -> tuple[Finding, ...]:
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
     """Write a file that must not be there yet, whole or not at all; raises I017, I018, I026."""
+    from aotc.files import writing
+
     try:
         writing.write_new(path, data, mode=mode, durable=True)
     except FileExistsError:
