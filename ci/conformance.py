@@ -28,9 +28,9 @@ import onnx
 from onnx import numpy_helper
 
 from aotc.checking.outcomes import in_words, read_report
-from aotc.cli.check_views import check_models_view
 from aotc.cli.json_document import document_text
 from aotc.cli.render import show
+from aotc.cli.views.check_views import check_models_view
 from aotc.contract.codec.parsing import encode
 from aotc.contract.results.model_checks import CheckModelsReport, ModelCheck
 from aotc.reasons import REASONS

@@ -103,9 +103,9 @@ def divide(request: dict[str, Any]) -> dict[str, Any]:
     from aotc.backends.openvino import OpenVinoBackend
     from aotc.partitioning.assignment import Rules, assign
     from aotc.partitioning.compute import sizes_at
-    from aotc.partitioning.extraction import Extractor, hybrid
+    from aotc.partitioning.extraction import Extractor, hybrid_model
     from aotc.partitioning.graph import read_graph
-    from aotc.partitioning.partition_report import report
+    from aotc.partitioning.partition_report import partition_report
 
     model = layered(request["nodes"])
     names = [node.name for node in model.graph.node]
@@ -139,9 +139,9 @@ def divide(request: dict[str, Any]) -> dict[str, Any]:
         contexts = {
             index: (f"part{index}", {"ep_cache_context": f"part{index}.bin"}) for index in compiled
         }
-        hybrid(model, graph, parts, contexts, {}).SerializeToString()
+        hybrid_model(model, graph, parts, contexts, {}).SerializeToString()
     with step("report"):
-        report(
+        partition_report(
             graph,
             assignment,
             sizes,

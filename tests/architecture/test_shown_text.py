@@ -30,8 +30,8 @@ WRITERS = {
 IMPORTED = {
     ("cli/render.py", "rich"): "checked below, call by call",
     ("cli/progress.py", "rich"): "checked below, call by call",
-    ("cli/learned_page.py", "html"): "`_shown`, checked below",
-    ("cli/learned_page.py", "plotly"): "every text in it is of `_shown`",
+    ("cli/views/learned_page.py", "html"): "`_shown`, checked below",
+    ("cli/views/learned_page.py", "plotly"): "every text in it is of `_shown`",
     ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
     ("cli/main.py", "warnings"): "given to `write_lines`",
     ("engine/worker.py", "traceback"): "of a job, into its answer or its log",
@@ -43,8 +43,9 @@ STREAMS = {
     ("backends/offered_devices.py", "_main", 3): "of a process of ours whose output is read",
     ("cli/json_document.py", "write_document", 2): "JSON, in printable ASCII",
     ("cli/main.py", "main", 7): "opens them where they are closed, flushes",
-    ("cli/main.py", "_dispatch", 2): "our version, help texts",
-    ("cli/main.py", "_is_named", 1): "help texts",
+    ("cli/all_commands.py", "_show_version", 1): "our version",
+    ("cli/main.py", "_dispatch", 1): "words that complete a call: ours, and names of built-ins",
+    ("cli/commands/completion.py", "completion", 1): "our scripts",
     ("cli/main.py", "_fail", 9): "given to `write_lines`, `show` and `streams`",
     ("cli/main.py", "_unforeseen", 1): "given to `streams`",
     ("cli/main.py", "_escaped_warnings", 1): "given to `write_lines`",
@@ -187,7 +188,7 @@ def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
 def test_whatever_is_given_to_plotly_is_safe() -> None:
     """It takes tags and links in every text."""
     texts = {"subplot_titles", "name", "title", "text", "annotation_text", "y", "hovertemplate"}
-    tree = parsed("cli/learned_page.py")
+    tree = parsed("cli/views/learned_page.py")
     found = [
         ast.unparse(each.value)
         for node in ast.walk(tree)

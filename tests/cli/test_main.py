@@ -14,14 +14,14 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from repository import ROOT
 
 from aotc.cli import main as cli
 from aotc.cli.commands import COMMANDS, HELP
-from aotc.cli.commands.base import Command
+from aotc.cli.grammar.command import Command, new_app
+from aotc.cli.grammar.options import Json
 from aotc.cli.refusal_output import error_lines
 from aotc.errors import INSTALL_RUNTIME, AotcError, install_extra
 
@@ -36,13 +36,13 @@ class Standing:
         self._monkeypatch = monkeypatch
 
     def does(self, action: Callable[[], int]) -> None:
-        def run(*, json: bool) -> int:
+        app = new_app()
+
+        @app.command(cls=Command)
+        def run(json: Json = False) -> int:
             return action()
 
-        def arguments(parser: Any) -> None:
-            parser.add_argument("--json", action="store_true")
-
-        self._monkeypatch.setattr(COMMANDS, "load", lambda name: Command(run, arguments))
+        self._monkeypatch.setattr(COMMANDS, "load", lambda name: app)
 
     def fails(self, error: BaseException) -> None:
         def action() -> int:
@@ -287,14 +287,25 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert process.wait() == 1
 
 
-def test_help_imports_no_command_and_nothing_heavy() -> None:
+@pytest.mark.parametrize(
+    ("words", "imported"),
+    [(["--help"], "['rich']"), (["--version"], "[]"), (["bild"], "[]")],
+)
+def test_help_imports_no_command_and_nothing_heavy(words: list[str], imported: str) -> None:
+    """Help is laid out by rich, which nothing else needs that the group of all commands does."""
     code = (
         "import sys; from aotc.cli.main import main; main();"
         "print(sorted(name for name in sys.modules if name.startswith('aotc.cli.commands.')"
         " or name in ('rich', 'yaml', 'cryptography', 'rfc8785', 'numpy', 'onnx', 'onnxruntime')))"
     )
-    shown = started("--help", code=code)
-    assert shown.stdout.splitlines()[-1] == "['aotc.cli.commands.base']"
+    shown = started(*words, code=code)
+    assert shown.stdout.splitlines()[-1] == imported
+
+
+def test_lists_and_help_say_the_same_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in HELP.items():
+        assert cli.main([name, "--help"]) == 0
+        assert capsys.readouterr().out.splitlines()[2] == text
 
 
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.results.reports import VerifyReport
 from aotc.contract.target import Target
-from aotc.contract.trust.attestations import instant, target_digest
+from aotc.contract.trust.attestations import format_instant, target_digest
 from aotc.host.probe import probe
 from aotc.signing import oms
 from aotc.signing import statements as attest
@@ -33,12 +33,12 @@ BUILDER = "https://ci.example.com/builders/1"
 
 def ago(**period: float) -> str:
     """A moment before now, as predicates and policies write it."""
-    return instant(datetime.now(UTC) - timedelta(**period))
+    return format_instant(datetime.now(UTC) - timedelta(**period))
 
 
 def ahead(**period: float) -> str:
     """A moment after now."""
-    return instant(datetime.now(UTC) + timedelta(**period))
+    return format_instant(datetime.now(UTC) + timedelta(**period))
 
 
 def make_keys(folder: Path) -> dict[str, PrivateKey]:

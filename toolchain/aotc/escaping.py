@@ -8,14 +8,14 @@ text that a terminal, a log or an exception shows goes through `printable`.
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import Final
 
 # How much of one text is shown; `--json` has all of it.
 MAX_CHARACTERS: Final = 2000
 # Printable by `str.isprintable`, but invisible or altering the preceding character.
-_INVISIBLE: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+_INVISIBLE: Final = (
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 # Written languages stack fewer marks on a letter; more of them cover the lines above.
 _MAX_MARKS: Final = 4
@@ -39,6 +39,8 @@ def printable(text: str, maximum: int = MAX_CHARACTERS) -> str:
 def _escaped(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
+    import unicodedata
+
     parts: list[str] = []
     marks = _MAX_MARKS
     for character in text:
@@ -47,7 +49,7 @@ def _escaped(text: str) -> str:
         else:
             marks = 0
         is_plain = (
-            character.isprintable() and marks <= _MAX_MARKS and not _INVISIBLE.match(character)
+            character.isprintable() and marks <= _MAX_MARKS and not re.match(_INVISIBLE, character)
         )
         parts.append(character if is_plain else character.encode("unicode_escape").decode("ascii"))
         if not is_plain:

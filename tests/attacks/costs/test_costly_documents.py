@@ -28,7 +28,7 @@ from aotc.records import record
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command
-from aotc.stages.tuning.tuned_evidence import tuning_of
+from aotc.stages.tuning.tuned_evidence import read_tuning
 from aotc.verification.container.base import MAX_BUNDLES
 from aotc.verification.policy.policy_document import read_policy, read_roots
 
@@ -112,7 +112,7 @@ def test_files_without_end_are_not_read_whole(name: str, tmp_path: Path) -> None
     path = tmp_path / name
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    refused(tuning_of if name == "evidence.json" else read_report, path)
+    refused(read_tuning if name == "evidence.json" else read_report, path)
 
 
 @record

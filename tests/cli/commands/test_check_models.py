@@ -115,14 +115,14 @@ def aotc(tmp_path_factory: pytest.TempPathFactory) -> Command:
     (folder / "broken" / "sitecustomize.py").write_text(_BROKEN)
     write_models(folder / "models")
     (folder / "tight.yaml").write_text(_PROFILE)
-    path = os.pathsep.join((str(TOOLCHAIN), str(folder / "broken")))
-    return Command(folder, {"PYTHONPATH": path})
+    return Command(folder)
 
 
 @pytest.fixture(scope="module")
 def checked(aotc: Command) -> Outcome:
     words = ("check-models", "models", "--profile", "tight.yaml", "--output", "first.json")
-    return aotc(*words, "--jobs", "2")
+    path = os.pathsep.join((str(TOOLCHAIN), str(aotc.folder / "broken")))
+    return Command(aotc.folder, {"PYTHONPATH": path})(*words, "--jobs", "2")
 
 
 def words_of(document: Mapping[str, Any]) -> dict[str, str]:

@@ -29,9 +29,10 @@ for _name in (
     *(
         "authoring.policy_files",
         "authoring.requested_change",
-        "cli.views",
+        "cli.views.build_view",
         "cli.render",
-        "cli.policy_views",
+        "cli.views.policy_views",
+        "cli.views.verification_view",
         "cli.refusal_output",
     ),
 ):

@@ -22,9 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from aotc.cli.commands import COMMANDS
-from aotc.cli.commands.base import Group
-
 # Owns what the command must not touch, and runs the command: neither is root or in use.
 OWNER, STRANGER = 54321, 54322
 _SECONDS = 120
@@ -66,18 +63,9 @@ ROWS: Mapping[str, str] = {
     "trust sign": "{out}/trust.yaml --key {in}/other.pem",
     "keygen": "-o {out}/new.pem",
     "explain": "AOTC-I018",
+    "completion": "bash",
     "doctor": "",
 }
-
-
-def command_names() -> list[str]:
-    """Every command, with those below a group, as they are typed."""
-    names: list[str] = []
-    for name in COMMANDS:
-        command = COMMANDS.load(name)
-        below = command.commands if isinstance(command, Group) else None
-        names += [f"{name} {each}" for each in below] if below else [name]
-    return names
 
 
 class CannotMakeError(Exception):
@@ -139,7 +127,8 @@ class Scene:
                 .replace("{out}", str(self.written))
                 .replace("{id}", self.artifact_id)
             )
-        return [*found, "--json"] if self.json else found
+        # A script for a shell is no document.
+        return [*found, "--json"] if self.json and name != "completion" else found
 
 
 def walk(

@@ -28,7 +28,6 @@ from broken_places import (
     Scene,
     become,
     bind,
-    command_names,
     fill,
     limit,
     own,
@@ -38,6 +37,7 @@ from broken_places import (
     tiny,
     walk,
 )
+from every_command import every_command
 from made_models import linear, save
 
 import aotc
@@ -396,7 +396,7 @@ PLACES = (
 
 
 def test_every_command_has_a_row() -> None:
-    assert sorted(ROWS) == sorted(command_names())
+    assert sorted(ROWS) == sorted(every_command())
 
 
 def wrong(each: Result, place: Place) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aotc.cli.requirement_words import requirements_in_words
+from aotc.cli.views.requirement_words import requirements_in_words
 from aotc.contract.manifest.requirements import Requirements
 from aotc.records import record
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from aotc.cli import main as cli
-from aotc.cli import measurement_views, render, views
-from aotc.cli.attestation_views import attested_view
-from aotc.cli.policy_views import decision_view
-from aotc.cli.store_views import install_view, list_view
+from aotc.cli import render
+from aotc.cli.views import measurement_views
+from aotc.cli.views.attestation_views import attested_view
+from aotc.cli.views.policy_views import decision_view
+from aotc.cli.views.store_views import install_view, list_view
+from aotc.cli.views.verification_view import verify_view
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.finding import Finding
 from aotc.contract.results.command_reports import RunReport
@@ -78,7 +80,7 @@ def test_signers_have_the_names_of_the_policy() -> None:
         target="host",
         steps=(),
     )
-    shown = text(views.verify_view(report))
+    shown = text(verify_view(report))
     assert f"  artifact   {ID}\n" in shown
     assert "  signed by  ca, CN=release (key 7d7d7d7d7d7d), 8a8a8a8a8a8a\n" in shown
 

@@ -12,7 +12,11 @@ from typing import Any
 
 import pytest
 
-from aotc.cli import measurement_views, render, views
+from aotc.cli import render
+from aotc.cli.views import measurement_views
+from aotc.cli.views.build_view import build_view
+from aotc.cli.views.inspection_view import inspect_view
+from aotc.cli.views.verification_view import verify_view
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.requirements import Requirements
@@ -326,12 +330,12 @@ def doctor_answer() -> DoctorReport:
 
 
 VIEWS = {
-    "inspect_artifact": lambda: views.inspect_view(artifact_report()),
-    "inspect_model": lambda: views.inspect_view(model_report()),
-    "build": lambda: views.build_view(built_report(), artifact_report()),
-    "verify_optimal": lambda: views.verify_view(verify_report()),
-    "verify_refused": lambda: views.verify_view(refused_report()),
-    "verify_incompatible": lambda: views.verify_view(incompatible_report()),
+    "inspect_artifact": lambda: inspect_view(artifact_report()),
+    "inspect_model": lambda: inspect_view(model_report()),
+    "build": lambda: build_view(built_report(), artifact_report()),
+    "verify_optimal": lambda: verify_view(verify_report()),
+    "verify_refused": lambda: verify_view(refused_report()),
+    "verify_incompatible": lambda: verify_view(incompatible_report()),
     "run": lambda: measurement_views.run_view(run_answer()),
     "bench": lambda: measurement_views.bench_view(bench_answer()),
     "doctor": lambda: measurement_views.doctor_view(doctor_answer()),

@@ -24,7 +24,7 @@ from aotc.contract.builtin import load_profile, load_target
 from aotc.contract.profile import FixtureSpec, VariantSpec
 from aotc.errors import AotcError
 from aotc.host.probe import probe
-from aotc.passes.same_sign_weights.products import exact_feature, saturating
+from aotc.passes.same_sign_weights.products import exact_feature, saturating_operands
 from aotc.verification.compatibility import judge
 
 WIDTH, COLUMNS = 256, 16
@@ -118,7 +118,7 @@ def graph_of(built: Built, variant: str) -> onnx.ModelProto:
 
 
 def test_nothing_of_the_portable_variant_hangs_on_the_cpu(built: Built) -> None:
-    assert not list(saturating(graph_of(built, "portable")))
+    assert not list(saturating_operands(graph_of(built, "portable")))
     portable = built.manifest.variants[0]
     assert (portable.name, portable.component) == ("portable", "model")
     assert portable.requirements.isa == ()
@@ -135,7 +135,7 @@ def test_nothing_of_the_portable_variant_hangs_on_the_cpu(built: Built) -> None:
 @needs_exact_cpu
 def test_the_quicker_variant_requires_the_feature(built: Built) -> None:
     _, quick = built.manifest.variants
-    assert list(saturating(graph_of(built, "portable-vnni")))
+    assert list(saturating_operands(graph_of(built, "portable-vnni")))
     assert (quick.name, quick.spec, quick.component) == (
         "portable-vnni",
         "portable-vnni",
@@ -222,7 +222,9 @@ def test_a_build_host_without_it_makes_the_portable_variant_alone(
         probe.cache_clear()
     assert [each.name for each in built.manifest.variants] == ["portable", "native"]
     # What runs on such CPUs is exact there, too, the reference first of all.
-    assert all(not list(saturating(graph_of(built, name))) for name in ("native", "portable"))
+    assert all(
+        not list(saturating_operands(graph_of(built, name))) for name in ("native", "portable")
+    )
     told = [f"{f.where}: {f.what}" for f in built.manifest.findings if f.code == "AOTC-O008"]
     assert [each.partition(":")[0] for each in told] == [
         "reference",
@@ -354,7 +356,7 @@ def test_levels_that_are_stated_stay(bench: Workbench) -> None:
     spec = VariantSpec(name="portable", optimization="extended")
     profile = replace(load_profile("edge"), variants=(spec,), fixtures=FixtureSpec(max_count=1))
     built = bench.build(static(), "stated", profile=profile)
-    assert not list(saturating(graph_of(built, "portable")))
+    assert not list(saturating_operands(graph_of(built, "portable")))
     assert built.manifest.variants[0].session.optimization == "extended"
 
 

@@ -16,7 +16,8 @@ from workbench import Built, Workbench, assert_agree, plain_answer, plain_sessio
 
 from aotc import verify
 from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.contract.results.build_evidence import Evidence

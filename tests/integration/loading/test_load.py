@@ -20,7 +20,8 @@ import pytest
 from built_artifact import BuiltArtifact
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import SessionSpec, Variant
 from aotc.contract.profile import ParitySpec

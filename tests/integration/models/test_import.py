@@ -21,7 +21,7 @@ from workbench import (
 )
 
 from aotc import build
-from aotc.contract.codec.parsing import strict_json
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.interface import Value
 from aotc.errors import AotcError
 from aotc.verification.gate import verify

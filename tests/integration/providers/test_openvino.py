@@ -23,7 +23,8 @@ from workbench import Built, Workbench, assert_agree, plain_answer, plain_sessio
 from aotc import build, load, verify
 from aotc.contract.builtin import load_profile
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import AcceptedWaiver, Manifest
 from aotc.contract.manifest.ort_package import provider_options, session_options
 from aotc.contract.manifest.payload_files import FileEntry

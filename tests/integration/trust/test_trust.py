@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from built_artifact import BuiltArtifact
+from command import Command
 
 import aotc
 from aotc.errors import AotcError
 from aotc.verification.policy import roots
-
-SCRIPT = Path(sys.executable).with_name("aotc")
 
 
 @dataclass(frozen=True)
@@ -27,43 +22,25 @@ class Host:
 
     folder: Path
 
+    @property
+    def command(self) -> Command:
+        """The command there."""
+        home = {f"XDG_{name.upper()}_HOME": str(self.folder / name) for name in ("config", "state")}
+        return Command(self.folder, home)
+
     def environment(self) -> dict[str, str]:
         """What commands see."""
-        return {
-            **os.environ,
-            "HOME": str(self.folder / "home"),
-            "XDG_CONFIG_HOME": str(self.folder / "config"),
-            "XDG_STATE_HOME": str(self.folder / "state"),
-            "AOTC_STORE": str(self.folder / "store"),
-        }
+        return self.command.environment()
 
     def aotc(self, *words: str | Path, status: int = 0) -> dict[str, Any]:
         """Run a command with `--json`; its document, once it ended as it should."""
-        done = subprocess.run(
-            [SCRIPT, *words, "--json"],
-            cwd=self.folder,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == status, done
-        document = json.loads(done.stdout)
-        assert isinstance(document, dict)
-        return document
+        done = self.command(*words)
+        assert done.status == status, done
+        return done.document
 
     def text(self, *words: str | Path) -> str:
         """What a command shows, whatever its status."""
-        done = subprocess.run(
-            [SCRIPT, *words],
-            cwd=self.folder,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr
-        return done.stdout
+        return self.command.plain(*words).stdout
 
 
 @pytest.fixture

@@ -144,7 +144,7 @@ def test_unknown_types_refuse_nothing_and_are_told() -> None:
     assert claims.notes == ("types are unknown at exp: assumed to have a kernel",)
 
 
-def test_bodies_of_control_flow() -> None:
+def test_subgraphs_of_control_flow() -> None:
     then = helper.make_graph(
         [helper.make_node("Exp", ["x"], ["t"], name="exp")], "then", [], [value("t", [2, 2])]
     )

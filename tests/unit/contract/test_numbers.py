@@ -7,7 +7,8 @@ import random
 import pytest
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import ParseError, decode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.interface import Value
 from aotc.contract.profile_terms import Tolerance
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.builtin import load_profile, with_libraries
+from aotc.contract.builtin import load_profile, with_plugin_paths
 from aotc.contract.profile import PluginSpec
 from aotc.engine.named_backends import with_threads
 from aotc.errors import AotcError
@@ -49,7 +49,7 @@ def test_a_library_of_a_profile_that_is_no_file_is_found_from_here(
     assert profile.plugins["mine"].library == "/opt/mine.so"
     monkeypatch.chdir(tmp_path)
     spec = PluginSpec(provider="MineProvider", library="mine.so")
-    made = with_libraries(replace(profile, plugins={"mine": spec}), Path())
+    made = with_plugin_paths(replace(profile, plugins={"mine": spec}), Path())
     assert made.plugins["mine"].library == str(tmp_path / "mine.so")
 
 

@@ -22,7 +22,7 @@ from aotc.contract.profile import Profile
 from aotc.engine.placement import placement_of
 from aotc.errors import AotcError
 from aotc.partitioning.budgets import breaches, with_flops
-from aotc.partitioning.partition_report import transfers
+from aotc.partitioning.partition_report import total_transfers
 
 OPENVINO = "OpenVINOExecutionProvider"
 OTHER = "OtherExecutionProvider"
@@ -223,7 +223,7 @@ def crossing(size: int | None, largest: int | None) -> Transfer:
 @pytest.mark.parametrize(("most", "breached"), [(299, True), (300, False)])
 def test_bytes_that_cross_at_the_largest_shape(most: int, breached: bool) -> None:
     crossings = [crossing(10, 100), crossing(20, 200)]
-    sums = transfers(crossings)
+    sums = total_transfers(crossings)
     assert (sums.count, sums.bytes, sums.bytes_max) == (2, 30, 300)
     spec = profile(budgets={"transfer_bytes": most})
     report = report_of(crossings=crossings)
@@ -239,7 +239,7 @@ def test_tensors_of_unknown_size_do_not_pass_a_budget() -> None:
         BOTH,
         placed([OPENVINO, CPU]),
         report=report_of(crossings=crossings),
-        transfers=transfers(crossings),
+        transfers=total_transfers(crossings),
     )
     assert (error.code, error.found) == ("AOTC-P002", "at least 100, 1 tensors of unknown size")
 

@@ -158,7 +158,7 @@ def test_external_data_is_neither_read_nor_lost(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(tmp_path / "converted.onnx", x)[0], before[0])
 
 
-def test_bodies_and_functions_are_converted() -> None:
+def test_subgraphs_and_functions_are_converted() -> None:
     pool = helper.make_node(
         "MaxPool", ["a"], ["b"], name="inner", kernel_shape=[2, 2], strides=[2, 2]
     )

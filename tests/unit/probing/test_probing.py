@@ -444,7 +444,7 @@ def test_the_stated_grid_and_the_models_own_meet() -> None:
 def test_a_grid_that_pads() -> None:
     dim = search(["n"], lambda s: s["n"] > 0, stated={"n": grid(outside="pad", opt=64)}).dims["n"]
     assert (dim.min, dim.max, dim.opt, dim.pad_from) == (8, 1024, 64, 1)
-    assert (dim.padded(13), dim.allows(13), dim.padded(5)) == (16, False, 8)
+    assert (dim.padded_size(13), dim.allows(13), dim.padded_size(5)) == (16, False, 8)
 
 
 def test_no_multiple_runs() -> None:

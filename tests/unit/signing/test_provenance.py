@@ -21,7 +21,8 @@ from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
 from in_toto_attestation.v1.statement import Statement
 
-from aotc.contract.codec.parsing import decode, strict_json
+from aotc.contract.codec.parsing import decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.versions import VERSION
 from aotc.errors import AotcError

@@ -16,7 +16,8 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from test_provenance import gathered
 
-from aotc.contract.codec.parsing import decode, strict_json
+from aotc.contract.codec.parsing import decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.source import ExternalFile
 from aotc.contract.target import Plugin

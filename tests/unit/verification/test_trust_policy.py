@@ -127,12 +127,12 @@ BAD = [
     (change("rules", []), "rules 0 is less than 1"),
     (change("rules.0.require", []), "rules[0].require 0 is less than 1"),
     (change("rules.0.require.0.threshold", 0), "threshold 0 is less than 1"),
-    (change("rules.0.require.0.threshold", 2), "2 of 1 is never met"),
+    (change("rules.0.require.0.threshold", 2), "2 of 1 can never be met"),
     (change("rules.0.require.0.threshold", True), "expected an integer, found true"),
     (change("rules.0.require.0.signers", []), "signers 0 is less than 1"),
-    (change("rules.0.require.0.signers", ["release", "release"]), "'release' is there 2 times"),
-    (change("rules.0.require.0.signers", ["nobody"]), "'nobody' is no id of this policy"),
-    (change("rules.0.require.0.signers", ["ops"]), "'ops' has no usage 'oms'"),
+    (change("rules.0.require.0.signers", ["release", "release"]), "'release' is listed 2 times"),
+    (change("rules.0.require.0.signers", ["nobody"]), "'nobody' is not an id of this policy"),
+    (change("rules.0.require.0.signers", ["ops"]), "'ops' does not have the usage 'oms'"),
     (change("rules.0.require.0.predicate", "vibes"), "is none of: oms"),
     (change("rules.0.require.0.builders", ["x"]), "builders is for provenance only"),
     (change("rules.0.require.0.channel", "prod"), "channel is for approval only"),
@@ -142,18 +142,18 @@ BAD = [
     (change("rules.0.min_version", "one"), "does not match"),
     (change("rules.0.min_version", "1.\u0663"), "does not match"),
     (change("sequence", 0), "sequence 0 is less than 1"),
-    (change("expires", "2027-02-30T00:00:00Z"), "is no date and time"),
+    (change("expires", "2027-02-30T00:00:00Z"), "is not a valid date and time"),
     (change("expires", "2027-02-03"), "does not match"),
     (change("valid_from", "2099-01-01T00:00:00Z"), "expires is not after valid_from"),
-    (change("keys.1.id", "release"), "id 'release' is there 2 times"),
+    (change("keys.1.id", "release"), "id 'release' is listed 2 times"),
     (change("keys.1.usage", []), "usage 0 is less than 1"),
-    (change("keys.1.usage", ["oms", "oms"]), "'oms' is there 2 times"),
+    (change("keys.1.usage", ["oms", "oms"]), "'oms' is listed 2 times"),
     (change("keys.1.revoked", ""), "revoked 0 is less than 1"),
     (change("keys.1.pem", "none"), "keys[1].pem is not one PEM public key on P-256"),
-    (change("revoked", {"keys": ["nobody"]}), "'nobody' is no id of this policy"),
+    (change("revoked", {"keys": ["nobody"]}), "'nobody' is not an id of this policy"),
     (change("revoked", {"artifacts": ["ABC"]}), "does not match"),
     (change("limits", {"files": 0}), "limits.files 0 is less than 1"),
-    (change("min_versions", {"linear": "2027-13-01T00:00:00Z"}), "is no date and time"),
+    (change("min_versions", {"linear": "2027-13-01T00:00:00Z"}), "is not a valid date and time"),
     (change("authorities", [{"id": "ca", "pem": "x", "usage": ["oms"]}]), "is not one PEM cert"),
 ]
 
@@ -215,7 +215,7 @@ def test_roots_are_distinct_and_enough(host: Setting) -> None:
     assert read_roots(host.write_roots(2, "root-a", "root-b")).threshold == 2
     for threshold, names, wanted in [
         (0, ("root-a",), "0 is less than 1"),
-        (3, ("root-a", "root-b"), "3 of 2 keys is never met"),
+        (3, ("root-a", "root-b"), "3 of 2 keys can never be met"),
         (2, ("root-a", "root-a"), "are the same key"),
         (1, (), "keys 0 is less than 1"),
     ]:
@@ -372,7 +372,7 @@ def test_a_change_is_the_next_sequence_and_reads_back(host: Setting) -> None:
     # What would be no policy is not written.
     before = path.read_bytes()
     bad = Rule(name="x", match=Match(name="*"), require=(requirement("approval:release"),))
-    assert "has no usage" in problems(
+    assert "does not have the usage" in problems(
         lambda: write_policy(path, changed(after, Change(rules=(bad,))), new=False), "AOTC-I027"
     )
     assert path.read_bytes() == before

@@ -13,7 +13,7 @@ import trust_state_jobs
 from repository import ROOT
 
 from aotc.contract.results.policy_decision import ArtifactRelease
-from aotc.contract.trust.attestations import instant, parse_instant
+from aotc.contract.trust.attestations import format_instant, parse_instant
 from aotc.errors import AotcError
 from aotc.verification.policy.release import is_below, is_older, is_version
 from aotc.verification.policy.state import MAX_STATE_BYTES, SeenPolicy, StateFile
@@ -132,7 +132,7 @@ def test_a_state_that_would_not_read_back_is_not_written(
 @pytest.mark.parametrize("year", [1, 999, 1000, 9999])
 def test_a_moment_of_any_year_is_read_as_it_was_written(year: int) -> None:
     moment = datetime(year, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
-    text = instant(moment)
+    text = format_instant(moment)
     assert text == f"{year:04}-12-31T23:59:59Z"
     assert parse_instant(text) == moment.replace(microsecond=0)
 

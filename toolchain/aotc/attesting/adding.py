@@ -57,7 +57,7 @@ def sign(
     Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
     """
     place = artifact_path(artifact)
-    name = KINDS["oms"].name(tag(signer))
+    name = KINDS["oms"].file_stem(tag(signer))
     check_place(place, name, force=force)
     found = vouched_for(place, signer, trust)
     own = own_key(signer)
@@ -99,7 +99,7 @@ def approve(
     Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
     """
     place = artifact_path(artifact)
-    name = KINDS["approval"].name(channel, tag(signer))
+    name = KINDS["approval"].file_stem(channel, tag(signer))
     now = datetime.datetime.now(datetime.UTC)
     # What is refused for its words is refused before anything is read.
     nobody = ArtifactName(name="", id="0" * 64)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import datetime
 import re
 
-from aotc.contract.trust.attestations import CHANNEL, Approval, ArtifactName, instant, parse_date
+from aotc.contract.trust.attestations import (
+    CHANNEL,
+    Approval,
+    ArtifactName,
+    format_instant,
+    parse_date,
+)
 from aotc.errors import AotcError
 
 
@@ -31,7 +37,7 @@ def approval(
             "AOTC-I036",
             "the approval would have expired already",
             where="--expires",
-            expected=f"after {instant(now)}",
+            expected=f"after {format_instant(now)}",
             found=expires,
         )
     if len(note) > 2000:
@@ -44,8 +50,8 @@ def approval(
         )
     return Approval(
         channel=channel,
-        expires=instant(until),
-        issued_at=instant(now),
+        expires=format_instant(until),
+        issued_at=format_instant(now),
         artifact=artifact,
         note=note,
     )

@@ -19,7 +19,7 @@ from aotc.contract.trust.attestations import (
     ArtifactName,
     AttestReport,
     Qualification,
-    instant,
+    format_instant,
     target_digest,
 )
 from aotc.contract.trust.signer import Sealer, Signer
@@ -54,7 +54,7 @@ def qualify(
     """
     place = artifact_path(artifact)
     # An early answer where there is no place for any.
-    check_place(place, KINDS["qualification"].name(), force=True)
+    check_place(place, KINDS["qualification"].file_stem(), force=True)
     vouched = vouched_for(place, signer, trust)
     seen = _accepted(place, vouched, variant, threads, runs)
     report = seen.report
@@ -74,11 +74,11 @@ def qualify(
         fixtures=report.fixtures,
         findings=_findings(report, vouched),
         toolchain=VERSION,
-        issued_at=instant(datetime.datetime.now(datetime.UTC)),
+        issued_at=format_instant(datetime.datetime.now(datetime.UTC)),
     )
     # One for each target and set of variants, of each signer.
     which = canonical_sha256({"target": digest, "variants": list(names)})[:16]
-    name = KINDS["qualification"].name(which, tag(signer))
+    name = KINDS["qualification"].file_stem(which, tag(signer))
     check_place(place, name, force=force)
     return add_statement(place, name, "qualification", said, signer, force=force)
 

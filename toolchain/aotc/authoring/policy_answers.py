@@ -22,7 +22,7 @@ def policy_answer(
     """A policy as it is now: its rules, the keys that count, and those that it revokes."""
     policy = file.policy
     revoked = dict.fromkeys(policy.revoked.keys, "")
-    revoked |= {each.id: each.revoked for each in policy.holders() if each.revoked}
+    revoked |= {each.id: each.revoked for each in policy.signers() if each.revoked}
     return TrustReport(
         file=str(file.path),
         name=policy.name,
@@ -30,7 +30,7 @@ def policy_answer(
         sha256=file.sha256,
         expires=policy.expires,
         rules=tuple(rule.name for rule in policy.rules),
-        keys=tuple(each.id for each in policy.holders() if each.id not in revoked),
+        keys=tuple(each.id for each in policy.signers() if each.id not in revoked),
         revoked_keys=revoked,
         revoked_artifacts=policy.revoked.artifacts,
         signed_by=tuple(signed_by),

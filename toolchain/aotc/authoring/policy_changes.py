@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from aotc.contract.attestation_kinds import KINDS, Usage
-from aotc.contract.trust.attestations import instant
+from aotc.contract.trust.attestations import format_instant
 from aotc.contract.trust.trust_policy import (
     MAX_DAYS,
     Match,
@@ -69,7 +69,7 @@ def new_policy(name: str, signers: Iterable[tuple[str, str]], days: int) -> Trus
         schema="aotc.trust/1",
         name=name,
         sequence=1,
-        expires=instant(datetime.now(UTC) + timedelta(days=days)),
+        expires=format_instant(datetime.now(UTC) + timedelta(days=days)),
         keys=tuple(PolicyKey(id=name, pem=pem, usage=BUILDER_USAGE) for name, pem in listed),
         rules=(Rule(name="default", match=Match(name="*"), require=(need,)),),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from aotc.authoring.policy_changes import Change
 from aotc.contract.codec.parsing import ParseError, decode
-from aotc.contract.trust.attestations import instant, parse_date
+from aotc.contract.trust.attestations import format_instant, parse_date
 from aotc.contract.trust.trust_policy import Match, PolicyKey, Requirement, Revoked, Rule
 from aotc.errors import AotcError
 from aotc.signing.keys.key_loading import one_key
@@ -88,7 +88,7 @@ def _key(given: dict[str, Any], pem: str) -> PolicyKey:
 def _moment(given: dict[str, Any], name: str) -> str | None:
     text = given[name]
     try:
-        return None if text is None else instant(parse_date(text))
+        return None if text is None else format_instant(parse_date(text))
     except ValueError:
         raise AotcError(
             "AOTC-I027",

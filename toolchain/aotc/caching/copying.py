@@ -18,7 +18,7 @@ from pathlib import Path
 
 from aotc.caching.cache_folder import unusable
 from aotc.contract.manifest.payload_files import CHUNK_BYTES
-from aotc.contract.results.cache_reports import chunks_of
+from aotc.contract.results.cache_reports import chunk_count
 from aotc.files.cloning import share_blocks
 from aotc.records import record
 
@@ -72,10 +72,10 @@ def copy_all(copies: Sequence[Copy], made: list[Path]) -> tuple[tuple[str, ...],
         shares = _create(copy, made, shares=shares)
         spans += (
             _Span(copy, start, min(CHUNK_BYTES, copy.size - start), shares)
-            for start in range(0, chunks_of(copy.size) * CHUNK_BYTES, CHUNK_BYTES)
+            for start in range(0, chunk_count(copy.size) * CHUNK_BYTES, CHUNK_BYTES)
         )
     digests = iter(_copy_spans(spans))
-    return tuple(tuple(next(digests) for _ in range(chunks_of(copy.size))) for copy in copies)
+    return tuple(tuple(next(digests) for _ in range(chunk_count(copy.size))) for copy in copies)
 
 
 def _create(copy: Copy, made: list[Path], *, shares: bool) -> bool:
@@ -124,7 +124,7 @@ def _copy_spans(spans: Sequence[_Span]) -> list[str]:
 
 def _copy_span(span: _Span) -> str:
     copy = span.copy
-    known = copy.known if chunks_of(copy.size) == 1 else ""
+    known = copy.known if chunk_count(copy.size) == 1 else ""
     if known and span.shared:
         return known
     source, _ = open_regular(copy.target if span.shared else copy.source)

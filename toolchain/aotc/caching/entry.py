@@ -22,15 +22,9 @@ from typing import Final
 from aotc.caching.cache_folder import unusable
 from aotc.caching.copying import Copy, copy_all, open_regular
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import (
-    MAX_JSON_BYTES,
-    Json,
-    ParseError,
-    decode,
-    encode,
-    strict_json,
-)
-from aotc.contract.results.cache_reports import CachedFile, CacheIndex, chunks_of
+from aotc.contract.codec.parsing import Json, ParseError, decode, encode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
+from aotc.contract.results.cache_reports import CachedFile, CacheIndex, chunk_count
 from aotc.records import replace
 
 INDEX: Final = "index.json"
@@ -111,7 +105,7 @@ def draft_index(key: str, kind: str, document: Json, sizes: Mapping[str, int]) -
         kind=kind,
         document=document,
         files=tuple(
-            CachedFile(path=path, size=size, chunks=(unknown,) * chunks_of(size))
+            CachedFile(path=path, size=size, chunks=(unknown,) * chunk_count(size))
             for path, size in sizes.items()
         ),
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.contract.codec.parsing import Json, decode, strict_json
+from aotc.contract.codec.parsing import Json, decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
 from aotc.engine.worker_pool import Workers
 from aotc.files.artifact_layout import MANIFEST
-from aotc.pipeline import BACKGROUND_IMPORTS, build
+from aotc.pipeline import PRELOADED_MODULES, build
 from aotc.runtime.loading import host_of
 from aotc.verification.compatibility import judge
 
@@ -21,7 +22,7 @@ def build_model(request: Json) -> Json:
     """
     profile = decode(Profile, request["profile"])
     artifact = Path(request["artifact"])
-    with Workers(profile.limits, BACKGROUND_IMPORTS, forked=True) as workers:
+    with Workers(profile.limits, PRELOADED_MODULES, forked=True) as workers:
         report = build(
             Path(request["model"]),
             profile=profile,

@@ -15,7 +15,7 @@ from typing import Any, Final
 from aotc.checking import outcomes
 from aotc.checking.found_models import FoundModel, find_models, matches, model_referring_to
 from aotc.checking.sandbox import Sandbox
-from aotc.contract.builtin import load_profile, with_libraries
+from aotc.contract.builtin import load_profile, with_plugin_paths
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.profile import Profile, WorkerLimits
 from aotc.contract.results.model_checks import (
@@ -66,7 +66,9 @@ def check_models(
     top = Path(folder)
     before = outcomes.read_report(Path(against)) if against is not None else None
     chosen = (
-        with_libraries(profile, Path()) if isinstance(profile, Profile) else load_profile(profile)
+        with_plugin_paths(profile, Path())
+        if isinstance(profile, Profile)
+        else load_profile(profile)
     )
     if before is not None:
         # Models that the pattern excludes do not count as gone.

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.results.model_checks import (
     Built,
     CheckModelsReport,

@@ -12,19 +12,13 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import TextIO
 
 from aotc.cli import streams
-from aotc.cli.commands import COMMANDS, HELP
-from aotc.cli.commands.base import Group
-from aotc.contract.codec.spelling import nearest
-from aotc.contract.versions import VERSION
-from aotc.errors import EXIT_NO, EXIT_USAGE, EXIT_YES, AotcError
+from aotc.errors import EXIT_NO, EXIT_YES, AotcError
 from aotc.files import failures
-
-_ABOUT = "Build, verify and run signed artifacts of ONNX models."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,52 +53,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
-    if words and words[0] in ("--version", "-V"):
-        sys.stdout.write(f"aotc {VERSION}\n")
+    import typer
+
+    from aotc.cli.all_commands import all_commands
+
+    command = all_commands()
+    if shell := os.environ.get("_AOTC_COMPLETE"):
+        from aotc.cli.grammar.completion import answer
+
+        sys.stdout.write(answer(command, words, shell))
         return EXIT_YES
-    if not _is_named(words, "aotc", _ABOUT, HELP):
-        return EXIT_YES if words else EXIT_USAGE
-    name, *rest = words
-    command = COMMANDS.load(name)
-    prog = f"aotc {name}"
-    if isinstance(command, Group):
-        rows = {each: text for each, (text, _) in command.commands.items()}
-        if not _is_named(rest, prog, command.about, rows):
-            return EXIT_YES if rest else EXIT_USAGE
-        prog = f"{prog} {rest[0]}"
-        command, rest = command.commands[rest[0]][1], rest[1:]
-    parser = command.parser(prog)
-    if "--help" in rest or "-h" in rest:
-        sys.stdout.write(parser.format_help())
-        return EXIT_YES
-    return int(command.run(**parser.read(rest)))
-
-
-def _is_named(words: list[str], prog: str, about: str, rows: Mapping[str, str]) -> bool:
-    """Whether the first word names one of `rows`; where help is asked for, it is written.
-
-    Raises AOTC-I027 on another word.
-    """
-    if not words or words[0] in ("--help", "-h"):
-        width = max(len(name) for name in rows)
-        listed = "".join(f"  {name:<{width}}  {text}\n" for name, text in rows.items())
-        more = "  --version  print the version\n  --debug    print tracebacks\n"
-        sys.stdout.write(
-            f"usage: {prog} COMMAND ...\n\n{about}\n\ncommands:\n{listed}"
-            + (f"\noptions:\n{more}" if prog == "aotc" else "")
-            + f"\n'{prog} COMMAND --help' tells more.\n"
-        )
-        return False
-    if words[0] not in rows:
-        kind = "option" if words[0].startswith("-") else "command"
-        close = nearest(words[0], tuple(rows))
-        raise AotcError(
-            "AOTC-I027",
-            f"there is no {kind} {words[0]!r}" + (f"; did you mean {close!r}?" if close else ""),
-            where=prog,
-            fix=f"See '{prog} --help'.",
-        )
-    return True
+    try:
+        with command.make_context("aotc", words) as context:
+            return int(command.invoke(context))
+    except typer.Exit as done:
+        return done.exit_code
 
 
 def _fail(error: AotcError, words: list[str], debug: bool) -> int:

@@ -135,6 +135,11 @@ def listing(lines: Sequence[str]) -> RenderableType:
     return Group(*(_Hanging(line) for line in _cell(lines).split("\n", allow_blank=True)))
 
 
+def prose(text: str) -> RenderableType:
+    """A paragraph, in as many lines as the width asks for."""
+    return _cell(text)
+
+
 def _cell(text: Cell, indent: str = "", style: str = "", most: int = MAX_CHARACTERS) -> Text:
     """Lines of text for a table, each of which stays one line whatever is in it."""
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""Terms of a profile that artifacts and reports repeat: they are read without its records."""
+"""Parts of a profile that artifacts and reports repeat, and read without the profile's records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from aotc.records import record
 
 Share = Annotated[float, Bounds(0, 1)]
 
-# How exactly floating-point operators compute: `keep` is as the model's own types say.
+# The precision of floating-point operators; `keep` is that of the model's own types.
 Precision = Literal["keep", "tf32", "float16", "bfloat16"]
-# Classes of it that have a tolerance each, as `ParitySpec` names them.
+# Classes of arithmetic, each of which has a tolerance in `ParitySpec`.
 Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16"]
 Isa = Literal["baseline", "host"]
 Prepack = Literal["at-load", "saved", "off"]
@@ -30,7 +30,7 @@ class Tolerance:
 
 @record
 class Traffic:
-    """What the shapes were learned from, as `aotc profile learn` writes it."""
+    """The requests that the shapes were learned from, as `aotc profile learn` writes them."""
 
     requests: Annotated[int, Bounds(1), "requests in the file"]
     sha256: Annotated[str, Pattern(r"[0-9a-f]{64}"), "of the file"]

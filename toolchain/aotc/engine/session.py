@@ -15,7 +15,7 @@ from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.session_keys import MANIFEST_KEYS, MOST_THREADS
+from aotc.contract.session_keys import MANIFEST_KEYS, MAX_THREADS
 from aotc.engine.named_backends import library_of, plugin_devices, prepare, with_threads
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
 from aotc.engine.values import Data
@@ -81,11 +81,11 @@ def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.Ses
         runtime.GraphOptimizationLevel, _LEVELS[spec.optimization]
     )
     options.log_severity_level = 4
-    if threads is not None and not 0 < threads <= MOST_THREADS:
+    if threads is not None and not 0 < threads <= MAX_THREADS:
         raise AotcError(
             "AOTC-I027",
             "the number of threads is out of range",
-            expected=f"1..{MOST_THREADS}",
+            expected=f"1..{MAX_THREADS}",
             found=str(threads),
         )
     # Even ONNX Runtime's default number is set explicitly: see `usable_cores`.

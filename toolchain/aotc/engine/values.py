@@ -17,7 +17,8 @@ from typing import Any, BinaryIO, Final, Protocol
 import numpy as np
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, Json, strict_json
+from aotc.contract.codec.parsing import Json
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.manifest.interface import Kind, Value
 from aotc.contract.shapes.dim_names import is_anonymous
 from aotc.engine.array_files import read_file

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 import sys
 from pathlib import Path
@@ -148,7 +147,7 @@ def _write_and_name(
     like: os.stat_result | None = None,
 ) -> None:
     """Write a file without a name, or under a draft's name, and then give it its own."""
-    second_name = place.parent / f"{PREFIX}{secrets.token_hex(8)}"
+    second_name = place.parent / f"{PREFIX}{os.urandom(8).hex()}"
     descriptor: int | None = None
     try:
         descriptor = _unnamed_file(place, data, mode, like, durable=durable)
@@ -240,7 +239,7 @@ def _write_draft_and_rename(
 def _locked_draft(place: Path, mode: int) -> tuple[Path, int]:
     """A new draft in the same folder and its descriptor, locked."""
     for _ in range(8):
-        draft = place.parent / f"{PREFIX}{secrets.token_hex(8)}"
+        draft = place.parent / f"{PREFIX}{os.urandom(8).hex()}"
         descriptor = os.open(draft, _NEW, mode)
         # A process that removes leftovers may have removed it before it was locked.
         if _mark_in_use(descriptor) and draft.exists():

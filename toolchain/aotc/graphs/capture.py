@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError
 
-from aotc.contract.codec.parsing import MAX_INTEGER
+from aotc.contract.codec.strict_json import MAX_INTEGER
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Kind, Value
 from aotc.contract.manifest.source import Capture, ControlFlow

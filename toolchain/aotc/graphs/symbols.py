@@ -13,11 +13,11 @@ from aotc.contract.shapes.domain import Relation
 from aotc.contract.shapes.relations import (
     CODE,
     Equality,
-    faults,
-    in_order,
+    in_dependency_order,
+    ordering_problem,
     read_relations,
     renamed,
-    unified,
+    representatives,
 )
 from aotc.errors import AotcError
 from aotc.records import field, record, replace
@@ -96,8 +96,8 @@ def symbols_of(
     naming = _Naming(texts, read, inputs, anonymous)
     names = naming.names()
     sums = naming.sums()
-    ordered = in_order(sums)
-    if what := faults(sums):
+    ordered = in_dependency_order(sums)
+    if what := ordering_problem(sums):
         raise AotcError(CODE, what, where="relations")
     return Symbols(
         declared=tuple(inputs),
@@ -133,7 +133,7 @@ class _Naming:
             for index, item in enumerate(read)
             if isinstance(item, Equality)
         ]
-        roots = unified(equality for _, equality in self._equal)
+        roots = representatives(equality for _, equality in self._equal)
         self._classes: dict[str, list[str]] = {}
         for name, root in roots.items():
             self._classes.setdefault(root, []).append(name)

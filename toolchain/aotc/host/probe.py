@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -45,7 +42,7 @@ def probe(
     (`host.lesser_host`, `host.plugin_libraries`) cannot be read.
     """
     version, providers, plugins = _onnxruntime(digests, libraries)
-    machine = platform.machine().lower()
+    machine = _machine().lower()
     architecture = _ARCHITECTURE.get(machine, machine)
     return Target(
         schema="aotc.target/1",
@@ -93,6 +90,15 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
             memory = int(fields[2]) << 20 if fields[2].isdigit() else None
             found.append(Gpu(name=fields[0], compute_capability=fields[1], memory_bytes=memory))
     return tuple(found)
+
+
+def _machine() -> str:
+    """The architecture by the name that the system has for it."""
+    if hasattr(os, "uname"):
+        return os.uname().machine
+    import platform
+
+    return platform.machine()
 
 
 def _libc() -> Libc | None:
@@ -227,6 +233,9 @@ def _gpus() -> tuple[Gpu, ...]:
 
 
 def _nvidia_smi(query: str) -> str:
+    import shutil
+    import subprocess
+
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""
@@ -245,10 +254,11 @@ def _nvidia_smi(query: str) -> str:
 
 def _cuda_major() -> int | None:
     """The newest CUDA that the driver supports; cuDriverGetVersion returns 1000 * major + ..."""
+    import ctypes
+    import shutil
+
     if not Path("/proc/driver/nvidia").exists() and shutil.which("nvidia-smi") is None:
         return None
-    import ctypes
-
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         driver = ctypes.CDLL(name)

@@ -13,7 +13,7 @@ def claim_text(predicate_type: str, predicate: Json) -> str:
     """What a predicate says; empty if its type is unknown, or it does not match its type."""
     kind = kind_of(predicate_type)
     try:
-        return kind.load_words()(predicate)[:_MAX_LENGTH] if kind is not None else ""
+        return kind.load_summary()(predicate)[:_MAX_LENGTH] if kind is not None else ""
     except ParseError:
         return ""
 

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from aotc.contract.codec.parsing import Json, ParseError, decode
 from aotc.contract.manifest.document import Manifest
@@ -13,8 +14,10 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.reports import DimCoverage, ShapeReport, TrafficCoverage
 from aotc.contract.shapes.domain import Dim, Domain
-from aotc.contract.traffic import Recorded
 from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    from aotc.contract.traffic import RecordedTraffic
 
 # At most this many refused sizes are listed, the most frequent first.
 _MAX_LISTED = 10
@@ -37,7 +40,7 @@ def shape_report(manifest: Manifest) -> ShapeReport:
     )
 
 
-def traffic_coverage(manifest: Manifest, recorded: Recorded) -> TrafficCoverage:
+def traffic_coverage(manifest: Manifest, recorded: RecordedTraffic) -> TrafficCoverage:
     """What the artifact does with each recorded request, by the same rules as `load`.
 
     Requests are matched with the buckets of the profile's first variant.
@@ -121,7 +124,7 @@ def _variant_for(
     if not domain.accepts(stated):
         return None
     for variant in reversed(ordered) if routed_first else ordered:
-        wanted = domain.fitted(variant.buckets, sizes)
+        wanted = domain.padded_sizes(variant.buckets, sizes)
         if wanted is not None:
             return variant, wanted
     # A probed dim beyond its range: a call counts it and runs it anyway.

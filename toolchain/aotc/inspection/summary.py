@@ -10,16 +10,10 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from aotc.contract.artifact_names import artifact_path, id_in
+from aotc.contract.artifact_names import artifact_path, stated_id
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS
-from aotc.contract.codec.parsing import (
-    MAX_JSON_BYTES,
-    Json,
-    ParseError,
-    Problem,
-    decode,
-    strict_json,
-)
+from aotc.contract.codec.parsing import Json, ParseError, Problem, decode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
@@ -32,13 +26,12 @@ from aotc.contract.results.reports import (
     ShapeReport,
     VariantSummary,
 )
-from aotc.contract.traffic import read_traffic
 from aotc.contract.trust.anchors import key_id
 from aotc.contract.versions import (
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
     manifest_version,
-    unsupported_manifest,
+    unsupported_reason,
 )
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST
@@ -48,7 +41,6 @@ from aotc.records import replace
 from aotc.signing import dsse
 from aotc.signing import statements as attest
 from aotc.signing.keys.development import default_trust
-from aotc.verification.container.archive_container import is_packed
 from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
 from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread
@@ -63,7 +55,7 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     cannot be read, and for a model what `inspection.model_capture` raises.
     """
     place = artifact_path(path)
-    if id_in(place) is None and place.is_file() and not is_packed(place):
+    if stated_id(place) is None and place.is_file() and not _is_packed(place):
         if traffic is not None:
             raise AotcError(
                 "AOTC-I027",
@@ -77,6 +69,12 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     return reread(
         place, lambda: _inspect_opened(place, traffic), holds=lambda report: not report.problems
     )
+
+
+def _is_packed(place: Path) -> bool:
+    from aotc.verification.container.archive_container import is_packed
+
+    return is_packed(place)
 
 
 def _inspect_opened(place: Path, traffic: str | Path | None) -> InspectReport:
@@ -141,7 +139,7 @@ def _manifest(content: bytes) -> Manifest:
         schema = data.get("schema") if isinstance(data, dict) else None
         version = manifest_version(schema) if isinstance(schema, str) else None
         ours = manifest_version(MANIFEST_SCHEMA) or (0, 0)
-        if what := unsupported_manifest(schema):
+        if what := unsupported_reason(schema):
             raise AotcError(
                 "AOTC-G010",
                 what,
@@ -165,6 +163,8 @@ def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:
     report = shape_report(manifest)
     if traffic is None:
         return report
+    from aotc.contract.traffic import read_traffic
+
     recorded = read_traffic(traffic, manifest.inputs)
     return replace(report, traffic=traffic_coverage(manifest, recorded))
 

@@ -78,7 +78,7 @@ def _sizes(source: Container) -> dict[str, int]:
             empty.discard(path)
     if empty:
         raise _not_packable("a folder is empty", min(empty))
-    for one, other in packed_form.clashes(listing.files):
+    for one, other in packed_form.colliding_paths(listing.files):
         raise _not_packable("two paths are the same on some file systems", repr(one), repr(other))
     return dict(sorted(listing.files.items()))
 

@@ -8,7 +8,7 @@ import zlib
 from io import FileIO
 from pathlib import Path
 
-from aotc.contract.codec.parsing import MAX_JSON_BYTES
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES
 from aotc.contract.results.packing_reports import UnpackReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import MANIFEST

@@ -1,7 +1,7 @@
 """Give every node a unique name.
 
-ONNX Runtime reports placement by node name, and leaves blank names blank.
-Cases: a blank name; a name that an earlier node has, also in another body or function.
+ONNX Runtime reports placement by node name, and does not name unnamed nodes.
+Cases: an empty name; a name that an earlier node has, also in another subgraph or function.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @record
 class NameNodes(Pass):
-    """Names by operator type and position; names that are unique already are kept."""
+    """Name nodes by operator type and position; unique names are kept."""
 
     name = "name-nodes"
 

@@ -14,7 +14,7 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain, Relation
-from aotc.contract.shapes.relations import in_order
+from aotc.contract.shapes.relations import in_dependency_order
 from aotc.errors import AotcError
 from aotc.graphs.symbols import Statement, Symbols, free_dims
 from aotc.probing.estimator import input_bytes
@@ -120,7 +120,7 @@ class RelationCheck:
         step = max(self._step(dim, domain) for dim in {relation.dim, *relation.terms})
         for shift in (step, -step):
             moved = {**sizes, relation.dim: sizes[relation.dim] + shift}
-            for other in in_order([*kept, *statement.relations[1:]]):
+            for other in in_dependency_order([*kept, *statement.relations[1:]]):
                 moved[other.dim] = other.value(moved)
             if min(moved.values()) > 1 and self.trial(moved).ok:
                 return moved
@@ -147,7 +147,9 @@ class RelationCheck:
         left_out: Sequence[Statement],
         stated: Mapping[str, DimRange],
     ) -> Prober:
-        relations = in_order([relation for statement in kept for relation in statement.relations])
+        relations = in_dependency_order(
+            [relation for statement in kept for relation in statement.relations]
+        )
         freed = {relation.dim for statement in left_out for relation in statement.relations}
         derived = {relation.dim for relation in relations}
         ranges = {

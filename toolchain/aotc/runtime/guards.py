@@ -120,7 +120,7 @@ class Guard:
         loose: tuple[str, ...] = ()
         beyond: tuple[str, ...] = ()
         for relation in self._relations:
-            if not relation.broken(sizes):
+            if not relation.is_broken(sizes):
                 continue
             if not relation.enforced:
                 loose += (relation.dim,)
@@ -186,7 +186,7 @@ class Guard:
             ):
                 return None
             arrays[plan.name] = array
-        return None if any(r.enforced and r.broken(sizes) for r in self._relations) else arrays
+        return None if any(r.enforced and r.is_broken(sizes) for r in self._relations) else arrays
 
     def _with_optionals(self, inputs: Mapping[str, Data]) -> Mapping[str, Data]:
         """`inputs` with None for optional ones left out; raises AOTC-R001 for all other faults."""
@@ -231,7 +231,7 @@ class Guard:
 
     def _refuse_empty(self, sizes: Mapping[str, int]) -> None:
         """Refuse a dim of size zero, unless it may be empty, or follows from dims that may."""
-        derived = {each.dim for each in self._relations if not each.broken(sizes)}
+        derived = {each.dim for each in self._relations if not each.is_broken(sizes)}
         for name, size in sizes.items():
             if size == 0 and name not in self._emptiable and name not in derived:
                 raise AotcError(

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
-from aotc.contract.results.reports import LoadReport, VariantLoad, VariantVerdict
+from aotc.contract.results.reports import VariantVerdict
 from aotc.contract.target import Target
-from aotc.engine import session
 from aotc.errors import AotcError
 from aotc.host.probe import probe
 from aotc.records import replace
-from aotc.runtime.promises import (
-    check_compatibility_strings,
-    check_placement,
-    check_session,
-    profile_of,
-)
-from aotc.runtime.ready_model import ReadyModel
-from aotc.runtime.recorder import ShapeRecorder
+from aotc.runtime.built_profile import profile_of
+from aotc.runtime.engine_imports import EngineImports
 from aotc.runtime.routing import choose, spec_of
-from aotc.runtime.warmup import open_variant
 from aotc.store.system_store import take
 from aotc.store.user_store import StoredArtifact
 from aotc.verification.compatibility import judge
@@ -35,7 +24,7 @@ from aotc.verification.gate import CompatibleArtifact, check_compatibility, reme
 from aotc.verification.policy.host_trust import Trust, resolve
 
 if TYPE_CHECKING:
-    import onnxruntime as ort
+    from aotc.runtime.ready_model import ReadyModel
 
 # Refusals of a variant on this host that another variant may do without.
 _OF_PLACEMENT: Final = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P003", "AOTC-C013"})
@@ -83,15 +72,19 @@ def load(
     C013, P001 to P004 and N003.
     """
     libraries = {name: Path(path) for name, path in (plugins or {}).items()}
-    # The import is no part of the load times.
-    session.import_onnxruntime()
+    imports = EngineImports()
     # 1.
     trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
 
     def taken(reads: Callable[[Manifest], Collection[str]]) -> StoredArtifact:
         return take(path, trusted, reads=reads, store=store, trust_store=trust_store)
 
-    stored = taken(lambda promised: _files_read(promised, variant, libraries))
+    def reads(promised: Manifest) -> Collection[str]:
+        # What comes next is to hash these files.
+        imports.begin()
+        return _files_read(promised, variant, libraries)
+
+    stored = taken(reads)
     # 2.
     compatible, chosen = _chosen(stored, variant, libraries)
     if not _all_checked(stored, compatible, chosen, variant):
@@ -103,10 +96,11 @@ def load(
     # Budgets and fallback are in it; what needs it later must not be the first to look.
     profile_of(manifest)
     remember_release(stored.authentic)
+    open_model = imports.end().open_model
     passed: list[Finding] = []
     while True:
         try:
-            ready = _ready(
+            ready: ReadyModel = open_model(
                 stored, compatible, chosen, threads, libraries, passed, record, record_bytes
             )
             break
@@ -134,7 +128,10 @@ def open_stored(
     does of these steps.
     """
     compatible, chosen = _chosen(stored, variant, libraries)
-    return _ready(stored, compatible, chosen, None, libraries, (), None, 0)
+    opened: ReadyModel = (
+        EngineImports().end().open_model(stored, compatible, chosen, None, libraries, (), None, 0)
+    )
+    return opened
 
 
 def _alternate(
@@ -153,82 +150,6 @@ def _alternate(
 
 def _alternates(manifest: Manifest) -> bool:
     return profile_of(manifest).fallback.policy == "alternate-variant"
-
-
-def _ready(
-    stored: StoredArtifact,
-    compatible: CompatibleArtifact,
-    chosen: Sequence[Variant],
-    threads: int | None,
-    libraries: Mapping[str, Path],
-    passed: Sequence[Finding],
-    record: str | Path | None,
-    record_bytes: int,
-) -> ReadyModel:
-    """Steps 3 and 4 for one kind of variants."""
-    manifest = stored.authentic.manifest
-    noticed = list(passed)
-    noticed += [
-        finding
-        for each in chosen
-        for finding in check_compatibility_strings(manifest, each, libraries)
-    ]
-    # 3.
-    started = time.perf_counter()
-    opened, seconds = _open_all(stored.folder, chosen, threads, libraries)
-    created = time.perf_counter()
-    # 4.
-    placed = []
-    for each, session_of in zip(chosen, opened, strict=True):
-        placing = time.perf_counter()
-        check_session(session_of, manifest, each)
-        noticed += check_placement(session_of, manifest, each)
-        placed.append(time.perf_counter() - placing)
-    stated = record or os.environ.get("AOTC_RECORD_SHAPES")
-    return ReadyModel(
-        manifest,
-        chosen,
-        opened,
-        LoadReport(
-            artifact_id=stored.authentic.id,
-            variant=spec_of(chosen[0]) if len(chosen) > 1 else chosen[0].name,
-            verdict=compatible.verdict,
-            from_store=stored.from_store,
-            hashed=stored.hashed,
-            verify_seconds=stored.seconds,
-            session_seconds=created - started,
-            warmup_seconds=sum(placed),
-            variants=tuple(
-                VariantLoad(name=each.name, session_seconds=one, warmup_seconds=other)
-                for each, one, other in zip(chosen, seconds, placed, strict=True)
-            ),
-            findings=(*compatible.findings, *noticed),
-        ),
-        payload=stored.folder,
-        hold=stored.hold,
-        recorder=ShapeRecorder(stated, limit=record_bytes) if stated else None,
-    )
-
-
-def _open_all(
-    payload: Path,
-    variants: Sequence[Variant],
-    threads: int | None,
-    libraries: Mapping[str, Path],
-) -> tuple[list[ort.InferenceSession], list[float]]:
-    """Sessions of all variants, and the seconds that each took."""
-
-    def timed(variant: Variant) -> tuple[ort.InferenceSession, float]:
-        started = time.perf_counter()
-        opened = open_variant(payload, variant, threads=threads, libraries=libraries)
-        return opened, time.perf_counter() - started
-
-    if len(variants) == 1:
-        done = [timed(variants[0])]
-    else:
-        with ThreadPoolExecutor(min(len(variants), os.cpu_count() or 1)) as pool:
-            done = list(pool.map(timed, variants))
-    return [opened for opened, _ in done], [seconds for _, seconds in done]
 
 
 def host_of(manifest: Manifest, plugins: Mapping[str, Path]) -> Target:

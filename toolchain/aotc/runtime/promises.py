@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.codec.parsing import ParseError, decode
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
-from aotc.contract.profile import Profile
 from aotc.engine import placement
 from aotc.engine.named_backends import backend_of
 from aotc.engine.provider_verdict import verdicts
 from aotc.errors import AotcError
-from aotc.files.artifact_layout import MANIFEST
 from aotc.partitioning.budgets import breaches, with_flops
+from aotc.runtime.built_profile import profile_of
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -103,20 +101,6 @@ def check_session(opened: ort.InferenceSession, manifest: Manifest, variant: Var
                 expected=", ".join(wanted)[:200],
                 found=", ".join(found)[:200] or "none",
             )
-
-
-def profile_of(manifest: Manifest) -> Profile:
-    """The profile that an artifact was built with; raises AOTC-G009, I046."""
-    try:
-        return decode(Profile, manifest.profile, allow_unknown=True)
-    except ParseError as error:
-        first = error.problems[0]
-        raise AotcError(
-            first.code or "AOTC-G009",
-            "the profile in the manifest is malformed",
-            where=f"{MANIFEST}: profile.{first.path}",
-            found=first.what,
-        ) from None
 
 
 def _check_policy(manifest: Manifest, variant: Variant, opened: ort.InferenceSession) -> None:

@@ -201,7 +201,7 @@ class Router:
             size = sizes.get(name)
             if size is None:
                 continue
-            full = size if dim.spans(size) else dim.padded(size)
+            full = size if dim.spans(size) else dim.padded_size(size)
             if full is None:
                 return None
             wanted[name] = full
@@ -210,7 +210,7 @@ class Router:
     def _completed(self, sizes: Mapping[str, int], free: Mapping[str, int]) -> dict[str, int]:
         wanted = {**sizes, **{name: size for name, size in free.items() if name in sizes}}
         for relation in self._domain.relations:
-            if not relation.enforced and relation.broken(sizes):
+            if not relation.enforced and relation.is_broken(sizes):
                 continue
             if relation.dim in wanted and all(term in wanted for term in relation.terms):
                 wanted[relation.dim] = relation.value(wanted)
@@ -218,4 +218,4 @@ class Router:
 
 
 def _on_grid(dim: Dim, size: int) -> int:
-    return size if dim.allows(size) else dim.padded(size) or size
+    return size if dim.allows(size) else dim.padded_size(size) or size

@@ -15,7 +15,7 @@ from aotc.contract.manifest.payload_files import Fixture
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import ParitySpec
 from aotc.contract.results.reports import VariantLoad
-from aotc.contract.shapes.domain import raised_to
+from aotc.contract.shapes.domain import raised_to_buckets
 from aotc.engine import session, values
 from aotc.engine.padding import Padder
 from aotc.engine.parity import compare
@@ -98,11 +98,11 @@ def taken(manifest: Manifest, variant: Variant) -> list[tuple[Fixture, Mapping[s
     if not routed:
         return [(fixture, fixture.sizes) for fixture in manifest.fixtures]
     if not variant.buckets:
-        fitted = [(each, domain.fitted({}, each.sizes)) for each in manifest.fixtures]
+        fitted = [(each, domain.padded_sizes({}, each.sizes)) for each in manifest.fixtures]
         return [(fixture, wanted) for fixture, wanted in fitted if wanted is not None]
     ordered = sorted(manifest.fixtures, key=lambda each: -sum(each.sizes.values()))
     for fixture in ordered:
-        wanted = raised_to(domain, variant.buckets, fixture.sizes)
+        wanted = raised_to_buckets(domain, variant.buckets, fixture.sizes)
         if wanted is not None:
             return [(fixture, wanted)]
     return []

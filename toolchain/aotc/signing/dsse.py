@@ -12,9 +12,10 @@ import binascii
 from itertools import islice
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import Json, ParseError, Problem, strict_json
+from aotc.contract.codec.parsing import Json, ParseError, Problem
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.trust.anchors import (
-    pem_bytes,
+    der_of_pem,
 )
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
@@ -99,7 +100,7 @@ def _claim(signer: Signer) -> dict[str, Json]:
     """Who signs: the id of a bare key, or its certificates, its own first."""
     if not signer.chain:
         return {"publicKey": {"hint": signer.key_id}}
-    listed = [{"rawBytes": _base64(pem_bytes(block))} for block in signer.chain]
+    listed = [{"rawBytes": _base64(der_of_pem(block))} for block in signer.chain]
     return {"x509CertificateChain": {"certificates": listed}}
 
 

@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Final
 
 from aotc.contract.attestation_kinds import KINDS
-from aotc.contract.codec.parsing import Json, ParseError, Problem, decode, strict_json
+from aotc.contract.codec.parsing import Json, ParseError, Problem, decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.payload_files import PayloadPath
 from aotc.contract.trust.anchors import Anchor, TrustedKey
 from aotc.contract.trust.signer import Sealer, Signer

@@ -19,7 +19,7 @@ from aotc.contract.codec.parsing import Json
 from aotc.contract.known_providers import BY_ORT_NAME, RUNTIMES
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.target import Target
-from aotc.contract.trust.attestations import BUILD_TYPE, LOCAL_BUILDER, instant
+from aotc.contract.trust.attestations import BUILD_TYPE, LOCAL_BUILDER, format_instant
 from aotc.contract.versions import RELEASE, VERSION
 from aotc.errors import AotcError
 from aotc.records import field, record
@@ -110,8 +110,8 @@ def label(builder_id: str | None, invocation: str = "", release: str = "") -> La
 def predicate(manifest: Manifest, materials: Materials, libraries: Iterable[Library]) -> Json:
     """The predicate, of an artifact with this manifest."""
     about: dict[str, Json] = {
-        "startedOn": instant(materials.started),
-        "finishedOn": instant(materials.finished),
+        "startedOn": format_instant(materials.started),
+        "finishedOn": format_instant(materials.finished),
     }
     if materials.label.invocation:
         about["invocationId"] = materials.label.invocation

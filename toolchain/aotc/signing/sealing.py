@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage
-from aotc.contract.codec.parsing import Json, decode, encode, strict_json
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.trust.signer import Signer

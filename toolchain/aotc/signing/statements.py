@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from aotc.contract.codec.parsing import Json, ParseError, Problem, strict_json
+from aotc.contract.codec.parsing import Json, ParseError, Problem
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.trust.anchors import Anchor, TrustedKey
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.signing import dsse

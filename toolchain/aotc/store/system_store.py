@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from aotc.contract.artifact_names import ENTRY, artifact_path, id_in
+from aotc.contract.artifact_names import ID_PREFIX, artifact_path, stated_id
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
@@ -81,7 +81,7 @@ def take(
     started = time.perf_counter()
     trust = Trust.of(keys)
     candidates = list(_candidates(store, trust_store=trust_store))
-    asked = id_in(path)
+    asked = stated_id(path)
     if asked is None:
         place = artifact_path(path)
         return reread(
@@ -143,7 +143,7 @@ def _safe_entry(system: SystemStore, artifact_id: str) -> SafeEntry | None:
 
     Raises R016 where a stated store is not safe.
     """
-    name = f"{ENTRY}{artifact_id}"
+    name = f"{ID_PREFIX}{artifact_id}"
     try:
         root = open_folder(system.root, (system.owner,))
     except Unsafe as error:

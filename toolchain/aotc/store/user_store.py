@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from aotc.contract.artifact_names import ENTRY
-from aotc.contract.codec.parsing import MAX_JSON_BYTES
+from aotc.contract.artifact_names import ID_PREFIX
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
@@ -143,7 +143,7 @@ class Store:
 
     def entry(self, artifact_id: str) -> Path:
         """Where the artifact of this id is, if it is in the store."""
-        return self.root / f"{ENTRY}{artifact_id}"
+        return self.root / f"{ID_PREFIX}{artifact_id}"
 
     def _install(
         self, source: Container, trust: Trust, durable: bool

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, older_kind
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
+from aotc.contract.codec.parsing import ParseError
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.finding import Finding
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
@@ -126,7 +127,7 @@ def parse_documents(state: Examination) -> None:
 
 def is_oms(path: str) -> bool:
     """Whether a bundle's name is one of an OMS signature."""
-    return _OMS.is_called(path)
+    return _OMS.matches_name(path)
 
 
 def check_signatures(state: Examination) -> None:

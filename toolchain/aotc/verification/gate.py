@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from aotc.contract.artifact_names import artifact_path, id_in
+from aotc.contract.artifact_names import artifact_path, stated_id
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.policy_decision import PolicyDecision
@@ -235,7 +235,7 @@ def _judged(
     with container:
         state = Examination(container, trusted)
         steps = _examine(state, container, sink=None, full=full, collect=True)
-    asked = id_in(path)
+    asked = stated_id(path)
     if asked is not None and state.artifact_id not in ("", asked):
         # It was the one that was asked for when it was opened.
         state.refuse(other_artifact(container.root, asked, state.artifact_id))

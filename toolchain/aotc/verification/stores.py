@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.artifact_names import ENTRY
+from aotc.contract.artifact_names import ID_PREFIX
 from aotc.errors import AotcError
 from aotc.files.ownership import ROOT_USER, Unsafe, can_check_owners, open_folder
 from aotc.files.user_folders import cache_folder
@@ -93,7 +93,7 @@ def entry_of(artifact_id: str, roots: Iterable[Path] | None = None) -> Path:
     Without `roots` they are the system-wide one and this user's.  Raises I001 where none has it,
     R016 where one that is looked into is not safe.
     """
-    name = f"{ENTRY}{artifact_id}"
+    name = f"{ID_PREFIX}{artifact_id}"
     looked = []
     for root in _safe_roots() if roots is None else roots:
         looked.append(str(root.absolute()))

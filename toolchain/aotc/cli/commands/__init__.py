@@ -17,9 +17,9 @@ _ROWS: Final = (
         "check_models",
         "Build every model of a folder, and tell what became of each.",
     ),
-    ("profile", "profile", "List, show and check build profiles."),
+    ("profile", "profile", "List, show, check and learn build profiles."),
     ("target", "target", "List and show targets; describe this host."),
-    ("cache", "cache", "List, prune and clear what earlier builds left for later ones."),
+    ("cache", "cache", "List, prune and clear the build cache."),
     ("install", "install", "Verify an artifact into a store, for later loads."),
     ("store", "store", "List, prune and remove what is in a store."),
     ("pack", "pack", "Pack an artifact into one file."),
@@ -29,10 +29,11 @@ _ROWS: Final = (
     ("trust", "trust", "Make, sign, check and explain trust policies."),
     ("keygen", "keygen", "Make a signing key."),
     ("explain", "explain", "Explain a reason code."),
+    ("completion", "completion", "Print the script that completes aotc in a shell."),
     ("doctor", "doctor", "Check this installation and this host."),
 )
 
 COMMANDS: Final = Registry(
-    "command", tuple((name, f"aotc.cli.commands.{module}:command") for name, module, _ in _ROWS)
+    "command", tuple((name, f"aotc.cli.commands.{module}:app") for name, module, _ in _ROWS)
 )
 HELP: Final = {name: text for name, _, text in _ROWS}

@@ -3,81 +3,87 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from aotc.cli.commands.base import (
-    Command,
-    Parser,
-    add_artifact,
-    add_json,
-    add_signer,
-    add_variant,
-    add_vouching,
-    positive,
-    respond,
-    signer_of,
-    split_names,
+import typer
+
+from aotc.cli.commands.base import respond, signer_of
+from aotc.cli.grammar.command import Command, choice, examples, exclusive, new_app
+from aotc.cli.grammar.options import (
+    ArtifactFolder,
+    IdentityToken,
+    Json,
+    Keyless,
+    SigningKey,
+    TrustConfig,
+    Variants,
+    VouchingKeys,
 )
+from aotc.cli.grammar.typed_values import comma_separated, positive
 from aotc.errors import EXIT_YES, AotcError
 
 if TYPE_CHECKING:
     from aotc.contract.trust.attestations import AttestReport
     from aotc.contract.trust.signer import Sealer, Signer
 
-
-def arguments(parser: Parser) -> None:
-    """Declare them."""
-    add_artifact(parser, packed=False)
-    kind = parser.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--approve", action="store_true", help="approve it for a channel")
-    kind.add_argument(
-        "--qualify", action="store_true", help="accept it on this host, and sign what was seen"
-    )
-    parser.add_argument("--channel", metavar="NAME", help="channel to approve for, such as prod")
-    parser.add_argument(
-        "--expires",
-        metavar="DATE",
-        help="end of the approval: 2027-01-31 (its beginning, UTC) or 2027-01-31T12:00:00Z",
-    )
-    parser.add_argument("--note", metavar="TEXT", default="", help="text in the approval")
-    add_variant(parser)
-    parser.add_argument(
-        "--runs",
-        metavar="N",
-        type=positive,
-        help="calls with each fixture that a qualification times (30)",
-    )
-    add_signer(parser)
-    add_vouching(parser)
-    parser.add_argument(
-        "--force", action="store_true", help="replace an attestation of the same name"
-    )
-    add_json(parser)
+app = new_app()
 
 
+@app.command(cls=Command)
+@choice("--approve", "--qualify")
+@exclusive("--key", "--keyless")
+@examples(
+    "aotc attest model.aotc --approve --channel prod --expires 2099-01-31",
+    "aotc attest model.aotc --qualify --runs 5",
+)
 def attest(
+    artifact: ArtifactFolder,
     *,
-    artifact: Path,
-    approve: bool,
-    qualify: bool,
-    channel: str | None,
-    expires: str | None,
-    note: str,
-    variant: list[str],
-    runs: int | None,
-    key: Path | None,
-    keyless: bool,
-    identity_token: Path | None,
-    trust_config: Path | None,
-    trust: Path | None,
-    force: bool,
-    json: bool,
+    approve: Annotated[bool, typer.Option("--approve", help="approve it for a channel")] = False,
+    qualify: Annotated[
+        bool,
+        typer.Option("--qualify", help="accept it on this host, and sign what was measured"),
+    ] = False,
+    channel: Annotated[
+        str | None,
+        typer.Option("--channel", metavar="NAME", help="channel to approve for, such as prod"),
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires",
+            metavar="DATE",
+            help="end of the approval: 2027-01-31 (its beginning, UTC) or 2027-01-31T12:00:00Z",
+        ),
+    ] = None,
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="text in the approval")] = "",
+    variant: Variants,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs",
+            metavar="N",
+            parser=positive,
+            help="calls with each fixture that a qualification times",
+            show_default="30",
+        ),
+    ] = None,
+    key: SigningKey = None,
+    keyless: Keyless = False,
+    identity_token: IdentityToken = None,
+    trust_config: TrustConfig = None,
+    trust: VouchingKeys = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="replace an attestation of the same name")
+    ] = False,
+    json: Json = False,
 ) -> int:
-    """Sign a statement about an artifact, and put it beside its other attestations.
+    """Approve an artifact for a channel, or qualify it on this host.
 
-    --approve says that the artifact may be used in a channel until a date. --qualify loads it on
-    this host, compares its answers with the golden ones, measures latency and memory, and signs
-    what it saw for this target; exit status 1 where it fails, and nothing is written then.
+    A signed statement is put into the artifact, where its other attestations are. --approve says
+    that the artifact may be used in a channel until a date. --qualify loads it on this host,
+    compares its answers with the golden ones, measures latency and memory, and signs the result
+    for this target; where it fails, the exit status is 1 and nothing is written.
     """
     needed = (("--channel NAME", channel), ("--expires DATE", expires))
     lacking = [option for option, given in needed if given is None]
@@ -109,7 +115,7 @@ def attest(
             trust=trust,
             force=force,
         )
-    from aotc.cli.attestation_views import attested_view
+    from aotc.cli.views.attestation_views import attested_view
 
     respond(answer, attested_view, json=json)
     return EXIT_YES
@@ -129,10 +135,7 @@ def _qualify(
         artifact,
         signer,
         trust=trust,
-        variant=split_names(variant) or (),
+        variant=comma_separated(variant) or (),
         runs=runs or RUNS,
         force=force,
     )
-
-
-command = Command(attest, arguments)

@@ -3,68 +3,71 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from aotc.cli.commands.base import (
-    Command,
-    Parser,
-    add_artifact,
-    add_channel,
-    add_json,
-    add_loading,
-    add_trust,
-    add_variant,
-    pairs,
-    positive,
-    respond,
-    split_names,
+import typer
+
+from aotc.cli.commands.base import respond
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import (
+    Artifact,
+    Channel,
+    Json,
+    LoadingStore,
+    NoTrustState,
+    PublicKey,
+    Threads,
+    Trust,
+    TrustStore,
+    Variants,
 )
+from aotc.cli.grammar.typed_values import comma_separated, pairs, positive
 from aotc.errors import EXIT_YES, AotcError
 
-
-def arguments(parser: Parser) -> None:
-    """Declare them."""
-    add_artifact(parser)
-    parser.add_argument("--against", metavar="MODEL", type=Path, help="the model it was built from")
-    parser.add_argument(
-        "--runs", metavar="N", type=positive, default=50, help="runs of each side; 50"
-    )
-    parser.add_argument(
-        "--dim",
-        dest="dims",
-        metavar="NAME=SIZE",
-        action="append",
-        default=[],
-        help="size of a dim, not the fixture's; may be repeated",
-    )
-    parser.add_argument(
-        "--threads", metavar="N", type=positive, help="threads of one operator; one for each core"
-    )
-    add_variant(parser)
-    add_trust(parser)
-    add_channel(parser)
-    add_loading(parser)
-    add_json(parser)
+app = new_app()
 
 
+@app.command(cls=Command)
+@examples(
+    "aotc bench model.aotc --against model.onnx",
+    "aotc bench model.aotc --dim batch=4 --runs 20",
+)
 def bench(
+    artifact: Artifact,
     *,
-    artifact: Path,
-    against: Path | None,
-    runs: int,
-    dims: list[str],
-    threads: int | None,
-    variant: list[str],
-    trust: Path | None,
-    key: Path | None,
-    channel: str | None,
-    unsafe_no_trust_state: bool,
-    store: Path | None,
-    trust_store: bool,
-    json: bool,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against", metavar="MODEL", parser=Path, help="the model that it was built from"
+        ),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", parser=positive, help="runs of each side")
+    ] = 50,
+    dims: Annotated[
+        list[str],
+        typer.Option(
+            "--dim",
+            metavar="NAME=SIZE",
+            default_factory=list,
+            help="size of a dim",
+            show_default="the fixture's",
+        ),
+    ],
+    threads: Threads = None,
+    variant: Variants,
+    trust: Trust = None,
+    key: PublicKey = None,
+    unsafe_no_trust_state: NoTrustState = False,
+    channel: Channel = None,
+    store: LoadingStore = None,
+    trust_store: TrustStore = False,
+    json: Json = False,
 ) -> int:
-    """Time an artifact's load and runs, against the plain model if one is given.
+    """Time an artifact, against the plain model if one is given.
 
-    Both run by turns in one process, so that their ratio holds on a noisy machine.
+    Loads and runs are timed. Artifact and model take turns in one process, so that their ratio
+    holds on a noisy machine.
     """
     sizes = {}
     for name, text in pairs(dims, "--dim").items():
@@ -74,7 +77,7 @@ def bench(
             )
         sizes[name] = int(text)
     from aotc.cli.extras import needs
-    from aotc.cli.measurement_views import bench_view
+    from aotc.cli.views.measurement_views import bench_view
 
     with needs("bench", loads=True):
         from aotc.runtime.bench import bench as measure
@@ -90,7 +93,7 @@ def bench(
             key=key,
             channel=channel,
             unsafe_no_trust_state=unsafe_no_trust_state,
-            variant=split_names(variant),
+            variant=comma_separated(variant),
             store=store,
             trust_store=trust_store,
             threads=threads,
@@ -98,6 +101,3 @@ def bench(
         )
     respond(answer, bench_view, json=json)
     return EXIT_YES
-
-
-command = Command(bench, arguments)

@@ -3,90 +3,142 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Final
 
-from aotc.cli.commands.base import Command, Parser, add_json, add_signing_key, pairs
+import typer
+
+from aotc.cli.grammar import suggestions
+from aotc.cli.grammar.command import Command, examples, exclusive, new_app
+from aotc.cli.grammar.options import Force, Json, Profile, SigningKey
+from aotc.cli.grammar.typed_values import pairs
 from aotc.errors import EXIT_YES
 
+app = new_app()
 
-def arguments(parser: Parser) -> None:
-    """Declare them."""
-    parser.add_argument("model", metavar="MODEL", type=Path, help="an ONNX file")
-    parser.add_argument(
-        "--profile",
-        metavar="NAME|FILE",
-        default="edge",
-        help="what to build: edge (the default), another built-in profile or a file",
-    )
-    parser.add_argument(
-        "--target", metavar="NAME|FILE", help="host to build for, over the profile's"
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="NAME.aotc", type=Path, help="artifact to write; MODEL.aotc here"
-    )
-    add_signing_key(parser)
-    parser.add_argument("--force", action="store_true", help="replace an output that exists")
-    parser.add_argument(
-        "--dim",
-        dest="dims",
-        metavar="NAME=SPEC",
-        action="append",
-        default=[],
-        help="fix (seq=128) or bound (batch=1..8, or 32..640:32 in steps) a dim; may be repeated",
-    )
-    parser.add_argument(
-        "--fixtures",
-        metavar="PATH",
-        type=Path,
-        help="inputs to prove with: a .npz, a folder of input_N.pb, or a folder of either",
-    )
-    parser.add_argument(
-        "--embed-fixtures", action="store_true", help="put your fixtures into the artifact"
-    )
-    chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument(
-        "--tune",
-        action="store_true",
-        help="measure the profile's candidates (providers, threads, precision) and take the best",
-    )
-    chosen.add_argument(
-        "--tuned-from",
-        metavar="EVIDENCE",
-        type=Path,
-        help="take what was best in an earlier build: its artifact, or its evidence file",
-    )
-    parser.add_argument(
-        "--no-cache",
-        dest="cache",
-        action="store_false",
-        help="build anew what was built before, and keep nothing",
-    )
-    said = parser.add_argument_group("what the attestations say")
-    said.add_argument(
-        "--builder-id",
-        metavar="URI",
-        help="builder in the provenance; else $AOTC_BUILDER_ID, else urn:aotc:builder:local",
-    )
-    said.add_argument(
-        "--invocation-id", metavar="ID", default="", help="this run of the builder, provenance"
-    )
-    said.add_argument(
-        "--release", metavar="VERSION", default="", help="of what is built, such as 1.4.0"
-    )
-    said.add_argument(
-        "--licence",
-        metavar="SPDX",
-        default="",
-        help="licence of the model, in the bill of materials",
-    )
-    add_json(parser)
+_STATEMENTS: Final = "what the attestations say"
 
 
-def build(*, json: bool, dims: list[str], **asked: Any) -> int:
-    """Build a signed artifact from an ONNX model, and prove it against the model.
+@app.command(cls=Command)
+@exclusive("--tune", "--tuned-from")
+@examples(
+    "aotc build model.onnx --dim batch=1..8",
+    "aotc build model.onnx --profile server-cpu --key release.pem -o release.aotc",
+)
+def build(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", parser=Path, help="ONNX file")],
+    *,
+    profile: Profile = "edge",
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="NAME|FILE",
+            help="host to build for: host (this machine), a built-in target, or a file",
+            show_default="the profile's",
+            autocompletion=suggestions.targets,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="NAME.aotc",
+            parser=Path,
+            help="artifact to write",
+            show_default="./MODEL.aotc",
+        ),
+    ] = None,
+    key: SigningKey = None,
+    force: Force = False,
+    dims: Annotated[
+        list[str],
+        typer.Option(
+            "--dim",
+            metavar="NAME=SPEC",
+            default_factory=list,
+            help="fix (seq=128) or bound (batch=1..8, or 32..640:32 in steps) a dim",
+        ),
+    ],
+    fixtures: Annotated[
+        Path | None,
+        typer.Option(
+            "--fixtures",
+            metavar="PATH",
+            parser=Path,
+            help="inputs to prove with: a .npz, a folder of input_N.pb, or a folder of either",
+            show_default="generated",
+        ),
+    ] = None,
+    embed_fixtures: Annotated[
+        bool, typer.Option("--embed-fixtures", help="put your fixtures into the artifact")
+    ] = False,
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="measure the profile's candidates (providers, threads, precision) and take the "
+            "best",
+        ),
+    ] = False,
+    tuned_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--tuned-from",
+            metavar="EVIDENCE",
+            parser=Path,
+            help="take what was best in an earlier build: its artifact, or its evidence file",
+        ),
+    ] = None,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            " /--no-cache", help="build anew what was built before, and keep nothing of it"
+        ),
+    ] = True,
+    builder_id: Annotated[
+        str | None,
+        typer.Option(
+            "--builder-id",
+            metavar="URI",
+            help="builder in the provenance",
+            show_default="$AOTC_BUILDER_ID, or urn:aotc:builder:local",
+            rich_help_panel=_STATEMENTS,
+        ),
+    ] = None,
+    invocation_id: Annotated[
+        str,
+        typer.Option(
+            "--invocation-id",
+            metavar="ID",
+            help="this run of the builder, in the provenance",
+            rich_help_panel=_STATEMENTS,
+        ),
+    ] = "",
+    release: Annotated[
+        str,
+        typer.Option(
+            "--release",
+            metavar="VERSION",
+            help="version of what is built, such as 1.4.0",
+            rich_help_panel=_STATEMENTS,
+        ),
+    ] = "",
+    licence: Annotated[
+        str,
+        typer.Option(
+            "--licence",
+            metavar="SPDX",
+            help="licence of the model, in the bill of materials",
+            rich_help_panel=_STATEMENTS,
+        ),
+    ] = "",
+    json: Json = False,
+) -> int:
+    """Build a signed artifact from an ONNX model, and prove it.
 
-    Exit status 1 where a gate of the profile fails, 3 where the input must be mended;
-    nothing is left at the output then.
+    The artifact's answers are compared with those of the model. Exit status 1 where a gate of the
+    profile fails, 3 where the input must be fixed; nothing is left at the output then.
     """
     ranges = pairs(dims, "--dim")
     from aotc.cli.extras import needs
@@ -96,18 +148,33 @@ def build(*, json: bool, dims: list[str], **asked: Any) -> int:
     from aotc.cli.progress import stages
 
     with stages(quiet=json) as progress:
-        report = run_pipeline(dims=ranges, progress=progress, **asked)
+        report = run_pipeline(
+            model,
+            profile=profile,
+            target=target,
+            output=output,
+            key=key,
+            force=force,
+            dims=ranges,
+            fixtures=fixtures,
+            embed_fixtures=embed_fixtures,
+            tune=tune,
+            tuned_from=tuned_from,
+            cache=cache,
+            builder_id=builder_id,
+            invocation_id=invocation_id,
+            release=release,
+            licence=licence,
+            progress=progress,
+        )
     if json:
         from aotc.cli.json_document import write_document
 
         write_document(report)
     else:
         from aotc.cli.render import show
-        from aotc.cli.views import build_view
+        from aotc.cli.views.build_view import build_view
         from aotc.inspection.summary import inspect
 
         show(build_view(report, inspect(report.artifact)))
     return EXIT_YES
-
-
-command = Command(build, arguments)

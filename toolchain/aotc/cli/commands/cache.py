@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from aotc.cli.commands.base import Command, Group, Parser, add_json, byte_count, respond
+import typer
+
+from aotc.cli.commands.base import respond
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import Json
+from aotc.cli.grammar.typed_values import byte_count
 from aotc.contract.results.cache_reports import CacheListReport, PruneReport
 from aotc.errors import EXIT_YES
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+app = new_app("List, prune and clear the build cache.")
 
-def list_entries(*, json: bool) -> int:
-    """List the entries of the build cache, the one used last first; nothing is verified.
 
-    The cache is in $AOTC_CACHE, or aotc/build in $XDG_CACHE_HOME or ~/.cache.
-    It may hold $AOTC_CACHE_BYTES bytes, or 10 GiB.
+@app.command("list", cls=Command)
+@examples("aotc cache list", "aotc cache list --json")
+def list_entries(json: Json = False) -> int:
+    """List the entries.
+
+    The entry that was used last comes first. Nothing is verified. The cache is in $AOTC_CACHE, or
+    aotc/build in $XDG_CACHE_HOME or ~/.cache. It may hold $AOTC_CACHE_BYTES bytes, or 10 GiB.
     """
     from aotc.caching.cache import BuildCache
 
@@ -25,35 +34,45 @@ def list_entries(*, json: bool) -> int:
     answer = CacheListReport(
         folder=str(cache.folder),
         limit_bytes=cache.limit_bytes,
-        bytes=sum(each.bytes for each in entries),
+        bytes=sum(entry.bytes for entry in entries),
         entries=entries,
     )
     respond(answer, list_view, json=json)
     return EXIT_YES
 
 
-def _prune_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "--limit",
-        metavar="SIZE",
-        type=byte_count,
-        help="bytes that may be left, such as 500MB; else $AOTC_CACHE_BYTES, else 10 GiB",
-    )
-    add_json(parser)
+@app.command(cls=Command)
+@examples("aotc cache prune", "aotc cache prune --limit 500MB")
+def prune(
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="SIZE",
+            parser=byte_count,
+            help="bytes that may be left, such as 500MB",
+            show_default="$AOTC_CACHE_BYTES, or 10 GiB",
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Remove the entries used longest ago.
 
-
-def prune(*, limit: int | None, json: bool) -> int:
-    """Remove what was used longest ago, until the rest is within the limit.
-
-    What builds that died left half-written goes too.
+    Entries are removed until the rest is within the limit. What interrupted builds left is removed
+    too.
     """
     from aotc.caching.cache import BuildCache
 
     return _report(BuildCache().prune(limit), json)
 
 
-def clear(*, json: bool) -> int:
-    """Remove every entry of the build cache; the next builds compile everything again."""
+@app.command(cls=Command)
+@examples("aotc cache clear", "aotc cache clear --json")
+def clear(json: Json = False) -> int:
+    """Remove every entry.
+
+    The next builds compile everything again.
+    """
     from aotc.caching.cache import BuildCache
 
     return _report(BuildCache().clear(), json)
@@ -70,15 +89,15 @@ def list_view(answer: CacheListReport) -> list[RenderableType]:
     if answer.entries:
         rows = [
             (
-                short(each.key),
-                each.title,
-                each.kind,
-                size(each.bytes),
-                count(each.files, "file"),
-                _minute(each.created),
-                _minute(each.used),
+                short(entry.key),
+                entry.title,
+                entry.kind,
+                size(entry.bytes),
+                count(entry.files, "file"),
+                _minute(entry.created),
+                _minute(entry.used),
             )
-            for each in answer.entries
+            for entry in answer.entries
         ]
         parts.append(
             section("entries", ("", "kind", "size", "", "created, UTC", "last used"), rows)
@@ -105,13 +124,3 @@ def prune_view(report: PruneReport) -> list[RenderableType]:
 def _report(report: PruneReport, json: bool) -> int:
     respond(report, prune_view, json=json)
     return EXIT_YES
-
-
-command = Group(
-    "List, prune and clear the build cache.",
-    {
-        "list": ("List the entries.", Command(list_entries, add_json)),
-        "prune": ("Remove what was used longest ago.", Command(prune, _prune_arguments)),
-        "clear": ("Remove every entry.", Command(clear, add_json)),
-    },
-)

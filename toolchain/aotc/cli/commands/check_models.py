@@ -3,81 +3,87 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from aotc.cli.commands.base import Command, Parser, add_json, positive, respond
+import typer
+
+from aotc.cli.commands.base import respond
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import Force, Json, Profile
+from aotc.cli.grammar.typed_values import positive
 from aotc.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_YES
 
-
-def arguments(parser: Parser) -> None:
-    """Declare them."""
-    parser.add_argument(
-        "folder", metavar="DIR", type=Path, help="folder of *.onnx files, at any depth"
-    )
-    parser.add_argument(
-        "--profile",
-        metavar="NAME|FILE",
-        default="edge",
-        help="what to build: edge (the default), another built-in profile or a file",
-    )
-    parser.add_argument(
-        "--pattern",
-        metavar="GLOB",
-        default="*",
-        help="check models whose name matches, such as 'vision/*'",
-    )
-    parser.add_argument(
-        "--against",
-        metavar="FILE",
-        type=Path,
-        help="compare with an earlier document; exit status 1 where a model is worse than then",
-    )
-    parser.add_argument("--output", metavar="FILE", type=Path, help="write the JSON document, too")
-    parser.add_argument("--force", action="store_true", help="replace an output that exists")
-    parser.add_argument(
-        "--fixtures",
-        action="store_true",
-        help="give the test data beside a model to its build; else it is only compared with",
-    )
-    parser.add_argument(
-        "--cache",
-        action="store_true",
-        help="take builds from the user's cache, and keep them there",
-    )
-    parser.add_argument(
-        "--jobs", metavar="N", type=positive, default=1, help="models side by side (1)"
-    )
-    parser.add_argument(
-        "--timeout",
-        metavar="S",
-        type=positive,
-        default=1800,
-        help="seconds, by the clock, for a model's build, and for its comparison (1800)",
-    )
-    add_json(parser)
+app = new_app()
 
 
+@app.command(cls=Command)
+@examples(
+    "aotc check-models models --output checked.json",
+    "aotc check-models models --against known.json",
+)
 def check_models(
-    *,
-    folder: Path,
-    profile: str,
-    pattern: str,
-    against: Path | None,
-    output: Path | None,
-    force: bool,
-    fixtures: bool,
-    cache: bool,
-    jobs: int,
-    timeout: int,
-    json: bool,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", parser=Path, help="folder of *.onnx files, at any depth"),
+    ],
+    profile: Profile = "edge",
+    pattern: Annotated[
+        str,
+        typer.Option(
+            "--pattern", metavar="GLOB", help="models whose name matches, such as 'vision/*'"
+        ),
+    ] = "*",
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="FILE",
+            parser=Path,
+            help="earlier document to compare with; exit status 1 where a model is worse than then",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE", parser=Path, help="file to write the JSON document to"
+        ),
+    ] = None,
+    force: Force = False,
+    fixtures: Annotated[
+        bool,
+        typer.Option(
+            "--fixtures",
+            help="give the test data that lies beside a model to its build; else it is only "
+            "compared with",
+        ),
+    ] = False,
+    cache: Annotated[
+        bool,
+        typer.Option("--cache", help="take builds from the user's cache, and keep them there"),
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option("--jobs", metavar="N", parser=positive, help="models at the same time")
+    ] = 1,
+    timeout: Annotated[
+        int,
+        typer.Option(
+            "--timeout",
+            metavar="S",
+            parser=positive,
+            help="seconds, by the clock, for a model's build, and for its comparison",
+        ),
+    ] = 1800,
+    json: Json = False,
 ) -> int:
-    """Build every ONNX model below a folder in a sandbox, and tell what became of each.
+    """Build every model of a folder, and tell what became of each.
 
-    Nothing that is built is kept. Where test_data_set_N lies beside a model, its artifact's answers
-    are compared with those of the data, and with ONNX Runtime's. Exit status 0 where every model is
-    built and answers so, or with --against where none is worse than before; else 1.
+    Models are built in a sandbox, and nothing that is built is kept. Where test_data_set_N lies
+    beside a model, its artifact's answers are compared with those of the data, and with ONNX
+    Runtime's. Exit status 0 where every model is built and answers so, or with --against where
+    none is worse than before; else 1.
     """
-    from aotc.cli.check_views import check_models_view
     from aotc.cli.extras import needs
+    from aotc.cli.views.check_views import check_models_view
     from aotc.cli.written import refuse_existing, write_text
 
     refuse_existing([output] if output is not None else [], force)
@@ -107,6 +113,3 @@ def check_models(
     if answer.against is not None:
         return EXIT_NO if answer.against.worse else EXIT_YES
     return EXIT_YES if all(map(is_good, answer.models)) else EXIT_NO
-
-
-command = Command(check_models, arguments)

@@ -10,7 +10,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from aotc.cli.commands.base import Command, add_json, respond
+from aotc.cli.commands.base import respond
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import Json
 from aotc.contract.known_providers import RUNTIMES
 from aotc.contract.results.command_reports import DoctorCheck, DoctorReport, DoctorTrust
 from aotc.contract.target import Target
@@ -19,15 +21,24 @@ from aotc.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
 from aotc.files.failures import system_message
 from aotc.host.lesser_host import ISA_VARIABLE, WITHOUT_VARIABLE
 
-_BASE = ("rich", "cryptography", "PyYAML", "rfc8785")
+_BASE = ("typer", "rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
 _TO_BUILD = f"To build: {install_extra('cpu')}"
 _TO_RUN = f"To load and run: pip install onnxruntime. {_TO_BUILD}"
 
 
-def doctor(*, json: bool) -> int:
-    """Check versions, packages that conflict, keys and folders; exit status 1 where one is bad."""
-    from aotc.cli.measurement_views import doctor_view
+app = new_app()
+
+
+@app.command(cls=Command)
+@examples("aotc doctor", "aotc doctor --json")
+def doctor(json: Json = False) -> int:
+    """Check this installation and this host.
+
+    Versions, packages that conflict, keys, trust and folders are checked. Exit status 1 where one
+    of them is bad.
+    """
+    from aotc.cli.views.measurement_views import doctor_view
     from aotc.host.probe import probe
 
     host = probe()
@@ -326,6 +337,3 @@ def _writable(name: str, folder: Path, fix: str) -> DoctorCheck:
         return DoctorCheck(name=name, status="bad", found=found, fix=fix)
     free = shutil.disk_usage(there).free
     return DoctorCheck(name=name, status="ok", found=f"{folder}, {free / 1e9:.1f} GB free")
-
-
-command = Command(doctor, add_json)

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from aotc.cli.commands.base import Command, Parser, add_json
-from aotc.cli.render import write_lines
-from aotc.contract.results.command_reports import ExplainReport, Explanation
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aotc.cli.grammar import suggestions
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import Json
 from aotc.errors import EXIT_YES, AotcError
 
+if TYPE_CHECKING:
+    from aotc.contract.results.command_reports import Explanation
 
-def arguments(parser: Parser) -> None:
-    """Declare them."""
-    parser.add_argument("code", metavar="CODE", nargs="?", help="such as AOTC-G005, or G005")
-    parser.add_argument("--list", dest="list_all", action="store_true", help="list every code")
-    add_json(parser)
+app = new_app()
 
 
-def explain(*, code: str | None, list_all: bool, json: bool) -> int:
-    """Explain a reason code: what it means, and how to fix it."""
+@app.command(cls=Command)
+@examples("aotc explain AOTC-G005", "aotc explain --list")
+def explain(
+    code: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CODE",
+            help="reason code, such as AOTC-G005 or G005",
+            autocompletion=suggestions.codes,
+        ),
+    ] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="list every code")] = False,
+    json: Json = False,
+) -> int:
+    """Explain a reason code.
+
+    It says what the code means, whether it refuses, and how to fix it.
+    """
     from aotc.inspection import explanation
 
     if (code is None) != list_all:
@@ -24,29 +42,30 @@ def explain(*, code: str | None, list_all: bool, json: bool) -> int:
     reasons = explanation.explain_all() if code is None else (explanation.explain(code),)
     if json:
         from aotc.cli.json_document import write_document
+        from aotc.contract.results.command_reports import ExplainReport
 
         write_document(ExplainReport(reasons=reasons))
-    elif list_all:
-        write_lines(f"{each.code}  {each.title}" for each in reasons)
+        return EXIT_YES
+    from aotc.cli.render import write_lines
+
+    if list_all:
+        write_lines(f"{reason.code}  {reason.title}" for reason in reasons)
     else:
         write_lines(_lines(reasons[0]))
     return EXIT_YES
 
 
-def _lines(each: Explanation) -> list[str]:
+def _lines(reason: Explanation) -> list[str]:
     import textwrap
 
     kind = (
         "a finding: it is reported, and refuses nothing"
-        if each.exit_status == 0
-        else f"exit status {each.exit_status}"
+        if reason.exit_status == 0
+        else f"exit status {reason.exit_status}"
     )
-    paragraphs = [f"{each.code}: {each.title}", f"({kind})", each.explain]
-    paragraphs += each.detail.split("\n\n") if each.detail else []
-    paragraphs.append(f"Fix: {each.fix}")
+    paragraphs = [f"{reason.code}: {reason.title}", f"({kind})", reason.explain]
+    paragraphs += reason.detail.split("\n\n") if reason.detail else []
+    paragraphs.append(f"Fix: {reason.fix}")
     return [
         line for text in paragraphs for line in ("", *textwrap.wrap(" ".join(text.split()), 96))
     ][1:]
-
-
-command = Command(explain, arguments)

@@ -2,50 +2,46 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from aotc.cli.commands.base import (
-    Command,
-    Parser,
-    add_artifact,
-    add_channel,
-    add_json,
-    add_store,
-    add_trust,
-    refuse_two_stores,
-    respond,
+from aotc.cli.commands.base import refuse_two_stores, respond
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import (
+    Artifact,
+    Channel,
+    Json,
+    NoTrustState,
+    PublicKey,
+    Store,
+    SystemStore,
+    Trust,
 )
 from aotc.errors import EXIT_YES
 
-
-def arguments(parser: Parser) -> None:
-    """Declare them."""
-    add_artifact(parser)
-    add_store(parser)
-    add_trust(parser)
-    add_channel(parser)
-    add_json(parser)
+app = new_app()
 
 
+@app.command(cls=Command)
+@examples(
+    "aotc install model.aotc --key release.pub",
+    "aotc install model.aotc --trust trust.yaml --store store",
+)
 def install(
-    *,
-    artifact: Path,
-    store: Path | None,
-    system: bool,
-    trust: Path | None,
-    key: Path | None,
-    channel: str | None,
-    unsafe_no_trust_state: bool,
-    json: bool,
+    artifact: Artifact,
+    store: Store = None,
+    system: SystemStore = False,
+    trust: Trust = None,
+    key: PublicKey = None,
+    unsafe_no_trust_state: NoTrustState = False,
+    channel: Channel = None,
+    json: Json = False,
 ) -> int:
-    """Verify an artifact while it is copied into a store, with its attestations.
+    """Verify an artifact into a store, for later loads.
 
-    Without --store or --system, the store is this user's own. What users load from a store that
-    they cannot write is not hashed again. An artifact that is there already is hashed again, and
-    attestations that are new are added to it.
+    It is verified while it is copied, with its attestations. What users load from a store that
+    they cannot write is not hashed again. An artifact that is in the store already is hashed again,
+    and attestations that are new are added to it.
     """
     refuse_two_stores(store, system)
-    from aotc.cli.store_views import install_view
+    from aotc.cli.views.store_views import install_view
     from aotc.store.installing import install as put
     from aotc.verification.policy.host_trust import resolve
 
@@ -53,6 +49,3 @@ def install(
     report = put(artifact, trusted, store=store, system=system)
     respond(report, install_view, json=json)
     return EXIT_YES
-
-
-command = Command(install, arguments)

@@ -3,55 +3,67 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from aotc.cli.commands.base import Command, Parser, add_json
+import typer
+
+from aotc.cli.grammar.command import Command, examples, exclusive, new_app
+from aotc.cli.grammar.options import Json
 from aotc.contract.results.command_reports import KeygenReport
 from aotc.errors import EXIT_YES
 
-
-def arguments(parser: Parser) -> None:
-    """Declare them."""
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="NAME.pem",
-        type=Path,
-        required=True,
-        help="private key to write; the public one is NAME.pub beside it",
-    )
-    # A password itself is never an argument: those stand in process lists and shell histories.
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--password",
-        action="store_true",
-        help="encrypt the private key with a password that is asked for twice",
-    )
-    source.add_argument(
-        "--password-file",
-        metavar="FILE",
-        type=Path,
-        help="encrypt the private key with the first line of a file",
-    )
-    source.add_argument(
-        "--password-env",
-        metavar="NAME",
-        help="encrypt the private key with the value of an environment variable",
-    )
-    add_json(parser)
+app = new_app()
 
 
+# A password itself is never an argument: those stand in process lists and shell histories.
+@app.command(cls=Command)
+@exclusive("--password", "--password-file", "--password-env")
+@examples(
+    "aotc keygen -o signing.pem",
+    "aotc keygen -o signing.pem --password-file password.txt",
+)
 def keygen(
-    *,
-    output: Path,
-    password: bool,
-    password_file: Path | None,
-    password_env: str | None,
-    json: bool,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="NAME.pem",
+            parser=Path,
+            help="private key to write; the public one is NAME.pub in the same folder",
+        ),
+    ],
+    password: Annotated[
+        bool,
+        typer.Option(
+            "--password", help="encrypt the private key with a password that is asked for twice"
+        ),
+    ] = False,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            parser=Path,
+            help="encrypt the private key with the first line of a file",
+        ),
+    ] = None,
+    password_env: Annotated[
+        str | None,
+        typer.Option(
+            "--password-env",
+            metavar="NAME",
+            help="encrypt the private key with the value of an environment variable",
+        ),
+    ] = None,
+    json: Json = False,
 ) -> int:
-    """Write NAME.pem (private, mode 0600) and NAME.pub (public); neither is ever overwritten.
+    """Make a signing key.
 
-    Without a password the private key is not encrypted. Where it is used, the password comes from
-    the file that $AOTC_KEY_PASSWORD_FILE names, from $AOTC_KEY_PASSWORD, or from a prompt.
+    NAME.pem is the private key (mode 0600) and NAME.pub the public one; neither is ever
+    overwritten. Without a password the private key is not encrypted. Where it is used, the
+    password comes from the file that $AOTC_KEY_PASSWORD_FILE names, from $AOTC_KEY_PASSWORD, or
+    from a prompt.
     """
     from aotc.contract.trust.anchors import key_id
     from aotc.signing.keys import key_files, passwords
@@ -84,6 +96,3 @@ def keygen(
             )
         )
     return EXIT_YES
-
-
-command = Command(keygen, arguments)

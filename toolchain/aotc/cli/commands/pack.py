@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from aotc.cli.commands.base import Command, Parser, add_artifact, add_json
+import typer
+
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import ArtifactFolder, Force, Json
 from aotc.errors import EXIT_YES
 
-
-def arguments(parser: Parser) -> None:
-    """Declare them."""
-    add_artifact(parser, packed=False)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="NAME.aotc.zip",
-        type=Path,
-        help="file to write; ARTIFACT.zip here if not given",
-    )
-    parser.add_argument("--force", action="store_true", help="replace an output that exists")
-    add_json(parser)
+app = new_app()
 
 
-def pack(*, artifact: Path, output: Path | None, force: bool, json: bool) -> int:
-    """Pack an artifact into one file, uncompressed, the same bytes each time.
+@app.command(cls=Command)
+@examples("aotc pack model.aotc", "aotc pack model.aotc -o release.aotc.zip")
+def pack(
+    artifact: ArtifactFolder,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="NAME.aotc.zip",
+            parser=Path,
+            help="file to write",
+            show_default="./ARTIFACT.zip",
+        ),
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """Pack an artifact into one file.
 
-    'aotc verify', 'inspect' and 'run' take the file as they take the folder, and any unzip opens
-    it. Nothing is verified here.
+    It is not compressed, and has the same bytes each time. 'aotc verify', 'inspect' and 'run' take
+    the file as they take the folder, and any unzip opens it. Nothing is verified here.
     """
     from aotc.packing.pack import pack as write
 
@@ -41,6 +50,3 @@ def pack(*, artifact: Path, output: Path | None, force: bool, json: bool) -> int
         rows = [("artifact", answer.artifact_id), ("size", size(answer.bytes))]
         show([heading(answer.archive, f"{count(answer.files, 'file')} packed"), facts(rows)])
     return EXIT_YES
-
-
-command = Command(pack, arguments)

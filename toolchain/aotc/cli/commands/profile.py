@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from aotc.cli.commands.base import Command, Group, Parser, add_json, positive, respond
+import typer
+
+from aotc.cli.commands.base import respond
+from aotc.cli.grammar import suggestions
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import Json, Threads
+from aotc.cli.grammar.typed_values import positive
 from aotc.contract.builtin import builtin_profiles, load_profile
 from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.results.command_reports import CheckReport, ListReport
 from aotc.errors import EXIT_YES
 
+app = new_app("List, show, check and learn build profiles.")
 
-def list_profiles(*, json: bool) -> int:
+
+@app.command("list", cls=Command)
+@examples("aotc profile list", "aotc profile list --json")
+def list_profiles(json: Json = False) -> int:
     """List the built-in profiles."""
     items = {name: load_profile(name).description for name in builtin_profiles()}
     if json:
@@ -27,13 +38,23 @@ def list_profiles(*, json: bool) -> int:
     return EXIT_YES
 
 
-def _show_arguments(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME|FILE", help="a built-in profile or a file")
-    add_json(parser)
+@app.command(cls=Command)
+@examples("aotc profile show edge", "aotc profile show server-cpu > mine.yaml")
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE",
+            help="a built-in profile, or a file",
+            autocompletion=suggestions.profiles,
+        ),
+    ],
+    json: Json = False,
+) -> int:
+    """Show a profile with every default.
 
-
-def show(*, name: str, json: bool) -> int:
-    """Show a profile with every default written out, as YAML that can be saved and changed."""
+    It is YAML that can be saved and changed.
+    """
     profile = load_profile(name)
     if json:
         from aotc.cli.json_document import write_document
@@ -44,13 +65,16 @@ def show(*, name: str, json: bool) -> int:
     return EXIT_YES
 
 
-def _check_arguments(parser: Parser) -> None:
-    parser.add_argument("path", metavar="FILE", type=Path, help="a profile in YAML")
-    add_json(parser)
+@app.command(cls=Command)
+@examples("aotc profile check mine.yaml", "aotc profile check mine.yaml --json")
+def check(
+    path: Annotated[Path, typer.Argument(metavar="FILE", parser=Path, help="profile in YAML")],
+    json: Json = False,
+) -> int:
+    """Check a profile file.
 
-
-def check(*, path: Path, json: bool) -> int:
-    """Check a profile file; every problem is listed with its path."""
+    Every problem is listed, with its place in the file.
+    """
     from aotc.inspection.offered_providers import check_names
 
     profile = load_profile(path)
@@ -66,86 +90,104 @@ def check(*, path: Path, json: bool) -> int:
     return EXIT_YES
 
 
-def _learn_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "shapes",
-        metavar="SHAPES",
-        type=Path,
-        help="recorded requests: .jsonl of shapes by input, or .csv with a column for each dim",
-    )
-    parser.add_argument(
-        "--model", metavar="MODEL", type=Path, help="ONNX file that the costs are measured on"
-    )
-    parser.add_argument(
-        "--costs", metavar="FILE", type=Path, help="costs measured earlier, instead of measuring"
-    )
-    parser.add_argument(
-        "--max-variants",
-        metavar="K",
-        type=positive,
-        default=8,
-        help="variants at most, the dynamic one included; 8",
-    )
-    parser.add_argument(
-        "--profile",
-        metavar="NAME|FILE",
-        default="edge",
-        help="profile to start from: edge (the default), another built-in profile or a file",
-    )
-    parser.add_argument(
-        "--dim-names",
-        metavar="DIM[,DIM]",
-        default="",
-        help="the one or two dims to choose buckets for, where more vary",
-    )
-    parser.add_argument(
-        "--no-padding",
-        dest="padding",
-        action="store_false",
-        help="plan for a model that padding would change: sizes run as they are",
-    )
-    parser.add_argument(
-        "--seconds", metavar="N", type=positive, default=60, help="time for measuring; 60"
-    )
-    parser.add_argument(
-        "--threads", metavar="N", type=positive, help="threads of one operator; one for each core"
-    )
-    parser.add_argument("-o", "--output", metavar="FILE.yaml", type=Path, help="profile to write")
-    parser.add_argument(
-        "--save-costs", metavar="FILE", type=Path, help="keep the costs for --costs"
-    )
-    parser.add_argument(
-        "--html", metavar="FILE", type=Path, help="page to write: distribution and plans"
-    )
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
-    add_json(parser)
-
-
+@app.command(cls=Command)
+@examples(
+    "aotc profile learn traffic.jsonl --model model.onnx --seconds 5 -o learned.yaml",
+    "aotc profile learn traffic.jsonl --costs costs.json --max-variants 3",
+)
 def learn(
-    *,
-    shapes: Path,
-    model: Path | None,
-    costs: Path | None,
-    max_variants: int,
-    profile: str,
-    dim_names: str,
-    padding: bool,
-    seconds: int,
-    threads: int | None,
-    output: Path | None,
-    save_costs: Path | None,
-    html: Path | None,
-    force: bool,
-    json: bool,
+    shapes: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SHAPES",
+            parser=Path,
+            help="recorded requests: .jsonl of shapes by input, or .csv with a column for each dim",
+        ),
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model", metavar="MODEL", parser=Path, help="ONNX file that the costs are measured on"
+        ),
+    ] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            "--costs",
+            metavar="FILE",
+            parser=Path,
+            help="costs that were measured earlier, instead of measuring",
+        ),
+    ] = None,
+    max_variants: Annotated[
+        int,
+        typer.Option(
+            "--max-variants",
+            metavar="K",
+            parser=positive,
+            help="maximum number of variants, the dynamic one included",
+        ),
+    ] = 8,
+    profile: Annotated[
+        str,
+        typer.Option(
+            "--profile",
+            metavar="NAME|FILE",
+            help="profile to start from: a built-in profile, or a file",
+            autocompletion=suggestions.profiles,
+        ),
+    ] = "edge",
+    dim_names: Annotated[
+        str,
+        typer.Option(
+            "--dim-names",
+            metavar="DIM[,DIM]",
+            help="the one or two dims to choose buckets for, where more vary",
+        ),
+    ] = "",
+    padding: Annotated[
+        bool,
+        typer.Option(
+            " /--no-padding",
+            help="plan for a model that padding would change: sizes run as they are",
+        ),
+    ] = True,
+    seconds: Annotated[
+        int,
+        typer.Option("--seconds", metavar="N", parser=positive, help="time for measuring"),
+    ] = 60,
+    threads: Threads = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.yaml", parser=Path, help="profile to write"),
+    ] = None,
+    save_costs: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-costs",
+            metavar="FILE",
+            parser=Path,
+            help="file to keep the costs in, for --costs",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", parser=Path, help="page to write: distribution and plans"
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace files that exist")] = False,
+    json: Json = False,
 ) -> int:
-    """Choose the buckets that serve recorded shapes at the least expected cost.
+    """Learn a profile from recorded shapes.
 
-    What a size costs is measured on the model itself. A line of SHAPES is one request:
+    The buckets are chosen that serve the recorded requests at the minimum expected cost. What a
+    size costs is measured on the model itself. A line of SHAPES is one request:
     {"ids": [1, 40], "mask": [1, 40]} or {"batch": 1, "seq": 40}; or, in a .csv with the header
     'batch,seq', just 1,40. 'aotc run --record' and aotc.load(record=...) write such files.
     """
     from aotc.cli.extras import needs
-    from aotc.cli.learned_views import learn_view
+    from aotc.cli.views.learned_views import learn_view
     from aotc.cli.written import refuse_existing, write_text
 
     files = [path for path in (output, save_costs, html) if path is not None]
@@ -168,7 +210,7 @@ def learn(
             progress=progress,
         )
     if html is not None:
-        from aotc.cli.learned_page import learn_page
+        from aotc.cli.views.learned_page import learn_page
 
         write_text(html, learn_page(answer))
     if output is not None:
@@ -180,14 +222,3 @@ def learn(
         write_text(save_costs, canonical_json(encode(table)).decode() + "\n")
     respond(answer, learn_view, json=json)
     return EXIT_YES
-
-
-command = Group(
-    "List, show, check and learn build profiles.",
-    {
-        "list": ("List the built-in profiles.", Command(list_profiles, add_json)),
-        "show": ("Show a profile with every default.", Command(show, _show_arguments)),
-        "check": ("Check a profile file.", Command(check, _check_arguments)),
-        "learn": ("Learn a profile from recorded shapes.", Command(learn, _learn_arguments)),
-    },
-)

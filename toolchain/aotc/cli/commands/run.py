@@ -6,20 +6,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from aotc.cli.commands.base import (
-    Command,
-    Parser,
-    add_artifact,
-    add_channel,
-    add_json,
-    add_loading,
-    add_trust,
-    add_variant,
-    respond,
-    split_names,
+import typer
+
+from aotc.cli.commands.base import respond
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import (
+    Artifact,
+    Channel,
+    Json,
+    LoadingStore,
+    NoTrustState,
+    PublicKey,
+    Trust,
+    TrustStore,
+    Variants,
 )
+from aotc.cli.grammar.typed_values import comma_separated
 from aotc.contract.results.command_reports import RunCase, RunReport
 from aotc.errors import EXIT_YES, AotcError
 from aotc.files.names import file_names
@@ -28,61 +32,68 @@ if TYPE_CHECKING:
     from aotc.runtime.ready_model import ReadyModel
     from aotc.runtime.telemetry import Telemetry
 
-
-def arguments(parser: Parser) -> None:
-    """Declare them."""
-    add_artifact(parser)
-    parser.add_argument(
-        "--input",
-        dest="inputs",
-        metavar="NAME=FILE|FILE.npz",
-        action="append",
-        default=[],
-        help="one input (.npy, .npz of one array or with one of this name, or .json for what those "
-        "cannot hold), or an archive of inputs by name; may be repeated",
-    )
-    parser.add_argument(
-        "--output-dir", metavar="DIR", type=Path, help="folder to write each output to"
-    )
-    add_variant(parser)
-    parser.add_argument(
-        "--record", metavar="FILE.jsonl", type=Path, help="file to append the shapes of inputs to"
-    )
-    parser.add_argument(
-        "--metrics",
-        metavar="FILE",
-        type=Path,
-        help="write the counters: .json, or .prom for Prometheus' text form",
-    )
-    add_trust(parser)
-    add_channel(parser)
-    add_loading(parser)
-    add_json(parser)
+app = new_app()
 
 
+@app.command(cls=Command)
+@examples(
+    "aotc run model.aotc",
+    "aotc run model.aotc --input x=x.npy --output-dir outputs",
+)
 def run(
+    artifact: Artifact,
     *,
-    artifact: Path,
-    inputs: list[str],
-    output_dir: Path | None,
-    variant: list[str],
-    record: Path | None,
-    metrics: Path | None,
-    trust: Path | None,
-    key: Path | None,
-    channel: str | None,
-    unsafe_no_trust_state: bool,
-    store: Path | None,
-    trust_store: bool,
-    json: bool,
+    inputs: Annotated[
+        list[str],
+        typer.Option(
+            "--input",
+            metavar="NAME=FILE|FILE.npz",
+            default_factory=list,
+            help="one input (.npy, .npz of one array or with one of this name, or .json for what "
+            "those cannot hold), or an archive of inputs by name",
+            show_default="the artifact's fixtures",
+        ),
+    ],
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-dir", metavar="DIR", parser=Path, help="folder to write each output to"
+        ),
+    ] = None,
+    variant: Variants,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="FILE.jsonl",
+            parser=Path,
+            help="file to append the shapes of inputs to",
+        ),
+    ] = None,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            "--metrics",
+            metavar="FILE",
+            parser=Path,
+            help="file to write the counters to: .json, or .prom for Prometheus' text form",
+        ),
+    ] = None,
+    trust: Trust = None,
+    key: PublicKey = None,
+    unsafe_no_trust_state: NoTrustState = False,
+    channel: Channel = None,
+    store: LoadingStore = None,
+    trust_store: TrustStore = False,
+    json: Json = False,
 ) -> int:
-    """Verify and load an artifact, and run it once.
+    """Load an artifact and run it on files, or on its fixtures.
 
-    Inputs are .npy or .json files by name, or a .npz with inputs by name; without any, each fixture
-    that the artifact holds is run.
+    The artifact is verified first, and run once. Inputs are .npy or .json files by name, or a .npz
+    with inputs by name; without any, each fixture that the artifact holds is run.
     """
     from aotc.cli.extras import needs
-    from aotc.cli.measurement_views import run_view
+    from aotc.cli.views.measurement_views import run_view
 
     with needs("run", loads=True):
         from aotc.runtime import arrays
@@ -95,7 +106,7 @@ def run(
         key=key,
         channel=channel,
         unsafe_no_trust_state=unsafe_no_trust_state,
-        variant=split_names(variant),
+        variant=comma_separated(variant),
         store=store,
         trust_store=trust_store,
         record=record,
@@ -184,6 +195,3 @@ def _write_metrics(path: Path, name: str, telemetry: Telemetry) -> None:
         from json import dumps
 
         write_text(path, dumps(telemetry.to_dict(), indent=2) + "\n")
-
-
-command = Command(run, arguments)

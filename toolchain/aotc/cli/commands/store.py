@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from aotc.cli.commands.base import (
-    Command,
-    Group,
-    Parser,
-    add_json,
-    add_store,
-    byte_count,
-    positive,
-    refuse_two_stores,
-    respond,
-)
+import typer
+
+from aotc.cli.commands.base import refuse_two_stores, respond
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import Json, Store, SystemStore
+from aotc.cli.grammar.typed_values import byte_count, positive
 from aotc.contract.results.store_reports import StorePruneReport
 from aotc.errors import EXIT_YES
 
 _DAY_SECONDS = 86_400
 
-
-def _list_arguments(parser: Parser) -> None:
-    add_store(parser)
-    add_json(parser)
+app = new_app("List, prune and remove what is in a store.")
 
 
-def list_entries(*, store: Path | None, system: bool, json: bool) -> int:
-    """List the artifacts of a store, the one used last first; nothing is verified.
+@app.command("list", cls=Command)
+@examples("aotc store list", "aotc store list --store store --json")
+def list_entries(store: Store = None, system: SystemStore = False, json: Json = False) -> int:
+    """List the artifacts.
 
-    Without --store or --system, the store is this user's own.
+    The artifact that was used last comes first. Nothing is verified.
     """
-    from aotc.cli.store_views import list_view
+    from aotc.cli.views.store_views import list_view
     from aotc.store.pruning import listed
 
     answer = listed(_root(store, system))
@@ -39,29 +34,35 @@ def list_entries(*, store: Path | None, system: bool, json: bool) -> int:
     return EXIT_YES
 
 
-def _prune_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "--limit",
-        metavar="SIZE",
-        type=byte_count,
-        help="bytes that may be left, such as 20GB: what was used longest ago goes first",
-    )
-    parser.add_argument(
-        "--older-than",
-        metavar="DAYS",
-        type=positive,
-        help="remove what was used last so many days ago, or earlier",
-    )
-    add_store(parser)
-    add_json(parser)
-
-
+@app.command(cls=Command)
+@examples("aotc store prune --limit 20GB", "aotc store prune --older-than 90 --store store")
 def prune(
-    *, limit: int | None, older_than: int | None, store: Path | None, system: bool, json: bool
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="SIZE",
+            parser=byte_count,
+            help="bytes that may be left, such as 20GB: what was used longest ago goes first",
+        ),
+    ] = None,
+    older_than: Annotated[
+        int | None,
+        typer.Option(
+            "--older-than",
+            metavar="DAYS",
+            parser=positive,
+            help="remove what was last used this many days ago, or earlier",
+        ),
+    ] = None,
+    store: Store = None,
+    system: SystemStore = False,
+    json: Json = False,
 ) -> int:
-    """Remove artifacts by size and by age; what is in use stays.
+    """Remove artifacts by size and by age.
 
-    Without --limit and --older-than, only what installs that died left half-written is removed.
+    What is in use stays. Without --limit and --older-than, only what interrupted installations
+    left is removed.
     """
     from aotc.store.pruning import prune as run_prune
 
@@ -69,14 +70,20 @@ def prune(
     return _report(run_prune(_root(store, system), limit=limit, age=age), json)
 
 
-def _remove_arguments(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="id of the artifact, or its first digits")
-    add_store(parser)
-    add_json(parser)
+@app.command(cls=Command)
+@examples("aotc store remove $ID", "aotc store remove $ID --json")
+def remove(
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="id of the artifact, or its first digits")
+    ],
+    store: Store = None,
+    system: SystemStore = False,
+    json: Json = False,
+) -> int:
+    """Remove one artifact.
 
-
-def remove(*, id: str, store: Path | None, system: bool, json: bool) -> int:
-    """Remove one artifact; one that is in use is refused."""
+    One that is in use is refused.
+    """
     from aotc.store.pruning import remove_entry
 
     return _report(remove_entry(_root(store, system), id), json)
@@ -90,17 +97,7 @@ def _root(store: Path | None, system: bool) -> Path:
 
 
 def _report(report: StorePruneReport, json: bool) -> int:
-    from aotc.cli.store_views import prune_view
+    from aotc.cli.views.store_views import prune_view
 
     respond(report, prune_view, json=json)
     return EXIT_YES
-
-
-command = Group(
-    "List, prune and remove what is in a store.",
-    {
-        "list": ("List the artifacts.", Command(list_entries, _list_arguments)),
-        "prune": ("Remove artifacts by size and by age.", Command(prune, _prune_arguments)),
-        "remove": ("Remove one artifact.", Command(remove, _remove_arguments)),
-    },
-)

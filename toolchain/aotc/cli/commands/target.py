@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
-from aotc.cli.commands.base import Command, Group, Parser, add_json
+import typer
+
+from aotc.cli.grammar import suggestions
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import Json
 from aotc.contract.builtin import builtin_targets, load_target
 from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.results.command_reports import ListReport
 from aotc.contract.target import Target
 from aotc.errors import EXIT_YES
 
+app = new_app("List and show targets; describe this host.")
 
-def list_targets(*, json: bool) -> int:
+
+@app.command("list", cls=Command)
+@examples("aotc target list", "aotc target list --json")
+def list_targets(json: Json = False) -> int:
     """List the built-in targets."""
     items = {"host": "this machine, probed"}
     items |= {name: load_target(name).description for name in builtin_targets()}
@@ -28,18 +37,30 @@ def list_targets(*, json: bool) -> int:
     return EXIT_YES
 
 
-def _show_arguments(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME|FILE", help="host, a built-in target or a file")
-    add_json(parser)
-
-
-def show(*, name: str, json: bool) -> int:
-    """Show a target as YAML; 'host' is this machine."""
+@app.command(cls=Command)
+@examples("aotc target show linux-x86-64", "aotc target show host --json")
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE",
+            help="host (this machine), a built-in target, or a file",
+            autocompletion=suggestions.targets,
+        ),
+    ],
+    json: Json = False,
+) -> int:
+    """Show a target as YAML."""
     return _write(_host() if name == "host" else load_target(name), json)
 
 
-def probe(*, json: bool) -> int:
-    """Describe this machine as YAML, which --target takes when it is saved to a file."""
+@app.command(cls=Command)
+@examples("aotc target probe", "aotc target probe > edge-box.yaml")
+def probe(json: Json = False) -> int:
+    """Describe this host as YAML.
+
+    Saved to a file, it is a target for --target.
+    """
     return _write(_host(), json)
 
 
@@ -57,13 +78,3 @@ def _write(target: Target, json: bool) -> int:
     else:
         sys.stdout.write(yaml_text(target))
     return EXIT_YES
-
-
-command = Group(
-    "List and show targets; describe this host.",
-    {
-        "list": ("List the built-in targets.", Command(list_targets, add_json)),
-        "show": ("Show a target.", Command(show, _show_arguments)),
-        "probe": ("Describe this host.", Command(probe, add_json)),
-    },
-)

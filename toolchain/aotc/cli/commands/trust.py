@@ -3,44 +3,59 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Final
 
-from aotc.cli.commands.base import (
-    Command,
-    Group,
-    Parser,
-    add_artifact,
-    add_channel,
-    add_json,
-    pairs,
-    positive,
-    respond,
-)
+import typer
+
+from aotc.cli.commands.base import respond
+from aotc.cli.grammar import suggestions
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import Artifact, Channel, Json, TargetHost
+from aotc.cli.grammar.typed_values import pairs, positive
 from aotc.contract.results.trust_reports import RootReport, TrustReport
 from aotc.errors import EXIT_NO, EXIT_YES
 
+app = new_app("Make, sign, check and explain trust policies.")
 
-def _init_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, default=Path("trust.yaml"), help="to write"
-    )
-    parser.add_argument("--name", required=True, help="name of the policy")
-    parser.add_argument(
-        "--signer",
-        metavar="ID=PUB",
-        action="append",
-        required=True,
-        help="a builder's public key, under a name of yours; may be repeated",
-    )
-    parser.add_argument("--days", type=positive, default=90, help="until it expires; 90 by default")
-    _add_force(parser)
-    add_json(parser)
+_A_KEY: Final = "a key, or a certificate authority"
+_A_RULE: Final = "a rule"
+_OTHER: Final = "other changes"
+
+_Policy = Annotated[
+    Path, typer.Argument(metavar="POLICY", parser=Path, help="policy file, such as trust.yaml")
+]
+_Output = Annotated[
+    Path, typer.Option("-o", "--output", metavar="FILE", parser=Path, help="file to write")
+]
+_Force = Annotated[bool, typer.Option("--force", help="replace a file that exists")]
 
 
-def init(*, output: Path, name: str, signer: list[str], days: int, force: bool, json: bool) -> int:
-    """Write a first policy: any of the signers vouches for every artifact.
+@app.command(cls=Command)
+@examples(
+    "aotc trust init --name prod --signer release=release.pub -o policy.yaml",
+    "aotc trust init --name prod --signer ci=release.pub --signer lab=second.pub -o policy.yaml",
+)
+def init(
+    output: _Output = Path("trust.yaml"),
+    *,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="name of the policy")],
+    signer: Annotated[
+        list[str],
+        typer.Option(
+            "--signer", metavar="ID=PUB", help="a builder's public key, under a name of yours"
+        ),
+    ],
+    days: Annotated[
+        int,
+        typer.Option("--days", metavar="DAYS", parser=positive, help="days until it expires"),
+    ] = 90,
+    force: _Force = False,
+    json: Json = False,
+) -> int:
+    """Write a first policy.
 
-    Add keys and rules with 'aotc trust add' or an editor, then have root keys sign it.
+    Any of its signers vouches for every artifact. Add keys and rules with 'aotc trust add' or an
+    editor, then have root keys sign it.
     """
     from aotc.authoring.policy_answers import policy_answer
     from aotc.authoring.policy_changes import new_policy
@@ -52,38 +67,314 @@ def init(*, output: Path, name: str, signer: list[str], days: int, force: bool, 
     return _show(policy_answer(written), json)
 
 
-def _root_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, default=Path("root.yaml"), help="to write"
-    )
-    parser.add_argument(
-        "--policy", metavar="NAME", required=True, help="name of the one policy that is taken"
-    )
-    parser.add_argument(
-        "--key",
-        metavar="PUB",
-        type=Path,
-        action="append",
-        required=True,
-        help="public key of a root; may be repeated",
-    )
-    parser.add_argument(
-        "--threshold", type=positive, required=True, help="roots that must sign a policy"
-    )
-    _add_force(parser)
-    add_json(parser)
-
-
-def root(
-    *, output: Path, policy: str, key: list[Path], threshold: int, force: bool, json: bool
+@app.command(cls=Command)
+@examples(
+    "aotc trust add trust.yaml --id qa --key second.pub --usage approval",
+    "aotc trust add trust.yaml --rule prod --match-channel prod --require oms:release",
+)
+def add(
+    policy: _Policy,
+    *,
+    id: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="its name in the policy; one of that name is replaced",
+            rich_help_panel=_A_KEY,
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key", metavar="PUB", parser=Path, help="public key", rich_help_panel=_A_KEY
+        ),
+    ] = None,
+    authority: Annotated[
+        Path | None,
+        typer.Option(
+            "--authority",
+            metavar="CERT",
+            parser=Path,
+            help="certificate of an authority",
+            rich_help_panel=_A_KEY,
+        ),
+    ] = None,
+    usage: Annotated[
+        str | None,
+        typer.Option(
+            "--usage",
+            metavar="KIND[,KIND]",
+            help="what it may sign, such as approval",
+            rich_help_panel=_A_KEY,
+            autocompletion=suggestions.usages,
+        ),
+    ] = None,
+    valid_from: Annotated[
+        str | None,
+        typer.Option(
+            "--valid-from",
+            metavar="MOMENT",
+            help="when its validity begins, such as 2027-01-31",
+            rich_help_panel=_A_KEY,
+        ),
+    ] = None,
+    valid_until: Annotated[
+        str | None,
+        typer.Option(
+            "--valid-until",
+            metavar="MOMENT",
+            help="when its validity ends",
+            rich_help_panel=_A_KEY,
+        ),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            "--rule",
+            metavar="NAME",
+            help="its name; one of that name is replaced",
+            rich_help_panel=_A_RULE,
+        ),
+    ] = None,
+    match: Annotated[
+        str | None,
+        typer.Option(
+            "--match",
+            metavar="PATTERN",
+            help="names of the artifacts that it is for",
+            show_default="all",
+            rich_help_panel=_A_RULE,
+        ),
+    ] = None,
+    match_channel: Annotated[
+        str | None,
+        typer.Option(
+            "--match-channel",
+            metavar="PATTERN",
+            help="channels that it is for",
+            show_default="all",
+            rich_help_panel=_A_RULE,
+        ),
+    ] = None,
+    require: Annotated[
+        list[str],
+        typer.Option(
+            "--require",
+            metavar="KIND:ID[,ID][:N]",
+            default_factory=list,
+            help="an attestation by N of these keys",
+            rich_help_panel=_A_RULE,
+        ),
+    ],
+    min_version: Annotated[
+        str | None,
+        typer.Option(
+            "--min-version",
+            metavar="VERSION",
+            help="minimum release of the artifact",
+            rich_help_panel=_A_RULE,
+        ),
+    ] = None,
+    revoke_artifact: Annotated[
+        list[str],
+        typer.Option(
+            "--revoke-artifact",
+            metavar="SHA256",
+            default_factory=list,
+            help="id of an artifact to revoke",
+            rich_help_panel=_OTHER,
+        ),
+    ],
+    revoke_key: Annotated[
+        list[str],
+        typer.Option(
+            "--revoke-key",
+            metavar="ID[=REASON]",
+            default_factory=list,
+            help="key to revoke: a name in the policy, or the sha256 of a public key's PEM",
+            rich_help_panel=_OTHER,
+        ),
+    ],
+    allow_rollback: Annotated[
+        list[str],
+        typer.Option(
+            "--allow-rollback",
+            metavar="SHA256",
+            default_factory=list,
+            help="artifact to accept although a later release was seen",
+            rich_help_panel=_OTHER,
+        ),
+    ],
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires",
+            metavar="MOMENT",
+            help="when the policy expires",
+            rich_help_panel=_OTHER,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="new name of the policy, which then states that it replaces the old one",
+            rich_help_panel=_OTHER,
+        ),
+    ] = None,
+    json: Json = False,
 ) -> int:
-    """Write a host's file of root keys: put it at /etc/aotc/root.yaml, owned by root.
+    """Add keys, rules and revocations.
 
-    Where a host has one, only the policy of that name is taken there, or one that replaces it, and
-    only where enough of the roots signed it.
+    The policy gets the next sequence. A moment is a date (its beginning, UTC) or such as
+    2027-01-31T12:00:00Z. Comments in the file are not kept, and signatures no longer hold: have it
+    signed again.
+    """
+    from aotc.authoring.policy_answers import policy_answer
+    from aotc.authoring.policy_files import change_policy
+    from aotc.authoring.requested_change import change_of
+    from aotc.verification.policy.revocations import unmatched_revocations
+
+    change = change_of(
+        id=id,
+        key=key,
+        authority=authority,
+        usage=usage,
+        valid_from=valid_from,
+        valid_until=valid_until,
+        rule=rule,
+        match=match,
+        match_channel=match_channel,
+        require=require,
+        min_version=min_version,
+        revoke_artifact=revoke_artifact,
+        revoke_key=revoke_key,
+        allow_rollback=allow_rollback,
+        expires=expires,
+        name=name,
+    )
+    written = change_policy(policy, change)
+    return _show(policy_answer(written, findings=unmatched_revocations(written)), json)
+
+
+@app.command(cls=Command)
+@examples("aotc trust check trust.yaml", "aotc trust check trust.yaml --json")
+def check(policy: _Policy, json: Json = False) -> int:
+    """Check a policy as this host would.
+
+    Whether it can be used now follows from its form, signatures, period and sequence. Nothing is
+    remembered.
+    """
+    from aotc.authoring.policy_answers import policy_answer
+    from aotc.verification.policy.host_trust import resolve
+    from aotc.verification.policy.policy_document import read_policy
+
+    trust = resolve(policy, remember=False)
+    file = read_policy(policy)
+    signed_by = trust.policy.roots if trust.policy else ()
+    answer = policy_answer(file, signed_by=signed_by, checked=True, findings=trust.findings)
+    return _show(answer, json)
+
+
+@app.command(cls=Command)
+@examples(
+    "aotc trust explain trust.yaml model.aotc",
+    "aotc trust explain trust.yaml model.aotc --channel prod --json",
+)
+def explain(
+    policy: _Policy,
+    artifact: Artifact,
+    channel: Channel = None,
+    target: TargetHost = "host",
+    json: Json = False,
+) -> int:
+    """Show which rule decides, and why.
+
+    Exit status 0 where the policy accepts the artifact, 1 where not. Nothing is remembered.
+    """
+    from aotc.contract.builtin import load_target
+    from aotc.verification.gate import verify
+    from aotc.verification.policy.host_trust import resolve
+
+    described = None if target == "host" else load_target(target)
+    trust = resolve(policy, channel=channel, target=described, remember=False)
+    report = verify(artifact, trust=trust, target=target)
+    if json:
+        from aotc.cli.json_document import write_document
+
+        write_document(report)
+    else:
+        from aotc.cli.render import show
+        from aotc.cli.views.policy_views import decision_view
+        from aotc.cli.views.verification_view import verify_view
+
+        show([*verify_view(report), *decision_view(report.policy)])
+    return EXIT_YES if report.policy is not None and report.policy.accepted else EXIT_NO
+
+
+@app.command(cls=Command)
+@examples(
+    "aotc trust sign trust.yaml --key root.pem", "aotc trust sign trust.yaml --key root.pem --json"
+)
+def sign(
+    policy: _Policy,
+    key: Annotated[
+        Path,
+        typer.Option(
+            "--key",
+            metavar="FILE",
+            parser=Path,
+            help="private key of a root (.pem) or signer file (.yaml)",
+        ),
+    ],
+    json: Json = False,
+) -> int:
+    """Sign a policy with a root key.
+
+    The signature is a file in the policy's folder. Every root signs the same bytes: a policy that
+    is changed afterwards needs all of them anew.
+    """
+    from aotc.authoring.policy_signing import sign_policy_file
+
+    return _show(sign_policy_file(policy, key), json)
+
+
+@app.command(cls=Command)
+@examples(
+    "aotc trust root --policy prod --key root.pub --threshold 1",
+    "aotc trust root --policy prod --key root.pub --key second.pub --threshold 2 -o roots.yaml",
+)
+def root(
+    output: _Output = Path("root.yaml"),
+    *,
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy", metavar="NAME", help="name of the one policy that the host accepts"
+        ),
+    ],
+    key: Annotated[
+        list[Path],
+        typer.Option("--key", metavar="PUB", parser=Path, help="public key of a root"),
+    ],
+    threshold: Annotated[
+        int,
+        typer.Option(
+            "--threshold", metavar="N", parser=positive, help="roots that must sign a policy"
+        ),
+    ],
+    force: _Force = False,
+    json: Json = False,
+) -> int:
+    """Write a host's file of root keys.
+
+    Put it at /etc/aotc/root.yaml, owned by root. Where a host has one, only the policy of that
+    name is accepted there, or one that replaces it, and only where enough of the roots signed it.
     """
     from aotc.authoring.policy_files import write_roots
-    from aotc.cli.policy_views import root_view
+    from aotc.cli.views.policy_views import root_view
     from aotc.contract.trust.anchors import key_id
     from aotc.signing.keys.key_loading import one_key
     from aotc.verification.policy.policy_document import read_roots
@@ -101,167 +392,8 @@ def root(
     return EXIT_YES
 
 
-def _add_arguments(parser: Parser) -> None:
-    _add_policy(parser)
-    _add_change(parser)
-    add_json(parser)
-
-
-def add(*, policy: Path, json: bool, **change: Any) -> int:
-    """Add keys, rules and revocations to a policy, which gets the next sequence.
-
-    A moment is a date (its beginning, UTC) or such as 2027-01-31T12:00:00Z. Comments in the file
-    are not kept, and signatures no longer hold: have it signed again.
-    """
-    from aotc.authoring.policy_answers import policy_answer
-    from aotc.authoring.policy_files import change_policy
-    from aotc.authoring.requested_change import change_of
-    from aotc.verification.policy.revocations import unmatched_revocations
-
-    written = change_policy(policy, change_of(**change))
-    return _show(policy_answer(written, findings=unmatched_revocations(written)), json)
-
-
-def _check_arguments(parser: Parser) -> None:
-    _add_policy(parser)
-    add_json(parser)
-
-
-def check(*, policy: Path, json: bool) -> int:
-    """Whether a policy can be used on this host now: its form, signatures, period and sequence.
-
-    Nothing is remembered.
-    """
-    from aotc.authoring.policy_answers import policy_answer
-    from aotc.verification.policy.host_trust import resolve
-    from aotc.verification.policy.policy_document import read_policy
-
-    trust = resolve(policy, remember=False)
-    file = read_policy(policy)
-    signed_by = trust.policy.roots if trust.policy else ()
-    answer = policy_answer(file, signed_by=signed_by, checked=True, findings=trust.findings)
-    return _show(answer, json)
-
-
-def _explain_arguments(parser: Parser) -> None:
-    _add_policy(parser)
-    add_artifact(parser)
-    add_channel(parser)
-    parser.add_argument(
-        "--target", metavar="NAME|FILE", default="host", help="host to judge for; this by default"
-    )
-    add_json(parser)
-
-
-def explain(*, policy: Path, artifact: Path, channel: str | None, target: str, json: bool) -> int:
-    """Which rule of a policy decides of an artifact, and why; nothing is remembered.
-
-    Exit status 0 where the artifact would be taken, 1 where not.
-    """
-    from aotc.contract.builtin import load_target
-    from aotc.verification.gate import verify
-    from aotc.verification.policy.host_trust import resolve
-
-    described = None if target == "host" else load_target(target)
-    trust = resolve(policy, channel=channel, target=described, remember=False)
-    report = verify(artifact, trust=trust, target=target)
-    if json:
-        from aotc.cli.json_document import write_document
-
-        write_document(report)
-    else:
-        from aotc.cli.policy_views import decision_view
-        from aotc.cli.render import show
-        from aotc.cli.views import verify_view
-
-        show([*verify_view(report), *decision_view(report.policy)])
-    return EXIT_YES if report.policy is not None and report.policy.accepted else EXIT_NO
-
-
-def _sign_arguments(parser: Parser) -> None:
-    _add_policy(parser)
-    parser.add_argument(
-        "--key", metavar="FILE", type=Path, required=True, help="private key of a root, or signer"
-    )
-    add_json(parser)
-
-
-def sign(*, policy: Path, key: Path, json: bool) -> int:
-    """Sign a policy with a root key; the signature is a file beside it.
-
-    Every root signs the same bytes: a policy that is changed afterwards needs all of them anew.
-    """
-    from aotc.authoring.policy_signing import sign_policy_file
-
-    return _show(sign_policy_file(policy, key), json)
-
-
-def _add_policy(parser: Parser) -> None:
-    parser.add_argument("policy", metavar="POLICY", type=Path, help="the policy, trust.yaml")
-
-
-def _add_force(parser: Parser) -> None:
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
-
-
-def _add_change(parser: Parser) -> None:
-    """The changes that a policy takes; `authoring.requested_change` reads them."""
-    key = parser.add_argument_group("a key, or a certificate authority")
-    key.add_argument("--id", help="its name in the policy; one of that name is replaced")
-    key.add_argument("--key", metavar="PUB", type=Path, help="public key")
-    key.add_argument("--authority", metavar="CERT", type=Path, help="certificate of an authority")
-    key.add_argument("--usage", metavar="KIND[,KIND]", help="what it may sign, such as approval")
-    key.add_argument("--valid-from", metavar="MOMENT", help="such as 2027-01-31")
-    key.add_argument("--valid-until", metavar="MOMENT")
-    rule = parser.add_argument_group("a rule")
-    rule.add_argument("--rule", metavar="NAME", help="its name; one of that name is replaced")
-    rule.add_argument("--match", metavar="PATTERN", help="of artifacts' names; all by default")
-    rule.add_argument("--match-channel", metavar="PATTERN", help="of channels; all by default")
-    rule.add_argument(
-        "--require",
-        metavar="KIND:ID[,ID][:N]",
-        action="append",
-        default=[],
-        help="an attestation by N of these keys; may be repeated",
-    )
-    rule.add_argument("--min-version", metavar="VERSION")
-    other = parser.add_argument_group("other changes")
-    other.add_argument("--revoke-artifact", metavar="SHA256", action="append", default=[])
-    other.add_argument(
-        "--revoke-key",
-        metavar="ID[=REASON]",
-        action="append",
-        default=[],
-        help="a name in the policy, or the sha256 of a public key's PEM",
-    )
-    other.add_argument(
-        "--allow-rollback",
-        metavar="SHA256",
-        action="append",
-        default=[],
-        help="an artifact that is taken though a later release was seen",
-    )
-    other.add_argument("--expires", metavar="MOMENT", help="of the policy")
-    other.add_argument(
-        "--name", help="a new name of the policy, which then states that it replaces the old one"
-    )
-
-
 def _show(answer: TrustReport, json: bool) -> int:
-    from aotc.cli.policy_views import policy_view
+    from aotc.cli.views.policy_views import policy_view
 
     respond(answer, policy_view, json=json)
     return EXIT_YES
-
-
-command = Group(
-    "Make, sign, check and explain policies of whom to trust with what.",
-    {
-        "init": ("Write a first policy.", Command(init, _init_arguments)),
-        "add": ("Add keys, rules and revocations.", Command(add, _add_arguments)),
-        "check": ("Check a policy as this host would.", Command(check, _check_arguments)),
-        "explain": ("Show which rule decides, and why.", Command(explain, _explain_arguments)),
-        "sign": ("Sign a policy with a root key.", Command(sign, _sign_arguments)),
-        "root": ("Write a host's file of root keys.", Command(root, _root_arguments)),
-    },
-)

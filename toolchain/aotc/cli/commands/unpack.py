@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from aotc.cli.commands.base import Command, Parser, add_json
+import typer
+
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import Force, Json
 from aotc.errors import EXIT_YES, AotcError
 
-
-def arguments(parser: Parser) -> None:
-    """Declare them."""
-    parser.add_argument("archive", metavar="ARCHIVE", type=Path, help="the NAME.aotc.zip file")
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="NAME.aotc",
-        type=Path,
-        help="folder to write; ARCHIVE without .zip, here, if not given",
-    )
-    parser.add_argument("--force", action="store_true", help="replace an artifact that is there")
-    add_json(parser)
+app = new_app()
 
 
-def unpack(*, archive: Path, output: Path | None, force: bool, json: bool) -> int:
-    """Unpack an artifact into a new folder.
+@app.command(cls=Command)
+@examples("aotc unpack model.aotc.zip --force", "aotc unpack model.aotc.zip -o unpacked.aotc")
+def unpack(
+    archive: Annotated[
+        Path, typer.Argument(metavar="ARCHIVE", parser=Path, help="NAME.aotc.zip file")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="NAME.aotc",
+            parser=Path,
+            help="folder to write",
+            show_default="./NAME.aotc",
+        ),
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """Unpack an artifact into a folder.
 
     The file must be as 'aotc pack' writes it, to the byte. Signatures are not verified here.
     """
@@ -53,6 +64,3 @@ def _folder(archive: Path) -> Path:
             fix="Give one with -o.",
         )
     return Path(archive.stem)
-
-
-command = Command(unpack, arguments)

@@ -2,56 +2,50 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
 
-from aotc.cli.commands.base import (
-    Command,
-    Parser,
-    add_artifact,
-    add_channel,
-    add_json,
-    add_trust,
+import typer
+
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import (
+    Artifact,
+    Channel,
+    Json,
+    NoTrustState,
+    PublicKey,
+    TargetHost,
+    Trust,
 )
 from aotc.errors import EXIT_NO, EXIT_YES
 
-
-def arguments(parser: Parser) -> None:
-    """Declare them."""
-    add_artifact(parser)
-    add_trust(parser)
-    add_channel(parser)
-    parser.add_argument(
-        "--target",
-        metavar="NAME|FILE",
-        default="host",
-        help="host to check for: 'host' (this one, the default), a built-in target or a file",
-    )
-    parser.add_argument(
-        "--full", action="store_true", help="also hash whole files whose chunks were hashed"
-    )
-    parser.add_argument(
-        "--explain", action="store_true", help="show which rule of the policy decided, and why"
-    )
-    add_json(parser)
+app = new_app()
 
 
+@app.command(cls=Command)
+@examples(
+    "aotc verify model.aotc --key release.pub",
+    "aotc verify model.aotc --trust trust.yaml --explain",
+)
 def verify(
-    *,
-    artifact: Path,
-    trust: Path | None,
-    key: Path | None,
-    channel: str | None,
-    unsafe_no_trust_state: bool,
-    target: str,
-    full: bool,
-    explain: bool,
-    json: bool,
+    artifact: Artifact,
+    trust: Trust = None,
+    key: PublicKey = None,
+    unsafe_no_trust_state: NoTrustState = False,
+    channel: Channel = None,
+    target: TargetHost = "host",
+    full: Annotated[
+        bool, typer.Option("--full", help="also hash whole files whose chunks were hashed")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="show which rule of the policy decided, and why")
+    ] = False,
+    json: Json = False,
 ) -> int:
-    """Check an artifact's signature, its digests, the trust policy, and that it fits a host.
+    """Check an artifact's signature, digests and fit to a host.
 
-    Exit status 0 where it is authentic and a variant runs, 1 where not; every reason is listed.
-    With a policy, the highest sequence, the release and the time are remembered, so that nothing
-    older is taken later.
+    Exit status 0 where it is authentic, the trust policy accepts it, and a variant runs on the
+    host; 1 where not. Every reason is listed. With a policy, the highest sequence, the release and
+    the time are remembered, so that nothing older is accepted later.
     """
     from aotc.verification.gate import verify as run_gate
 
@@ -70,15 +64,12 @@ def verify(
         write_document(report)
     else:
         from aotc.cli.render import show
-        from aotc.cli.views import verify_view
+        from aotc.cli.views.verification_view import verify_view
 
         shown = verify_view(report)
         if explain:
-            from aotc.cli.policy_views import decision_view
+            from aotc.cli.views.policy_views import decision_view
 
             shown += decision_view(report.policy)
         show(shown)
     return EXIT_YES if report.authentic and report.verdict in ("optimal", "degraded") else EXIT_NO
-
-
-command = Command(verify, arguments)

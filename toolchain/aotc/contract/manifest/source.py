@@ -1,4 +1,4 @@
-"""What was imported: evidence of the source model."""
+"""The source model that was imported, as the manifest describes it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class ControlFlow:
 
     node: str
     op_type: str
-    subgraphs: Annotated[Mapping[str, int], "nodes by attribute"]
+    subgraphs: Annotated[Mapping[str, int], "number of nodes, by attribute"]
 
 
 @record
 class Capture:
-    """Evidence of what was imported."""
+    """Description of the model that was imported."""
 
     sha256: Annotated[Sha256, "of the model file as given"]
     size: int
@@ -46,22 +46,22 @@ class Capture:
     ir_version: int
     opsets: Mapping[str, int]
     nodes: Annotated[int, "in the main graph"]
-    nodes_total: Annotated[int, "with bodies of control flow and functions"]
-    op_types: Annotated[Mapping[str, int], "nodes by domain::op_type, bodies included"]
+    nodes_total: Annotated[int, "including subgraphs and functions"]
+    op_types: Annotated[Mapping[str, int], "nodes by domain::op_type, including subgraphs"]
     initializers: int
     initializer_bytes: int
     constants: Annotated[int, "Constant nodes"] = 0
     functions: Annotated[tuple[str, ...], "domain::name of model-local functions"] = ()
-    custom_ops: Annotated[tuple[str, ...], "domain::op_type outside of ONNX and ORT"] = ()
+    custom_ops: Annotated[
+        tuple[str, ...], "domain::op_type of domains other than ONNX's and ORT's"
+    ] = ()
     contrib_ops: Annotated[tuple[str, ...], "domain::op_type of ORT's own domains"] = ()
     control_flow: tuple[ControlFlow, ...] = ()
-    side_inputs: Annotated[
-        tuple[str, ...], "outer values that bodies of control flow read, as node: value"
-    ] = ()
+    side_inputs: Annotated[tuple[str, ...], "outer values that subgraphs read, as node: value"] = ()
     external_data: tuple[ExternalFile, ...] = ()
-    quantized: Annotated[bool, "holds quantized operators"] = False
-    half: Annotated[bool, "holds float16 or bfloat16 tensors"] = False
+    quantized: Annotated[bool, "has quantized operators"] = False
+    half: Annotated[bool, "has float16 or bfloat16 tensors"] = False
     metadata: Annotated[
-        Mapping[str, int], "stripped from the graphs: bytes of doc_string and metadata_props"
+        Mapping[str, int], "removed from the graphs: bytes of doc_string and metadata_props"
     ] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()

@@ -1,4 +1,4 @@
-"""What built an artifact, and the passes that ran."""
+"""The software that built an artifact, and the passes that ran."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PassRecord:
 
 @record
 class Toolchain:
-    """What built the artifact."""
+    """Versions of the software that built the artifact."""
 
     aotc: str
     python: str

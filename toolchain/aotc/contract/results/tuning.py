@@ -1,4 +1,4 @@
-"""What `--tune` measured, as the evidence holds it and `--tuned-from` reads it."""
+"""What `--tune` measured: the evidence holds it, and `--tuned-from` reads it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from aotc.records import record
 
 @record
 class TuningCandidate:
-    """One candidate for a variant: what it was, and how fast where it passed parity."""
+    """One candidate for a variant, with its time if it passed parity."""
 
     WIRE_NAMES: ClassVar = {"minimum_seconds": "least_seconds"}
 
-    variant: Annotated[str, "the profile's variant"]
+    variant: Annotated[str, "variant of the profile"]
     providers: tuple[Name, ...]
     isa: Isa = "baseline"
     optimization: Level = "auto"
     precision: Precision = "keep"
-    threads: Annotated[int | None, "of one operator; None: one for each core"] = None
+    threads: Annotated[int | None, "for one operator; None: one for each core"] = None
     passed: bool = False
-    reason: Annotated[str, "why it did not pass; empty where it did"] = ""
-    median_seconds: Annotated[float | None, "of one run, rounds alternating"] = None
-    minimum_seconds: Annotated[float | None, "the quickest run"] = None
+    reason: Annotated[str, "why it did not pass; empty if it passed"] = ""
+    median_seconds: Annotated[float | None, "of one run; candidates are measured in turn"] = None
+    minimum_seconds: Annotated[float | None, "of the fastest run"] = None
     rounds: int = 0
-    sizes: Annotated[str, "of the dims in the runs"] = ""
+    sizes: Annotated[str, "sizes of the dims in the runs"] = ""
     chosen: bool = False

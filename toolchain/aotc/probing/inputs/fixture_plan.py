@@ -144,9 +144,9 @@ def lower_edge(domain: Domain, buckets: Mapping[str, int]) -> dict[str, int]:
         else:
             # The smallest size may itself be on the grid.
             minimum = next(
-                (s for s in (minimum, minimum + 1) if dim.padded(s) not in (s, None)), minimum
+                (s for s in (minimum, minimum + 1) if dim.padded_size(s) not in (s, None)), minimum
             )
-            full = dim.padded(minimum)
+            full = dim.padded_size(minimum)
         if full is not None and minimum < full:
             edge[name] = minimum
     return edge
@@ -162,7 +162,7 @@ def padded_points(domain: Domain, buckets: Mapping[str, int]) -> list[dict[str, 
     if not edge:
         return []
     optimal = {name: dim.opt for name, dim in domain.dims.items()}
-    full = {name: domain.dims[name].padded(size) or size for name, size in edge.items()}
+    full = {name: domain.dims[name].padded_size(size) or size for name, size in edge.items()}
     ways: list[Callable[[int, int], int]] = [
         lambda low, high: low,
         lambda low, high: (low + high) // 2,

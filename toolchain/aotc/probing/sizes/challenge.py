@@ -110,7 +110,7 @@ class Challenge:
         points += [{**start, dim: 1} for dim in dims]
         for point in points:
             tried = self.trials.complete(point)
-            possible = min(tried.values()) > 0 and relation.broken(tried)
+            possible = min(tried.values()) > 0 and relation.is_broken(tried)
             if possible and self.trials.run(tried).ok:
                 return tried
         return None
@@ -124,7 +124,7 @@ class Challenge:
         for dim in leads:
             move, spec = self.moves.get(dim), self.stated.get(dim)
             if spec is not None and spec.bounded:
-                ends = [size for size in spec.compiled() if size != self.base[dim]]
+                ends = [size for size in spec.compiled_bounds() if size != self.base[dim]]
                 for point in (small, near, far):
                     point[dim] = ends[0] if ends else self.base[dim]
             elif move is not None:

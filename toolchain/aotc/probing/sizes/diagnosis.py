@@ -84,7 +84,7 @@ class Diagnosis:
         spec = self.stated[dim]
         if self.trials.stop:
             return error
-        if found.min == found.max and not spec.fixed():
+        if found.min == found.max and not spec.is_fixed():
             return AotcError(
                 "AOTC-S016",
                 f"the model runs only where {dim} is {found.min}",

@@ -187,15 +187,15 @@ def _decoding_sizes(
 def _range_ends(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
     """All stated dims at their minimum, then all at their maximum."""
     for end in (0, 1):
-        yield {dim: spec.compiled()[end] for dim, spec in stated.items()}
+        yield {dim: spec.compiled_bounds()[end] for dim, spec in stated.items()}
 
 
 def _common_sizes(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
     """Sizes of the stated dims: the optimal ones; then equal ones, as they may have to be."""
     yield {dim: spec.optimal() for dim, spec in stated.items()}
-    if sum(not spec.fixed() for spec in stated.values()) > 1:
-        bounds = {dim: spec.compiled() for dim, spec in stated.items()}
-        free = [bounds[dim] for dim, spec in stated.items() if not spec.fixed()]
+    if sum(not spec.is_fixed() for spec in stated.values()) > 1:
+        bounds = {dim: spec.compiled_bounds() for dim, spec in stated.items()}
+        free = [bounds[dim] for dim, spec in stated.items() if not spec.is_fixed()]
         shared = max(low for low, _ in free), min(high for _, high in free)
         for size in dict.fromkeys(shared):
             yield {dim: min(max(size, low), high) for dim, (low, high) in bounds.items()}

@@ -147,7 +147,7 @@ class Prober:
     ) -> tuple[dict[str, Move | None], tuple[Relation, ...]]:
         """How each dim can move from `base`, and which dims are derived from others."""
         free = [dim for dim in self._leads if dim not in self._bounded]
-        fixed = {dim for dim, spec in self._bounded.items() if spec.fixed()}
+        fixed = {dim for dim, spec in self._bounded.items() if spec.is_fixed()}
         movable = [dim for dim in self._leads if dim not in fixed]
         mover = Mover(self._trials, base, self.hints)
         moves = mover.moves(movable if free or len(movable) > 1 else [])
@@ -321,7 +321,7 @@ class Prober:
         for dim, spec in self._bounded.items():
             if dim in derived:
                 continue
-            for size in dict.fromkeys((*spec.compiled(), *spec.buckets, spec.optimal())):
+            for size in dict.fromkeys((*spec.compiled_bounds(), *spec.buckets, spec.optimal())):
                 sizes = self._trials.complete({**base, dim: size}, relations)
                 outcome = self._trials.run(sizes)
                 if outcome.ok or self._trials.stop:
@@ -395,6 +395,6 @@ class Prober:
 
 
 def _end_text(size: int, spec: DimRange) -> str:
-    low, high = spec.compiled()
+    low, high = spec.compiled_bounds()
     which = "smallest" if size == low else "largest" if size == high else "optimal"
     return f"the {which} stated sizes do not run"

@@ -12,7 +12,7 @@ from aotc.records import replace
 
 def stated_dim(spec: DimRange) -> Dim:
     """The dim of a stated range with bounds: the sizes that graphs accept."""
-    low, high = spec.compiled()
+    low, high = spec.compiled_bounds()
     return Dim(
         min=low,
         max=high,

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from aotc.contract.codec.parsing import Json, ParseError, strict_json
+from aotc.contract.codec.parsing import Json, ParseError
+from aotc.contract.codec.strict_json import strict_json
 from aotc.errors import AotcError
 from aotc.records import field, record
 from aotc.signing.keyless_verification import not_installed

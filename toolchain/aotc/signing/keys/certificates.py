@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from aotc.contract.trust.anchors import (
     TrustedAuthority,
     TrustedKey,
+    der_of_pem,
     key_id,
-    pem_bytes,
     split_certificates,
 )
 from aotc.errors import AotcError
@@ -313,7 +313,7 @@ def _anchor(authority: TrustedAuthority) -> _Anchor:
     from cryptography import x509
 
     try:
-        certificate = _load(pem_bytes(authority.pem))
+        certificate = _load(der_of_pem(authority.pem))
         basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
         if basic.value.ca:
             return _Anchor(certificate, authority.origin)
@@ -358,7 +358,7 @@ def _load(der: bytes) -> x509.Certificate:
 
 def _der(block: str) -> bytes:
     try:
-        return pem_bytes(block)
+        return der_of_pem(block)
     except ValueError:
         raise AotcError("AOTC-G037", "the certificate cannot be read") from None
 

@@ -11,7 +11,6 @@ from aotc.errors import AotcError
 from aotc.files import writing
 from aotc.files.failures import cannot_read, cannot_write
 from aotc.files.locking import editing
-from aotc.signing.keys.key_encryption import encrypted_pem
 from aotc.signing.keys.p256 import public_pem
 
 MAX_KEY_FILE_BYTES = 1 << 20
@@ -85,6 +84,8 @@ def new_pair(password: bytes | None = None) -> tuple[bytes, str]:
         encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     if password is not None:
+        from aotc.signing.keys.key_encryption import encrypted_pem
+
         data = encrypted_pem(data, password)
     return data, public_pem(secret.public_key())
 

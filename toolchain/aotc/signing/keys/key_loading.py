@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 # PKCS#8 (RFC 5958) says so in its label, the older form of OpenSSL in a header.
-_ENCRYPTED = re.compile(rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED", re.M)
-_SECRET = re.compile(
-    rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----", re.ASCII | re.DOTALL
-)
+_ENCRYPTED = rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED"
+_SECRET = rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----"
 
 
 @record(kw_only=False)
@@ -165,9 +163,9 @@ def _secret_key(data: bytes, path: Path, password: bytes | None) -> object:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    block = _SECRET.search(data)
+    block = re.search(_SECRET, data, re.ASCII | re.DOTALL)
     secret = block[0] if block else data
-    encrypted = _ENCRYPTED.search(secret) is not None
+    encrypted = re.search(_ENCRYPTED, secret, re.MULTILINE) is not None
     given = (password or passwords.stated(path)) if encrypted else None
     try:
         return load_pem_private_key(secret, password=given)

@@ -14,7 +14,8 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from aotc.contract.codec.parsing import ParseError, decode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.codec.strict_yaml import strict_yaml
 from aotc.contract.finding import Finding
 from aotc.contract.trust.anchors import key_id, split_certificates

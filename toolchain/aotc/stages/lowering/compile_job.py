@@ -1,4 +1,4 @@
-"""One partition's compilation, in the worker; requests and results are JSON."""
+"""The compilation of one partition in the worker; requests and results are JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aotc.records import values_of
 
 
 def payload_of(value: Json) -> Payload:
-    """What `compile_job` returned."""
+    """The payload from the result of `compile_job`."""
     return Payload(
         attributes=value["attributes"],
         files=tuple(value["files"]),
@@ -29,7 +29,7 @@ def compile_job(request: Json) -> Json:
     backend = backend_of(request["backend"], plugins)
     payload = backend.compile(
         CompileRequest(
-            # Relative, so that no path of this machine is in what is written.
+            # Relative, so that no path of this machine is written.
             model=Path(f"{request['stem']}.onnx"),
             weights=Path(request["weights"]),
             stem=request["stem"],

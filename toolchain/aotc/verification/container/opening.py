@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from aotc.contract.artifact_names import id_in
-from aotc.contract.codec.parsing import MAX_JSON_BYTES
+from aotc.contract.artifact_names import stated_id
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import MANIFEST
 from aotc.files.failures import translated_errors
@@ -20,7 +20,7 @@ def open_container(path: Path) -> Container:
     Raises I001 where there is nothing to read, G015 where it is neither; of what is packed also
     G008, G012 and G039; I027 for what is no path; of an id what `open_entry` does.
     """
-    asked = id_in(path)
+    asked = stated_id(path)
     if asked is not None:
         return open_entry(asked)
     try:

@@ -21,7 +21,7 @@ from aotc.contract.results.policy_decision import (
     RequirementResult,
 )
 from aotc.contract.trust.anchors import key_id
-from aotc.contract.trust.attestations import instant
+from aotc.contract.trust.attestations import format_instant
 from aotc.contract.trust.trust_policy import Requirement, Rule
 from aotc.errors import AotcError, expected_and_found
 from aotc.files.artifact_layout import ATTESTATIONS
@@ -240,10 +240,12 @@ def _release(
                     (ArtifactRelease(kind="version", value=each.version()), *signer)
                 )
             if made is not None:
-                said["built"].append((ArtifactRelease(kind="built", value=instant(made)), *signer))
+                said["built"].append(
+                    (ArtifactRelease(kind="built", value=format_instant(made)), *signer)
+                )
         elif each.usage == "approval" and made is not None:
             said["approved"].append(
-                (ArtifactRelease(kind="approved", value=instant(made)), *signer)
+                (ArtifactRelease(kind="approved", value=format_instant(made)), *signer)
             )
     for kind, usage in (
         ("version", "provenance"),

@@ -17,7 +17,7 @@ from aotc.signing.keys.development import resolve_trust
 from aotc.verification.policy.roots import Roots, host_roots, signed_by
 
 if TYPE_CHECKING:
-    from aotc.contract.trust.trust_policy import Holder, TrustPolicy
+    from aotc.contract.trust.trust_policy import PolicySigner, TrustPolicy
     from aotc.verification.policy.policy_document import PolicyFile
     from aotc.verification.policy.state import StateFile
 
@@ -43,12 +43,12 @@ class AppliedPolicy:
     remembers: bool = True
     moves: bool = False
 
-    def holder(self, key: TrustedKey) -> Holder | None:
+    def holder(self, key: TrustedKey) -> PolicySigner | None:
         """What the policy says of the key that signed, or of who vouched for that key."""
         for each in self.policy.keys:
             if each.pem == key.pem:
                 return each
-        vouching: dict[str, Holder] = {each.id: each for each in self.policy.authorities}
+        vouching: dict[str, PolicySigner] = {each.id: each for each in self.policy.authorities}
         vouching.update((each.id, each) for each in self.policy.identities)
         return vouching.get(key.origin)
 
@@ -287,14 +287,14 @@ def _require_period(policy: TrustPolicy, now: datetime, where: str) -> None:
 
 
 def _untimely(where: str, expected: str, now: datetime) -> AotcError:
-    from aotc.contract.trust.attestations import instant
+    from aotc.contract.trust.attestations import format_instant
 
     return AotcError(
         "AOTC-G020",
         "the trust policy is outside of its period",
         where=where,
         expected=expected,
-        found=instant(now),
+        found=format_instant(now),
     )
 
 

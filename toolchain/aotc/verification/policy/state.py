@@ -12,17 +12,17 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import Bounds, ParseError, Problem, decode, encode, strict_json
+from aotc.contract.codec.parsing import Bounds, ParseError, Problem, decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.results.policy_decision import ArtifactRelease
-from aotc.contract.trust.attestations import Instant, instant, parse_instant
+from aotc.contract.trust.attestations import Instant, format_instant, parse_instant
 from aotc.errors import AotcError
 from aotc.files.folders import PRIVATE, belongs_to_others, make_folder
 from aotc.files.locking import locked
@@ -115,6 +115,8 @@ class StateFile:
 
     def require_keeping(self) -> None:
         """Raise G035 where something that is to be remembered could not be, and write nothing."""
+        import tempfile
+
         self.read()
         folder = self.place.parent
         there = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), folder)
@@ -170,7 +172,7 @@ class StateFile:
             latest = parse_instant(state.latest) if state.latest is not None else None
             if changed is not state or latest is None or now - latest >= _TICK:
                 if latest is None or now > latest:
-                    changed = replace(changed, latest=instant(now))
+                    changed = replace(changed, latest=format_instant(now))
                 self._keep(changed)
             return known
 
@@ -259,7 +261,7 @@ def check_clock(state: SeenState, now: datetime) -> None:
             "AOTC-G036",
             "the clock is behind what it has shown before",
             expected=f"{state.latest} or later",
-            found=instant(now),
+            found=format_instant(now),
         )
 
 

@@ -1,4 +1,4 @@
-"""Nodes that are left to the next provider, as parts with them could not be compiled."""
+"""Nodes that move to the next provider because a part with them could not be compiled."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from aotc.errors import AotcError
 from aotc.partitioning.assignment import Part
 from aotc.partitioning.graph import GraphNode, PartitionGraph
 
-# Each round leaves fewer nodes to the provider that failed; then whole partitions are left.
-_ROUNDS: Final = 6
+# In these rounds single nodes move to the next provider; after them, complete partitions.
+_MAX_ROUNDS: Final = 6
 
 
-class Blame:
-    """Which nodes are left to the next provider, as parts with them could not be compiled."""
+class CompileFailures:
+    """The nodes that move to the next provider because a part with them could not be compiled."""
 
     def __init__(
         self, graph: PartitionGraph, variant: str, refusals: Sequence[RefusedNode] = ()
     ) -> None:
-        """Nothing has failed yet; `refusals` are of nodes that were not claimed."""
+        """`refusals` are those of nodes that were not claimed."""
         self._graph = graph
         self._variant = variant
         self.refused: dict[str, set[str]] = {}
         self.refusals = list(refusals)
         self.findings: list[Finding] = []
 
-    def leave(self, part: Part, error: AotcError, attempt: int) -> None:
-        """Refuse those nodes of a part that its failure names; all of them where it names none."""
+    def refuse_nodes(self, part: Part, error: AotcError, attempt: int) -> None:
+        """Refuse those nodes of a part that its failure names; all of them if it names none."""
         nodes = {self._graph.nodes[index].name: self._graph.nodes[index] for index in part.nodes}
         text = f"{error.what}: {error.found}"
-        left = _named(text, nodes) if attempt < _ROUNDS else frozenset()
-        left = left or _own(nodes) or frozenset(nodes)
+        left = _nodes_named_in(text, nodes) if attempt < _MAX_ROUNDS else frozenset()
+        left = left or _ort_operators(nodes) or frozenset(nodes)
         refused = self.refused.setdefault(part.provider, set())
         refused.update(left)
-        # What crashed or hung says nothing that would be the same the next time.
+        # The details of a crash or a hang would differ the next time.
         reason = error.found if error.code == "AOTC-P005" and error.found else error.what
-        for name in [each for each in nodes if each in left]:
-            refused.update(nodes[name].bodies)
+        for name in [candidate for candidate in nodes if candidate in left]:
+            refused.update(nodes[name].inner_nodes)
             self.refusals.append(
                 RefusedNode(
                     node=name,
@@ -59,14 +59,14 @@ class Blame:
         )
 
 
-def _named(text: str, nodes: Mapping[str, GraphNode]) -> frozenset[str]:
-    """Nodes that a message names, by their names or by what they make."""
+def _nodes_named_in(text: str, nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+    """Nodes that a message names, by their names or by their outputs."""
     made = {value: name for name, node in nodes.items() for value in node.outputs}
     words = names_in_message(text, {**nodes, **made})
     return frozenset(made.get(word, word) for word in words)
 
 
-def _own(nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+def _ort_operators(nodes: Mapping[str, GraphNode]) -> frozenset[str]:
     """Nodes of ONNX Runtime's own operators, which other providers misread most often."""
     found = frozenset(name for name, node in nodes.items() if node.op.startswith("com.microsoft"))
     return found if len(found) < len(nodes) else frozenset()

@@ -12,7 +12,7 @@ from aotc.engine import kept_logs
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Part
 from aotc.partitioning.graph import GraphNode, PartitionGraph
-from aotc.stages.lowering.blame import Blame
+from aotc.stages.lowering.compile_failures import CompileFailures
 
 OPENVINO = "OpenVINOExecutionProvider"
 # Enough that no order but the graph's is found by chance.
@@ -26,11 +26,11 @@ def graph(op: str = "Add") -> PartitionGraph:
 
 def left(error: AotcError, round_number: int = 0) -> tuple[list[RefusedNode], list[Finding]]:
     """Refusals and findings after a part of all nodes failed with `error`."""
-    blame = Blame(graph(), "portable")
+    failures = CompileFailures(graph(), "portable")
     part = Part(OPENVINO, 0, tuple(range(len(NAMES))))
-    blame.leave(part, error, round_number)
-    assert blame.refused[OPENVINO] == {each.node for each in blame.refusals}
-    return blame.refusals, blame.findings
+    failures.refuse_nodes(part, error, round_number)
+    assert failures.refused[OPENVINO] == {each.node for each in failures.refusals}
+    return failures.refusals, failures.findings
 
 
 @pytest.mark.parametrize("round_number", [0, 9])

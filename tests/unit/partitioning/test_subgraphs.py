@@ -16,7 +16,7 @@ from aotc.graphs.value_types import with_types
 from aotc.partitioning.assignment import Assignment, Rules, assign
 from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
 from aotc.partitioning.graph import read_graph
-from aotc.partitioning.partition_report import report
+from aotc.partitioning.partition_report import partition_report
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 DEVICES = {"gpu": "gpu", "cpu": "cpu"}
@@ -99,12 +99,12 @@ def divided(
     """Every node on `gpu` but those named."""
     typed = with_types(model, Path())
     graph = read_graph(typed)
-    names = {each.name for each in graph.nodes} | {each.name for each in graph.body_nodes}
+    names = {each.name for each in graph.nodes} | {each.name for each in graph.subgraph_nodes}
     assert on_cpu <= names
     claims = [("gpu", frozenset(names - on_cpu)), ("cpu", frozenset(names))]
     found, missing = assign(graph, claims, Rules())
     assert missing == ()
-    return found, report(
+    return found, partition_report(
         graph,
         found,
         (sizes_at(typed, {"batch": batch}), sizes_at(typed, {"batch": 2 * batch})),
@@ -188,7 +188,7 @@ def nested() -> onnx.ModelProto:
     )
 
 
-def test_bodies_inside_of_bodies_cost() -> None:
+def test_subgraphs_inside_of_bodies_cost() -> None:
     found = sizes_at(nested(), {"batch": 4})
     assert {name: cost.flops for name, cost in found.nodes.items()} == {
         **dict.fromkeys(("first", "b", "d", "e", "n"), 32),
@@ -369,7 +369,7 @@ def test_a_scan_counts_one_step() -> None:
     assert ("row", "gpu", "cpu", 32) in crossed(model, {"next"})
 
 
-def test_bodies_of_stated_shapes() -> None:
+def test_subgraphs_of_stated_shapes() -> None:
     """What a node of ONNX Runtime's own makes is stated, and bodies are inferred from it."""
     inside = body([node("MatMul", ["g", "w"], "m")], [info("m", None)])
     other = body([node("MatMul", ["g", "w"], "n")], [info("n", None)])
@@ -415,7 +415,7 @@ def test_a_node_of_control_flow_is_weighed_with_its_bodies(goes_along: bool) -> 
     """Heavy branches are worth the border, where they run on the provider that takes the `If`."""
     model = branches()
     graph = read_graph(with_types(model, Path()))
-    inside = {each.name for each in graph.body_nodes}
+    inside = {each.name for each in graph.subgraph_nodes}
     everything = frozenset({each.name for each in graph.nodes} | inside)
     sizes = Sizes(
         nodes={name: NodeCompute(10**9 if name in inside else 0, 0) for name in everything},
@@ -433,19 +433,19 @@ def test_a_node_of_control_flow_is_weighed_with_its_bodies(goes_along: bool) -> 
 
 def test_what_nodes_of_bodies_read_and_make() -> None:
     graph = read_graph(with_types(nested(), Path()))
-    assert {each.name: each.inputs for each in graph.body_nodes} == {
+    assert {each.name: each.inputs for each in graph.subgraph_nodes} == {
         "b": ("first",),
         "i": ("c",),
         "d": ("b", "first"),
         "e": ("b",),
         "n": ("first",),
     }
-    assert {each.name: each.outputs for each in graph.body_nodes} == {
+    assert {each.name: each.outputs for each in graph.subgraph_nodes} == {
         name: (name,) for name in ("b", "i", "d", "e", "n")
     }
-    (holder,) = (each for each in graph.nodes if each.bodies)
+    (holder,) = (each for each in graph.nodes if each.inner_nodes)
     assert (set(holder.inputs), holder.captured) == ({"c", "first"}, {"first"})
-    assert [(each.holder, each.outer) for each in graph.bodies] == [
+    assert [(each.holder, each.parent) for each in graph.subgraphs] == [
         ("y", None),
         ("y", None),
         ("i", 1),

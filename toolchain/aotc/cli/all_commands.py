@@ -1,0 +1,63 @@
+"""The command `aotc` itself: a group whose commands are imported when they are called."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aotc.cli.commands import COMMANDS, HELP
+from aotc.cli.grammar.command import Command, Group, built, new_app
+from aotc.contract.versions import VERSION
+from aotc.errors import EXIT_YES
+
+if TYPE_CHECKING:
+    from typer._click.core import Context
+
+
+class _Root(Group):
+    """Every command by name."""
+
+    def summaries(self, ctx: Context) -> dict[str, str]:
+        """Every command with what it is for, without importing one."""
+        return dict(HELP)
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """The names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | Group | None:
+        """The command of that name; None where there is none."""
+        return built(COMMANDS.load(cmd_name)) if cmd_name in COMMANDS else None
+
+
+_app = new_app("Build, verify and run signed artifacts of ONNX models.", _Root)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"aotc {VERSION}\n")
+        raise typer.Exit(EXIT_YES)
+
+
+@_app.callback()
+def _aotc(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "-V", "--version", is_eager=True, callback=_show_version, help="print the version"
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="print tracebacks of errors, wherever it stands")
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+
+
+def all_commands() -> Group:
+    """The group of all commands."""
+    found = built(_app)
+    assert isinstance(found, Group)
+    return found

@@ -1,0 +1,147 @@
+"""What an artifact or a model says of itself: identity, interface, and the tables behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import (
+    MOST_LISTED,
+    count,
+    facts,
+    findings_view,
+    heading,
+    listed,
+    section,
+    short,
+    size,
+)
+from aotc.cli.views.attestation_views import claims_view
+from aotc.cli.views.partition_views import tuning_view
+from aotc.cli.views.refusals_section import refusals_section
+from aotc.cli.views.shape_views import shapes_view
+from aotc.cli.views.variant_views import variants_view
+from aotc.contract.attestation_kinds import KINDS
+from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.source import Capture
+from aotc.contract.results.reports import ArtifactSummary, Claim, InspectReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_UNVERIFIED = "UNVERIFIED: nothing here was checked against a signature"
+
+
+def inspect_view(report: InspectReport) -> list[RenderableType]:
+    """What an artifact or a model says of itself."""
+    return [
+        heading(report.path, _UNVERIFIED, "yellow"),
+        facts(identity(report)),
+        *tables(report),
+        *claims_view(report.artifact.claims if report.artifact is not None else ()),
+    ]
+
+
+def identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]]:
+    """Labels and texts that say what it is; `signer` in place of the claimed signers."""
+    artifact = report.artifact
+    rows = [("model", _model(report.source)), ("source", _source(report.source))]
+    if artifact is None:
+        return rows
+    made = f"aotc {artifact.toolchain.aotc}, ONNX Runtime {artifact.toolchain.onnxruntime}"
+    when = f", {artifact.built_at}" if artifact.built_at else ""
+    roles = ", ".join(f"{role} {size(each)}" for role, each in sorted(artifact.sizes.items()))
+    return [
+        *rows,
+        ("artifact", artifact.artifact_id),
+        ("built", f"by {made}{when}"),
+        ("profile", f"{artifact.profile}, for target {artifact.target}"),
+        ("signed by", signer or _signers(artifact)),
+        ("size", f"{size(artifact.payload_bytes)} in {count(artifact.files, 'file')}: {roles}"),
+    ]
+
+
+def _model(source: Capture) -> str:
+    opsets = ", ".join(f"{domain} {version}" for domain, version in source.opsets.items())
+    made = " ".join(part for part in (source.producer_name, source.producer_version) if part)
+    inner = source.nodes_total - source.nodes
+    nodes = count(source.nodes, "node") + (f" and {inner} in bodies and functions" if inner else "")
+    types = ", ".join(
+        word
+        for word, holds in (("quantized", source.quantized), ("half precision", source.half))
+        if holds
+    )
+    parts = (nodes, f"opset {opsets}", f"IR {source.ir_version}", types, made and f"by {made}")
+    return ", ".join(part for part in parts if part)
+
+
+def _source(source: Capture) -> str:
+    text = f"sha256 {short(source.sha256)}, {size(source.size)}"
+    if source.external_data:
+        more = sum(each.size for each in source.external_data)
+        text += f" and {size(more)} in {count(len(source.external_data), 'external file')}"
+    weights = count(source.initializers, "initializer")
+    return f"{text}, {weights} of {size(source.initializer_bytes)}"
+
+
+def _signers(artifact: ArtifactSummary) -> str:
+    kind = KINDS["oms"].predicate_type
+    signed = [claim for claim in artifact.claims if claim.predicate_type == kind]
+    return ", ".join(_signer(claim) for claim in signed) + (
+        " (claimed)" if signed else "nobody: the artifact holds no signature"
+    )
+
+
+def _signer(claim: Claim) -> str:
+    name = short(claim.key_id) or "a key that is not named"
+    return f"{name}, this user's development key" if claim.development_key else name
+
+
+def tables(report: InspectReport) -> list[RenderableType]:
+    """Inputs and outputs, shapes, variants or operators, findings and problems."""
+    parts = [
+        section(
+            "inputs and outputs",
+            ("", ""),
+            [
+                (value.name, way, _value(value))
+                for way, values in (("in", report.inputs), ("out", report.outputs))
+                for value in values
+            ],
+        )
+    ]
+    if report.domain is not None:
+        shapes = report.artifact.shapes if report.artifact is not None else None
+        parts += shapes_view(report.domain, report.strict, shapes)
+    if report.artifact is not None:
+        parts += variants_view(report.artifact)
+        parts += tuning_view(report.artifact.tuning)
+    else:
+        parts += _operators(report.source)
+    parts += findings_view(report.findings)
+    if report.problems:
+        parts.append(refusals_section("problems", report.problems))
+    return parts
+
+
+def _value(value: Value) -> str:
+    kind = "" if value.kind == "tensor" else f"{value.kind} of "
+    if value.shape is not None:
+        return f"{kind}{value.dtype} [{', '.join(map(str, value.shape))}]"
+    return f"{kind}{value.dtype}" if kind else f"{value.dtype} of any rank"
+
+
+def _operators(source: Capture) -> list[RenderableType]:
+    ranked = sorted(source.op_types.items(), key=lambda item: (-item[1], item[0]))
+    named = ", ".join(f"{name} {number}" for name, number in ranked[:MOST_LISTED])
+    rest = len(ranked) - MOST_LISTED
+    flow = [f"{each.op_type} {each.node}".strip() for each in source.control_flow]
+    rows = [
+        ("operators", named + (f" and {rest} more kinds" if rest > 0 else "")),
+        ("control flow", listed(flow)),
+        ("functions", listed(source.functions)),
+        ("contrib operators", listed(source.contrib_ops)),
+        ("custom operators", listed(source.custom_ops)),
+        ("outer values read", listed(source.side_inputs)),
+        ("external data", listed([each.location for each in source.external_data])),
+    ]
+    return [facts(rows)]

@@ -1,0 +1,26 @@
+"""Refusals of a report as a table: the code, the reason, and the fix below it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import Cell, section
+from aotc.contract.results.reports import Refusal
+from aotc.errors import expected_and_found
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def refusals_section(title: str, refusals: tuple[Refusal, ...]) -> RenderableType:
+    """A table with one row for each refusal."""
+    rows: list[tuple[str, Cell]] = []
+    for each in refusals:
+        where = f"{each.where}: " if each.where else ""
+        fix = (each.fix,) if each.fix else ()
+        rows.append((each.code, (f"{where}{_reason(each)}", *fix)))
+    return section(title, ("",), rows)
+
+
+def _reason(refusal: Refusal) -> str:
+    return refusal.what + expected_and_found(refusal.expected, refusal.found)

@@ -1,0 +1,109 @@
+"""What the terminal shows of an artifact's variants: where they run, how exact and at what cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import count, duration, provider, section, size
+from aotc.cli.views.partition_views import partitions_view
+from aotc.cli.views.requirement_words import requirements_in_words
+from aotc.contract.manifest.variant import Parity
+from aotc.contract.results.build_evidence import OutputError
+from aotc.contract.results.reports import ArtifactSummary, VariantSummary
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
+    """Requirements, placement, exactness and cost of each variant, a table for each subject."""
+    return [
+        section(
+            "variants",
+            ("runs on",),
+            [(each.name, requirements_in_words(each.requirements)) for each in artifact.variants],
+        ),
+        section(
+            "placement",
+            ("nodes", "", "passes", "that compute shapes"),
+            [
+                (each.name, _placement(each), each.placement, _passes(each), _shape_nodes(each))
+                for each in artifact.variants
+            ],
+        ),
+        *partitions_view(artifact.variants),
+        section(
+            "exactness",
+            ("", "max abs", "max rel", "1 - cosine", "shapes"),
+            [row for each in artifact.variants for row in _exactness(each)],
+        ),
+        section(
+            "cost",
+            ("weights", "peak memory", "load", "run"),
+            [
+                (
+                    each.name,
+                    size(each.memory.weights_bytes),
+                    size(each.peak_memory_bytes) if each.peak_memory_bytes is not None else "-",
+                    duration(each.load_seconds) if each.load_seconds is not None else "-",
+                    ", ".join(f"{k} {duration(v)}" for k, v in each.run_seconds.items()) or "-",
+                )
+                for each in artifact.variants
+            ],
+        ),
+    ]
+
+
+def _placement(variant: VariantSummary) -> str:
+    if variant.partitioning is not None:
+        divided = variant.partitioning.providers
+        nodes = sum(each.nodes for each in divided)
+        return f"{nodes}: " + ", ".join(
+            f"{provider(each.provider)} {each.node_share:.0%}" for each in divided
+        )
+    shares = ", ".join(f"{provider(name)} {share:.0%}" for name, share in variant.share.items())
+    return f"{variant.nodes}: {shares}" if shares else str(variant.nodes)
+
+
+def _passes(variant: VariantSummary) -> str:
+    if not variant.passes:
+        return "-"
+    before, after = variant.passes[0].nodes_before, variant.passes[-1].nodes_after
+    return f"{len(variant.passes)}, from {before} to {count(after, 'node')}"
+
+
+def _shape_nodes(variant: VariantSummary) -> str:
+    if not variant.shape_nodes and not variant.shape_nodes_dropped:
+        return "none"
+    return f"{variant.shape_nodes} left, {variant.shape_nodes_dropped} dropped"
+
+
+def _exactness(variant: VariantSummary) -> list[tuple[str, ...]]:
+    parity: Parity = variant.parity
+    if parity.status != "passed":
+        return [(variant.name, f"NOT PROVEN: {parity.reason}", "", "", "", "")]
+    if not variant.worst:
+        return [
+            (variant.name, "passed; no evidence says how far", "", "", "", _shapes_tried(parity))
+        ]
+    return [
+        (
+            variant.name if index == 0 else "",
+            f"{error.output} {'passed' if error.passed else 'FAILED'}",
+            f"{error.max_abs:.2g}",
+            f"{error.max_rel:.2g}",
+            _cosine(error),
+            _shapes_tried(parity) if index == 0 else "",
+        )
+        for index, error in enumerate(variant.worst)
+    ]
+
+
+def _shapes_tried(parity: Parity) -> str:
+    padded = f", {parity.padded} padded" if parity.padded else ""
+    return f"{len(parity.shapes)}{padded}"
+
+
+def _cosine(error: OutputError) -> str:
+    # What is missing to 1, as a rounded cosine would say that nothing is.
+    return "-" if error.cosine is None else f"{max(0.0, 1 - error.cosine):.2g}"

@@ -1,0 +1,63 @@
+"""What `aotc verify` shows: the verdict, the steps, and every reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import duration, facts, findings_view, heading, section, short, size
+from aotc.cli.views.refusals_section import refusals_section
+from aotc.contract.results.reports import VerifyReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def verify_view(report: VerifyReport) -> list[RenderableType]:
+    """The verdict of the gate, its steps, and every reason."""
+    status, style = _verdict(report)
+    names = report.signer_names or ("",) * len(report.signers)
+    signers = ", ".join(map(_signed, report.signers, names))
+    if signers and report.development_key:
+        signers += " (this user's development key)"
+    parts = [
+        heading(report.artifact, status, style),
+        facts(
+            [
+                ("artifact", report.artifact_id),
+                ("signed by", signers or "no trusted key"),
+                ("target", report.target),
+                ("took", f"{duration(report.seconds)}, {size(report.bytes_hashed)} hashed"),
+            ]
+        ),
+        section(
+            "steps", ("", ""), [(each.step, each.status, each.detail) for each in report.steps]
+        ),
+    ]
+    if report.variants:
+        rows = [
+            (
+                each.name,
+                "runs" if each.runs else "does not run",
+                ", ".join(reason.code for reason in each.reasons),
+            )
+            for each in report.variants
+        ]
+        parts.append(section("variants", ("", ""), rows))
+    if report.refusals:
+        parts.append(refusals_section("reasons", report.refusals))
+    parts += findings_view(report.findings)
+    return parts
+
+
+def _signed(key_id: str, name: str) -> str:
+    return f"{name} (key {short(key_id)})" if name else short(key_id)
+
+
+def _verdict(report: VerifyReport) -> tuple[str, str]:
+    if not report.authentic:
+        return "REFUSED: not vouched for", "red"
+    if report.verdict == "incompatible":
+        return "INCOMPATIBLE: authentic, but no variant runs on this target", "red"
+    if report.verdict == "degraded":
+        return "VERIFIED, degraded: runs, and a rebuild would run better", "yellow"
+    return f"VERIFIED, {report.verdict}", "green"
