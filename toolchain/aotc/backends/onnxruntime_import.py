@@ -8,6 +8,7 @@ from types import ModuleType
 
 from aotc.contract.known_providers import RUNTIMES
 from aotc.errors import INSTALL_RUNTIME, AotcError
+from aotc.host.probe import installed_versions
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # A place in ONNX Runtime's sources, followed by the function if there is one.
@@ -23,20 +24,16 @@ def import_onnxruntime() -> ModuleType:
     Raises AOTC-I019 (not installed) and AOTC-I020 (both distributions installed).
     """
     import os
-    from importlib.metadata import PackageNotFoundError, version
 
-    installed = {}
-    for name in RUNTIMES:
-        try:
-            installed[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    installed = installed_versions(RUNTIMES)
     if len(installed) > 1:
         raise AotcError(
             "AOTC-I020",
             "two distributions of ONNX Runtime are installed",
             expected="one",
-            found=" and ".join(f"{name} {number}" for name, number in installed.items()),
+            found=" and ".join(
+                f"{name} {installed[name]}" for name in RUNTIMES if name in installed
+            ),
         )
     # If set, ONNX Runtime takes session options from the model's metadata.
     os.environ.pop("ORT_LOAD_CONFIG_FROM_MODEL", None)
