@@ -138,7 +138,7 @@ def test_an_archive_that_holds_no_such_input(tmp_path: Path) -> None:
     for name, what in (
         ("other", "the archive holds several arrays, and none of them is called 'ids'"),
         ("none", "the archive holds no array"),
-        ("plain", "the file is no .npz archive"),
+        ("plain", "the file is not a .npz archive"),
         ("missing", "no such input file"),
     ):
         with pytest.raises(AotcError, match=what) as caught:
