@@ -15,7 +15,7 @@ from sigstore_js import ROOT, install
 
 from aotc.signing.keys import key_files
 
-GUIDE = (ROOT / "docs" / "attestations.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "guides" / "attestations.md").read_text(encoding="utf-8")
 SECTION = GUIDE.partition("\n## With other tools\n")[2].partition("\n## ")[0]
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", SECTION, re.DOTALL | re.MULTILINE)
 

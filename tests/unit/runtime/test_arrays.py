@@ -175,7 +175,7 @@ def test_a_header_without_end_is_not_read(tmp_path: Path) -> None:
     [
         (long_header(16 << 20) + bytes(16 << 20), "a header of 16777216 bytes"),
         (NPY.replace(b"(0,)", b"(9,)") + bytes(16 << 20), ""),
-        (NPY.replace(b"(0,)}       ", b"(9999999,)} ") + bytes(16 << 20), "less than shape"),
+        (NPY.replace(b"(0,)}       ", b"(9999999,)} ") + bytes(16 << 20), "fewer than shape"),
         (bytes(16 << 20), "magic"),
     ],
 )

@@ -125,7 +125,9 @@ class PluginBackend(Backend):
         capability = Capability(name=self.name, ort_name=self.ort_name, available=False)
         library = self.library()
         reason = ""
-        if library is None or not library.is_file():
+        if library is None:
+            reason = f"no plugin of {self.ort_name} is installed"
+        elif not library.is_file():
             reason = f"no library at {library}"
         else:
             try:

@@ -132,7 +132,7 @@ def load_command(path: Path) -> Signer:
                 found=str(each),
                 fix=""
                 if each.code
-                else "Correct the field that is named; docs/keys.md shows a signer file.",
+                else "Correct the field that is named; docs/guides/keys.md shows a signer file.",
             )
             for each in error.problems
         )
