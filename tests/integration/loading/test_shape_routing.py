@@ -342,7 +342,7 @@ def test_one_bucket_takes_all_that_is_smaller(bench: Workbench) -> None:
 def test_no_output_and_no_room_are_told(bench: Workbench, built: Built, tmp_path: Path) -> None:
     with bench.load(built) as model, pytest.raises(AotcError, match="AOTC-I027 no output"):
         model.run(call(1, 4), [])
-    with pytest.raises(AotcError, match="AOTC-I027 the bound of a record"):
+    with pytest.raises(AotcError, match="AOTC-I027 the limit of the record"):
         load(
             built.path,
             key=bench.public,
