@@ -1,4 +1,4 @@
-"""A model with its weights in a file of their own, as torch's exporter writes it by default."""
+"""A model with its weights in a separate file, as torch's exporter writes it by default."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import onnx
 
-# Of a tensor that stays inline, as in torch's exporter.
+# Tensors up to this size stay inline, as in torch's exporter.
 MAX_INLINE_BYTES = 1024
 
 
-def externalized(path: Path) -> Path:
-    """The model at `path` in a folder `external` beside it, weights in `model.onnx.data`.
+def with_external_weights(path: Path) -> Path:
+    """The model at `path` in a folder `external` next to it, with weights in `model.onnx.data`.
 
-    Written once.  Both files lie in the page cache then.
+    It is written only once.  Both files are in the page cache afterwards.
     """
     folder = path.parent / "external"
     if not folder.exists():

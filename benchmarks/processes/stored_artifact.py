@@ -27,14 +27,14 @@ def main() -> None:
 
     used = os.times()
     report = model.report
-    told = {
+    reported = {
         "verify": report.verify_seconds,
         "session": report.session_seconds,
         "warm-up": report.warmup_seconds,
     }
     seconds = {
-        "imports": loaded - started - sum(told.values()),
-        **told,
+        "imports": loaded - started - sum(reported.values()),
+        **reported,
         "run": ended - read,
         "total": ended - started,
         "processor": used.user + used.system,

@@ -1,8 +1,8 @@
-"""From before the imports to the first answer, against a plain session on the original model.
+"""From before the imports to the first answer, compared with a plain session on the original model.
 
 Each sample is a fresh process that imports what it needs, loads, and answers once: an artifact from
 this user's own store, which is verified again, and ONNX Runtime's session with its defaults, on the
-model with its weights inline and external.  All files lie in the page cache.
+model with its weights inline and external.  All files are in the page cache.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from statistics import median
 import numpy as np
 
 from benchmarks.fresh import ROOT, environment
-from benchmarks.networks.external_weights import externalized
-from benchmarks.result import Result, Row, at_most, beside, milliseconds, ratio_of_medians
+from benchmarks.networks.external_weights import with_external_weights
+from benchmarks.result import Result, Row, at_most, milliseconds, ratio_of_medians, unjudged
 from benchmarks.workshop import Workshop
 
 ASKED: Mapping[str, float] = {"resnet50": 1.0, "bert": 1.2}
@@ -28,7 +28,7 @@ PROCESSES = ROOT / "benchmarks" / "processes"
 
 
 def run(workshop: Workshop) -> Result:
-    """Both plain sessions and the artifact by turns."""
+    """Measure both plain sessions and the artifact alternately."""
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
     for name, limit in ASKED.items():
@@ -50,7 +50,7 @@ def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
     inputs = model.path.with_name("inputs.npz")
     np.savez(inputs, **model.inputs())  # type: ignore[arg-type]
     commands = {
-        EXTERNAL: ["plain_session.py", str(externalized(model.path)), str(inputs)],
+        EXTERNAL: ["plain_session.py", str(with_external_weights(model.path)), str(inputs)],
         INLINE: ["plain_session.py", str(model.path), str(inputs)],
         STORED: ["stored_artifact.py", str(stored.folder.parent), str(inputs), str(public)],
     }
@@ -66,7 +66,7 @@ def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
 
 
 def _timed(program: Path, arguments: list[str], store: Path) -> dict[str, float]:
-    """What a program prints; nothing of this package is on its path."""
+    """The output of a program that has nothing of this package on its path."""
     done = subprocess.run(
         [sys.executable, str(program), *arguments],
         cwd=store,
@@ -86,7 +86,7 @@ def _rows(title: str, found: Mapping[str, list[float]], limit: float) -> list[Ro
         return ", ".join(shown)
 
     def detail(side: str) -> str:
-        ours, theirs = (median(found[f"{each} total"]) for each in (STORED, side))
+        ours, theirs = (median(found[f"{name} total"]) for name in (STORED, side))
         stored = took(STORED, "imports", "verify", "session", "warm-up", "run")
         plain = took(side, "imports", "session", "run")
         return f"{milliseconds(ours)} to {milliseconds(theirs)}; {stored}; plain: {plain}"
@@ -98,5 +98,5 @@ def _rows(title: str, found: Mapping[str, list[float]], limit: float) -> list[Ro
     return [
         at_most(f"{text}, to a {EXTERNAL}", ratio(EXTERNAL, "total"), limit, detail(EXTERNAL)),
         at_most(f"{text}, to a {INLINE}", ratio(INLINE, "total"), limit, detail(INLINE)),
-        beside(f"{text}, processor time to a {EXTERNAL}", ratio(EXTERNAL, "processor"), ""),
+        unjudged(f"{text}, processor time to a {EXTERNAL}", ratio(EXTERNAL, "processor"), ""),
     ]

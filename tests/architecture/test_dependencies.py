@@ -29,7 +29,7 @@ VIOLATIONS = {
     ),
     "A pass knows no other pass": ("passes/name_nodes.py", "import aotc.passes.fix_dims"),
     "A backend knows no other backend": ("backends/base.py", "import aotc.backends.cpu"),
-    "No circle of imports, between rooms or files": (
+    "No cycle of imports, between rooms or files": (
         "files/failures.py",
         "def late() -> None:\n    import aotc.files.writing",
     ),
@@ -42,6 +42,10 @@ VIOLATIONS = {
         "import aotc.authoring.policy_files",
     ),
     "Commands are thin over the library": ("cli/main.py", "import aotc.engine.worker"),
+    "The command line alone imports what reads words and draws on a terminal": (
+        "runtime/loading.py",
+        "def late() -> None:\n    import rich",
+    ),
 }
 
 
@@ -111,4 +115,21 @@ def test_importing_every_module_of_a_room_loads_nothing_heavy(room: str) -> None
         check=False,
     )
     assert result.returncode == 0, result.stderr
+    assert result.stdout == "[]\n"
+
+
+def test_the_library_imports_nothing_of_the_command_line() -> None:
+    """Neither where it is imported, nor where what it needs is imported with it."""
+    code = (
+        "import sys, aotc\n"
+        "for name in aotc.__all__: getattr(aotc, name)\n"
+        "print([name for name in ('typer', 'rich', 'shellingham') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(TOOLCHAIN)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert result.stdout == "[]\n"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from repository import ROOT
 
-from aotc.checking.outcomes import in_words, rank, read_answer
+from aotc.checking.outcomes import in_words, rank, read_report
 from aotc.contract.results.model_checks import CheckModelsReport
 
 KEPT = ROOT / "docs" / "conformance.json"
@@ -60,7 +60,7 @@ def suite() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def kept() -> CheckModelsReport:
-    return read_answer(KEPT)
+    return read_report(KEPT)
 
 
 @pytest.fixture(scope="module")

@@ -25,11 +25,12 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
 import aotc
-from aotc.engine import forkserver
+from aotc.engine import forkserver, worker_pool
 
 # It needs the library of a GPU's maker as soon as it is imported.
 _LEFT_OUT = "aotc.backends.tensorrt_rtx_parser"
@@ -40,7 +41,7 @@ _WHEN_CALLED = (
     *("cyclonedx.output.json", "packageurl"),
 )
 _FILES = 4096
-_new_server = forkserver.ForkServer._new_server
+serve_jobs = forkserver.serve
 
 
 def serve() -> None:
@@ -122,7 +123,7 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     sys.stdin = _stream(0, "r", "surrogateescape")
     sys.stdout = _stream(1, "w", "surrogateescape")
     sys.stderr = _stream(2, "w", "backslashreplace", line_buffering=True)
-    forkserver.ForkServer._new_server = _forked_server  # type: ignore[method-assign]
+    worker_pool.ForkServer = _ForkedServer
 
 
 def _stream(number: int, mode: str, errors: str, *, line_buffering: bool = False) -> Any:
@@ -140,19 +141,25 @@ def _take_environment(environment: Mapping[str, str]) -> None:
     time.tzset()
 
 
-def _forked_server(self: forkserver.ForkServer) -> Any:
+class _ForkedServer(forkserver.ForkServer):
     """A command's server of jobs, forked from the command as long as it has no other thread."""
-    if threading.active_count() > 1:
-        return _new_server(self)
 
-    def serve_jobs() -> None:
-        os.closerange(3, _FILES)
-        _take_environment(self._environment)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        forkserver.serve(self._later)
+    def __init__(self, environment: Mapping[str, str], *more: Any, forked: bool = False) -> None:
+        super().__init__(environment, *more, forked=forked or threading.active_count() == 1)
+        self._wanted = environment
 
-    return forkserver._Fork(serve_jobs)
+    def __enter__(self) -> _ForkedServer:
+        forkserver.serve = partial(_serve_jobs, self._wanted)
+        super().__enter__()
+        return self
+
+
+def _serve_jobs(environment: Mapping[str, str], *background_imports: Any) -> None:
+    os.closerange(3, _FILES)
+    _take_environment(environment)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    serve_jobs(*background_imports)
 
 
 def _run_script(script: str) -> NoReturn:

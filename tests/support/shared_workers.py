@@ -7,6 +7,7 @@ than the jobs of a small model.  Builds may share one, as those of `aotc check-m
 from __future__ import annotations
 
 import atexit
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -14,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any, Final, ParamSpec, TypeVar
 
 from aotc.contract.profile import WorkerLimits
-from aotc.engine.worker_pool import Workers, _environment
-from aotc.pipeline import LATER
+from aotc.engine.worker_pool import Workers
+from aotc.pipeline import PRELOADED_MODULES
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,7 +27,8 @@ _KEPT: Final = 3
 @contextmanager
 def shared_workers(limits: WorkerLimits) -> Iterator[Workers]:
     """Workers for a build with these limits in the environment as it is."""
-    told = {**_environment(), "PYTEST_CURRENT_TEST": ""}
+    # The import of ONNX Runtime sets the one, each test the other.
+    told = {**os.environ, "ORT_DISABLE_TELEMETRY": "1", "PYTEST_CURRENT_TEST": ""}
     key = (limits, tuple(sorted(told.items())))
     # Builds that run side by side share none.
     workers = _WORKERS.pop(key, None)
@@ -37,7 +39,7 @@ def shared_workers(limits: WorkerLimits) -> Iterator[Workers]:
         yield workers
     finally:
         # What a refused build has left undone would run beside the next.
-        if workers.busy or workers.gone or key in _WORKERS:
+        if workers.busy or workers.ended or key in _WORKERS:
             workers.__exit__(None, None, None)
         else:
             _WORKERS[key] = workers
@@ -49,7 +51,7 @@ class _Watched(Workers):
     """Workers that know whether anything they were given is still to be done."""
 
     def __init__(self, limits: WorkerLimits) -> None:
-        super().__init__(limits, LATER)
+        super().__init__(limits, PRELOADED_MODULES)
         self._given: list[Future[Any]] = []
 
     def submit(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:

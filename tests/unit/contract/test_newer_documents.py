@@ -11,7 +11,7 @@ import pytest
 from artifact_builder import build_artifact, payload_digests
 from policy_setting import Setting, make_keys
 
-from aotc.checking.outcomes import read_answer
+from aotc.checking.outcomes import read_report
 from aotc.contract.builtin import load_profile, load_target
 from aotc.contract.versions import is_newer, unsupported_reason
 from aotc.errors import AotcError
@@ -31,7 +31,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "aotc.trust": read_policy,
     "aotc.root": read_roots,
     "aotc.signer": load_command,
-    "aotc.check-models": read_answer,
+    "aotc.check-models": read_report,
     "aotc.trust-state": lambda path: StateFile(path).read(),
 }
 

@@ -11,10 +11,11 @@ Formats of others: OpenSSF Model Signing v1.0, SLSA provenance v1
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from aotc.contract.versions import is_newer
 from aotc.files.artifact_layout import ATTESTATIONS
+from aotc.records import record
 from aotc.registry import load
 
 # Ends the name of every attestation file.
@@ -24,7 +25,8 @@ BUNDLE_SUFFIX: Final = ".sigstore.json"
 Usage = Literal["oms", "provenance", "sbom", "evidence", "approval", "qualification"]
 
 
-class AttestationKind(NamedTuple):
+@record
+class AttestationKind:
     """One kind of attestation.
 
     `record` is the record of its predicate, as `module:class`; empty for a format of others.

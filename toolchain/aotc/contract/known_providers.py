@@ -8,16 +8,17 @@ module imports nothing that a row names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from aotc.errors import install_extra
+from aotc.records import field, record
 
 # ONNX Runtime's own provider, which runs what no other provider takes.
 CPU: Final = "CPUExecutionProvider"
 
 
-class RuntimeWheel(NamedTuple):
+@record
+class RuntimeWheel:
     """A distribution of ONNX Runtime.
 
     `providers` are those built into it, as ORT names them, fastest first.
@@ -27,7 +28,8 @@ class RuntimeWheel(NamedTuple):
     providers: tuple[str, ...]
 
 
-class PluginPackage(NamedTuple):
+@record
+class PluginPackage:
     """The distribution of a provider plugin, which ONNX Runtime registers.
 
     `package` is the Python package that holds its libraries.  `cpu_vendor` is the vendor of the
@@ -40,7 +42,8 @@ class PluginPackage(NamedTuple):
     cpu_vendor: str = ""
 
 
-class DeviceProperties(NamedTuple):
+@record
+class DeviceProperties:
     """The form of a provider option whose value is JSON: properties of one device.
 
     `software` names what the option configures, for messages; `properties` are the allowed ones.
@@ -51,7 +54,8 @@ class DeviceProperties(NamedTuple):
     properties: frozenset[str]
 
 
-class KnownProvider(NamedTuple):
+@record
+class KnownProvider:
     """One execution provider: `name` in profiles, `ort_name` everywhere else.
 
     `backend` is `module:class`, imported on first use.  `options` are the provider options that its
@@ -65,7 +69,7 @@ class KnownProvider(NamedTuple):
     name: str
     ort_name: str
     backend: str
-    options: Mapping[str, DeviceProperties | None] = MappingProxyType({})
+    options: Mapping[str, DeviceProperties | None] = field(default_factory=dict)
     plugin: PluginPackage | None = None
     compilers: tuple[str, ...] = ()
     fix_missing: str = ""

@@ -6,14 +6,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 from aotc.errors import AotcError
 from aotc.files.folders import belongs_to_others, make_folder
-from aotc.files.locking import editing
-from aotc.files.writing import write_atomically
 
 # `NAME=PATH` pairs, separated as in PATH: the provider's ORT name, and its library.
 PLUGINS_VARIABLE = "AOTC_PLUGINS"
@@ -71,6 +68,8 @@ def _combined_digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
     states = {str(path): list(state) for path, state in found}
     missing = [path for path in files if known.get(str(path), [None])[:-1] != states[str(path)]]
     if missing:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(2) as pool:
             hashed = zip(missing, pool.map(_sha256, missing), strict=True)
             new: dict[str, list[int | str]] = {
@@ -123,6 +122,9 @@ def _add_to_cache(place: Path | None, found: dict[str, list[int | str]]) -> None
     """Keep digests for the next time; a cache that cannot be written is ignored."""
     if place is None:
         return
+    from aotc.files.locking import editing
+    from aotc.files.writing import write_atomically
+
     try:
         make_folder(place.parent)
         if belongs_to_others(place.parent):

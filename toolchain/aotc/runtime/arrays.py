@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.payload_files import Fixture
-from aotc.contract.results.command_reports import RunOutput
 from aotc.engine import values
 from aotc.engine.array_files import read_members
 from aotc.errors import AotcError
-from aotc.files.failures import cannot_write
-from aotc.files.names import file_names
-from aotc.files.replacing import put_in_place, reason_to_keep
-from aotc.files.work_folders import work_folder
+
+# A load reads fixtures, and needs nothing of what writes files.
+if TYPE_CHECKING:
+    from aotc.contract.results.command_reports import RunOutput
 
 _FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
 
@@ -134,6 +134,11 @@ def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str,
 
     Raises AOTC-I017 (a link, a folder or a device has its name), I018 (full disk) and I026.
     """
+    from aotc.files.failures import cannot_write
+    from aotc.files.names import file_names
+    from aotc.files.replacing import put_in_place
+    from aotc.files.work_folders import work_folder
+
     written: dict[str, Path] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -151,6 +156,8 @@ def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str,
 
 def _require_plain(place: Path) -> None:
     """Who else may write the folder may have put a link there, to a file of this user's."""
+    from aotc.files.replacing import reason_to_keep
+
     kept = reason_to_keep(place)
     if kept:
         raise AotcError(
@@ -163,6 +170,8 @@ def _require_plain(place: Path) -> None:
 
 def describe_output(name: str, value: values.Data, file: Path | None = None) -> RunOutput:
     """An output in words, with the least, mean and most of its finite numbers."""
+    from aotc.contract.results.command_reports import RunOutput
+
     least = mean = most = None
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.size:
         numbers = value.astype(np.float64)

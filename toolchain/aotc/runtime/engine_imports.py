@@ -12,7 +12,7 @@ from types import ModuleType
 
 from aotc.errors import missing_package
 
-_OPENING = "aotc.runtime.opening"
+_OPENING = "aotc.runtime.session_opening"
 
 
 class EngineImports:
@@ -29,7 +29,7 @@ class EngineImports:
             self._thread.start()
 
     def end(self) -> ModuleType:
-        """The module `aotc.runtime.opening`, once ONNX Runtime is imported too.
+        """The module `aotc.runtime.session_opening`, once ONNX Runtime is imported too.
 
         Raises AOTC-I019 where a package is not installed, and I020 where two are that exclude each
         other.
@@ -52,7 +52,7 @@ def _import() -> ModuleType:
         from aotc.backends.onnxruntime_import import import_onnxruntime
 
         import_onnxruntime()
-        from aotc.runtime import opening
+        from aotc.runtime import session_opening
     except ModuleNotFoundError as error:
         raise missing_package(error, "aotc.load", only_loads=True) from None
-    return opening
+    return session_opening

@@ -80,9 +80,10 @@ def load(
         return take(path, trusted, reads=reads, store=store, trust_store=trust_store)
 
     def reads(promised: Manifest) -> Collection[str]:
-        # What comes next is to hash these files.
+        files = _files_read(promised, variant, libraries)
+        # What comes next is to hash them.
         imports.begin()
-        return _files_read(promised, variant, libraries)
+        return files
 
     stored = taken(reads)
     # 2.

@@ -14,7 +14,6 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Variant
-from aotc.contract.results.command_reports import CallRoute
 from aotc.contract.results.reports import LoadReport, VariantLoad
 from aotc.engine import session, values
 from aotc.engine.ortvalue import needs_ortvalues
@@ -24,7 +23,6 @@ from aotc.escaping import printable
 from aotc.records import replace
 from aotc.runtime.call_form import refuse_other_forms
 from aotc.runtime.guards import Guard
-from aotc.runtime.recorder import ShapeRecorder
 from aotc.runtime.routing import Router
 from aotc.runtime.telemetry import Telemetry
 from aotc.runtime.warmup import warm
@@ -32,6 +30,9 @@ from aotc.store.hold import Hold
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+    from aotc.contract.results.command_reports import CallRoute
+    from aotc.runtime.recorder import ShapeRecorder
 
 # Refusals that speak of sizes: such calls are what coverage is about.
 _OF_SIZES = frozenset({"AOTC-R004", "AOTC-R010", "AOTC-R013", "AOTC-S010"})
@@ -211,6 +212,8 @@ class ReadyModel:
 
         Raises AOTC-R001 to R005, R010, R011, R021 and S010, as `run` does.
         """
+        from aotc.contract.results.command_reports import CallRoute
+
         self._refuse_closed()
         refuse_other_forms(inputs, None, self.inputs)
         checked = self._guard.check(inputs)

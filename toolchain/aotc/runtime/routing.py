@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
-from aotc.contract.results.command_reports import Cause
 from aotc.contract.results.reports import VariantVerdict
 from aotc.contract.shapes.domain import Dim
 from aotc.errors import AotcError
 from aotc.verification.compatibility import error_of, preference
+
+if TYPE_CHECKING:
+    from aotc.contract.results.command_reports import Cause
 
 # Routes of this many combinations of sizes are kept.
 _KEPT: Final = 4096

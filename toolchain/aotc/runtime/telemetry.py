@@ -6,9 +6,12 @@ import threading
 from array import array
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from aotc.contract.codec.parsing import Json, encode
-from aotc.contract.counters import GuardCount, TelemetryReport, VariantTelemetry
+
+if TYPE_CHECKING:
+    from aotc.contract.counters import TelemetryReport, VariantTelemetry
 
 # Latencies kept: of the latest calls, so that percentiles speak of now.
 _WINDOW = 4096
@@ -49,6 +52,8 @@ class _Variant:
         self.added = 0
 
     def snapshot(self) -> VariantTelemetry:
+        from aotc.contract.counters import VariantTelemetry
+
         latencies = self.latencies.percentiles()
         first = self.latencies.first
         return VariantTelemetry(
@@ -127,6 +132,8 @@ class Telemetry:
 
     def snapshot(self) -> TelemetryReport:
         """All counters at this moment; latencies in seconds, over the latest calls."""
+        from aotc.contract.counters import GuardCount, TelemetryReport
+
         with self._lock:
             routes: Counter[str] = Counter()
             for each in self._variants.values():

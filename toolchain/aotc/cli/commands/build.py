@@ -21,8 +21,8 @@ _STATEMENTS: Final = "what the attestations say"
 @app.command(cls=Command)
 @exclusive("--tune", "--tuned-from")
 @examples(
-    "aotc build model.onnx --dim batch=1..8",
-    "aotc build model.onnx --profile server-cpu --key release.pem -o release.aotc",
+    "aotc build resnet.onnx --dim batch=1..8",
+    "aotc build resnet.onnx --profile server-cpu --key release.pem -o release.aotc",
 )
 def build(
     model: Annotated[Path, typer.Argument(metavar="MODEL", parser=Path, help="ONNX file")],

@@ -15,7 +15,7 @@ app = new_app()
 
 
 @app.command(cls=Command)
-@examples("aotc pack model.aotc", "aotc pack model.aotc -o release.aotc.zip")
+@examples("aotc pack model.aotc", "aotc pack model.aotc -o shipped.aotc.zip")
 def pack(
     artifact: ArtifactFolder,
     output: Annotated[

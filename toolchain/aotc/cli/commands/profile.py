@@ -93,7 +93,7 @@ def check(
 @app.command(cls=Command)
 @examples(
     "aotc profile learn traffic.jsonl --model model.onnx --seconds 5 -o learned.yaml",
-    "aotc profile learn traffic.jsonl --costs costs.json --max-variants 3",
+    "aotc profile learn traffic.jsonl --model model.onnx --costs costs.json --html plans.html",
 )
 def learn(
     shapes: Annotated[

@@ -71,7 +71,11 @@ def prune(
 
 
 @app.command(cls=Command)
-@examples("aotc store remove $ID", "aotc store remove $ID --json")
+@examples(
+    "aotc store remove $(aotc store list --json | jq -r .entries[-1].artifact_id)",
+    "aotc store remove --store store "
+    "$(aotc store list --store store --json | jq -r .entries[0].artifact_id)",
+)
 def remove(
     id: Annotated[
         str, typer.Argument(metavar="ID", help="id of the artifact, or its first digits")

@@ -15,7 +15,7 @@ app = new_app()
 
 
 @app.command(cls=Command)
-@examples("aotc unpack model.aotc.zip --force", "aotc unpack model.aotc.zip -o unpacked.aotc")
+@examples("aotc unpack release.aotc.zip", "aotc unpack release.aotc.zip -o unpacked.aotc")
 def unpack(
     archive: Annotated[
         Path, typer.Argument(metavar="ARCHIVE", parser=Path, help="NAME.aotc.zip file")

@@ -14,7 +14,7 @@ from aotc.contract.trust.anchors import PEM, TrustedKey, key_id, split_certifica
 from aotc.errors import AotcError
 from aotc.records import field, record
 from aotc.signing.keys import key_files, passwords
-from aotc.signing.keys.p256 import public_pem
+from aotc.signing.keys.p256 import any_key, p256_key, public_pem
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -89,26 +89,17 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
 
     The text holds nothing else but blank lines, and comments: lines that begin with `#`.
     """
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
     wanted = "one or more PEM public keys on P-256"
     found = []
     for number, block in enumerate(split_pem(text), start=1):
-        try:
-            public = load_pem_public_key(block.encode("ascii"))
-        except (ValueError, UnsupportedAlgorithm):
-            public = None
-        if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(
-            public.curve, ec.SECP256R1
-        ):
+        public = p256_key(block)
+        if public is None:
             raise AotcError(
                 code,
                 f"key {number} of the file is unusable",
                 where=origin,
                 expected=wanted,
-                found="another kind of key" if public else "bytes that are no key",
+                found="another kind of key" if any_key(block) else "bytes that are no key",
             )
         found.append(TrustedKey(pem=public_pem(public), origin=origin))
     if not found or not _holds_keys_alone(text):

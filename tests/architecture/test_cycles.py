@@ -1,4 +1,4 @@
-"""No circle of imports between files or folders, of those for types alone and by `__init__` too.
+"""No cycle of imports between files or folders, of those for types alone and by `__init__` too.
 
 The contract in `.importlinter` leaves both out: the first are not run, the second are no siblings.
 """
@@ -17,10 +17,10 @@ from repository import ROOT
 TOOLCHAIN = ROOT / "toolchain"
 
 
-def circles(toolchain: Path) -> list[str]:
-    """The circles in a source tree, as the script prints them."""
+def cycles(toolchain: Path) -> list[str]:
+    """The cycles in a source tree, as the script prints them."""
     result = subprocess.run(
-        [sys.executable, "ci/architecture/circles.py", str(toolchain)],
+        [sys.executable, "ci/architecture/cycles.py", str(toolchain)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(toolchain)},
         capture_output=True,
@@ -45,19 +45,19 @@ def package(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def test_there_is_no_circle() -> None:
-    assert circles(TOOLCHAIN) == []
+def test_there_is_no_cycle() -> None:
+    assert cycles(TOOLCHAIN) == []
 
 
-def test_a_circle_that_is_added_is_found(tmp_path: Path) -> None:
+def test_a_cycle_that_is_added_is_found(tmp_path: Path) -> None:
     copy = tmp_path / "toolchain"
     shutil.copytree(TOOLCHAIN, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    before = circles(copy)
+    before = cycles(copy)
     with (copy / "aotc" / "registry.py").open("a", encoding="utf-8") as source:
         source.write("\nif TYPE_CHECKING:\n    import aotc.cli.main\n")
-    found = set(circles(copy)) - set(before)
-    assert any("aotc.registry" in circle for circle in found if circle.startswith("files: "))
-    assert any("registry" in circle for circle in found if circle.startswith("in aotc: "))
+    found = set(cycles(copy)) - set(before)
+    assert any("aotc.registry" in cycle for cycle in found if cycle.startswith("files: "))
+    assert any("registry" in cycle for cycle in found if cycle.startswith("in aotc: "))
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,5 @@ def test_a_circle_that_is_added_is_found(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_circle_is_told(tmp_path: Path, files: dict[str, str], expected: list[str]) -> None:
-    assert circles(package(tmp_path, files)) == expected
+def test_a_cycle_is_told(tmp_path: Path, files: dict[str, str], expected: list[str]) -> None:
+    assert cycles(package(tmp_path, files)) == expected

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import LoadReport, VariantLoad
 from aotc.runtime.promises import check_compatibility_strings, check_placement, check_session
 from aotc.runtime.ready_model import ReadyModel
-from aotc.runtime.recorder import ShapeRecorder
 from aotc.runtime.routing import spec_of
 from aotc.runtime.warmup import open_variant
 from aotc.store.user_store import StoredArtifact
@@ -26,6 +24,8 @@ from aotc.verification.gate import CompatibleArtifact
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+    from aotc.runtime.recorder import ShapeRecorder
 
 
 def open_model(
@@ -57,7 +57,11 @@ def open_model(
         check_session(session_of, manifest, each)
         noticed += check_placement(session_of, manifest, each)
         placed.append(time.perf_counter() - placing)
-    stated = record or os.environ.get("AOTC_RECORD_SHAPES")
+    recorder: ShapeRecorder | None = None
+    if stated := record or os.environ.get("AOTC_RECORD_SHAPES"):
+        from aotc.runtime.recorder import ShapeRecorder
+
+        recorder = ShapeRecorder(stated, limit=record_bytes)
     return ReadyModel(
         manifest,
         chosen,
@@ -79,7 +83,7 @@ def open_model(
         ),
         payload=stored.folder,
         hold=stored.hold,
-        recorder=ShapeRecorder(stated, limit=record_bytes) if stated else None,
+        recorder=recorder,
     )
 
 
@@ -99,6 +103,8 @@ def _open_all(
     if len(variants) == 1:
         done = [timed(variants[0])]
     else:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(min(len(variants), os.cpu_count() or 1)) as pool:
             done = list(pool.map(timed, variants))
     return [opened for opened, _ in done], [seconds for _, seconds in done]

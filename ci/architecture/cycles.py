@@ -1,7 +1,8 @@
-"""Circles of imports, between files and between folders; imports for type checkers count too.
+"""Cycles of imports, between files and between folders; imports for type checkers count too.
 
-`python ci/architecture/circles.py [FOLDER OF THE PACKAGE]` prints them, and exits with 1 if there
-are any. The contract in `.importlinter` sees what is run, and no `__init__`; this sees the rest.
+`python ci/architecture/cycles.py [FOLDER OF THE PACKAGE]` prints them, and exits with 1 if there
+are any. The contract in `.importlinter` covers imports at run time without `__init__`; this covers
+the rest.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ Edges = Mapping[str, Iterable[str]]
 
 
 def graph_of(toolchain: Path = TOOLCHAIN) -> grimp.ImportGraph:
-    """Every import within the package in this folder, whether it is run or for types alone."""
-    # Ahead of an installed package of the same name.
+    """Every import within the package in this folder, at run time or for types only."""
+    # Before an installed package of the same name.
     sys.path.insert(0, str(toolchain))
     try:
         return grimp.build_graph(PACKAGE, cache_dir=None)
@@ -28,15 +29,15 @@ def graph_of(toolchain: Path = TOOLCHAIN) -> grimp.ImportGraph:
         sys.path.remove(str(toolchain))
 
 
-def circles(edges: Edges) -> list[list[str]]:
-    """Names that reach each other: one sorted list a circle (a strongly connected component)."""
+def cycles(edges: Edges) -> list[list[str]]:
+    """Names that reach each other: a sorted list per cycle (a strongly connected component)."""
     reached = {name: _reached_from(name, edges) for name in edges}
     found = {
         tuple(sorted(other for other in reach if name in reached.get(other, ())))
         for name, reach in reached.items()
         if name in reach
     }
-    return [list(circle) for circle in sorted(found)]
+    return [list(cycle) for cycle in sorted(found)]
 
 
 def _reached_from(start: str, edges: Edges) -> set[str]:
@@ -51,12 +52,12 @@ def _reached_from(start: str, edges: Edges) -> set[str]:
 
 
 def imports_of_files(graph: grimp.ImportGraph) -> dict[str, set[str]]:
-    """What each file imports."""
+    """The imports of each file."""
     return {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
 
 
 def imports_of_children(graph: grimp.ImportGraph, package: str) -> dict[str, set[str]]:
-    """What the files and folders in one folder import of each other, with all that is in them."""
+    """The imports among the files and folders of one folder, with everything in them."""
     depth = package.count(".") + 2
     edges: dict[str, set[str]] = {child: set() for child in graph.find_children(package)}
     for name in graph.find_descendants(package):
@@ -68,23 +69,23 @@ def imports_of_children(graph: grimp.ImportGraph, package: str) -> dict[str, set
     return edges
 
 
-def all_circles(graph: grimp.ImportGraph) -> list[str]:
-    """Every circle in words: of files, then of what stands side by side in a folder."""
-    found = ["files: " + ", ".join(circle) for circle in circles(imports_of_files(graph))]
+def all_cycles(graph: grimp.ImportGraph) -> list[str]:
+    """Every cycle as text: first those of files, then those within a folder."""
+    found = ["files: " + ", ".join(cycle) for cycle in cycles(imports_of_files(graph))]
     for package in sorted(graph.modules):
         if graph.find_children(package):
             found += [
-                f"in {package}: " + ", ".join(name.removeprefix(f"{package}.") for name in circle)
-                for circle in circles(imports_of_children(graph, package))
+                f"in {package}: " + ", ".join(name.removeprefix(f"{package}.") for name in cycle)
+                for cycle in cycles(imports_of_children(graph, package))
             ]
     return found
 
 
 def main(arguments: list[str]) -> int:
-    """Print the circles; 1 where there are any."""
-    found = all_circles(graph_of(Path(arguments[0]).resolve() if arguments else TOOLCHAIN))
-    for circle in found:
-        print(circle)
+    """Print the cycles; 1 if there are any."""
+    found = all_cycles(graph_of(Path(arguments[0]).resolve() if arguments else TOOLCHAIN))
+    for cycle in found:
+        print(cycle)
     return 1 if found else 0
 
 

@@ -1,0 +1,103 @@
+"""Every example at the end of every command's help runs as it stands, in a shell."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import SCRIPT, Command
+from every_command import every_command
+from made_models import FEATURES, linear, save
+
+from aotc.cli import main as cli
+
+EXAMPLES = [(name, call) for name, each in every_command().items() for call in each.examples]
+# What an example needs that is not everywhere, by a word in it: where it is found, and what it is.
+NEEDED = {
+    "jq": (shutil.which("jq"), "jq, the program, is not installed"),
+    "--html": (find_spec("plotly"), "plotly is not installed: pip install '.[html]'"),
+}
+# What is built once, in this order, for the examples to work on.
+MADE = (
+    "keygen -o release.pem",
+    "keygen -o second.pem",
+    "keygen -o root.pem",
+    "build model.onnx --dim batch=1..8 --key release.pem -o model.aotc",
+    # With this user's development key, too.
+    "sign model.aotc --trust release.pub",
+    "pack model.aotc -o release.aotc.zip",
+    "trust init --name prod --signer release=release.pub -o trust.yaml",
+    "profile learn traffic.jsonl --model model.onnx --seconds 1 --save-costs costs.json",
+    "check-models models --output known.json",
+    "install model.aotc",
+    "install model.aotc --store store",
+)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with everything that the examples name."""
+    aotc = Command(tmp_path_factory.mktemp("workspace"), {"AOTC_STORE": "home/store"})
+    folder = aotc.folder
+    for name in ("model", "resnet"):
+        save(linear(), folder / f"{name}.onnx")
+    (folder / "models").mkdir()
+    save(linear(), folder / "models" / "linear.onnx")
+    np.save(folder / "x.npy", np.ones((2, FEATURES), np.float32))
+    lines = [f'{{"x": [{size}, {FEATURES}]}}\n' for size in (1, 1, 2, 4)]
+    (folder / "traffic.jsonl").write_text("".join(lines))
+    (folder / "password.txt").write_text("correct horse\n")
+    for words in MADE:
+        made = aotc.plain(*words.split())
+        assert made.status == 0, made
+    shown = aotc.plain("profile", "show", "server-cpu").stdout
+    (folder / "mine.yaml").write_text(shown)
+    return folder
+
+
+def test_every_command_has_two_examples() -> None:
+    """Each is of the command whose help shows it."""
+    for name, command in every_command().items():
+        assert len(command.examples) == 2, name
+        assert all(f"{each} ".startswith(f"aotc {name} ") for each in command.examples), name
+
+
+@pytest.mark.parametrize(("name", "call"), EXAMPLES, ids=[call for _, call in EXAMPLES])
+def test_example(name: str, call: str, workspace: Path, tmp_path: Path) -> None:
+    for word in call.split():
+        found, missing = NEEDED.get(word, ("nothing is needed", ""))
+        if found is None:
+            pytest.skip(missing)
+    here = tmp_path / "here"
+    shutil.copytree(workspace, here, symlinks=True)
+    environment = Command(here, {"AOTC_STORE": str(here / "home" / "store")}).environment()
+    environment["PATH"] = os.pathsep.join((str(SCRIPT.parent), environment["PATH"]))
+    (here / "home" / ".config" / "fish" / "completions").mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["sh", "-ec", call],
+        cwd=here,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", every_command())
+def test_help_ends_with_the_examples(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert cli.main([*name.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    expected = "".join(f"  {call}\n" for call in every_command()[name].examples)
+    assert shown.endswith(f"\nexamples\n{expected}")
