@@ -56,8 +56,10 @@ class Interrupts:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        # From now on a signal passes; one that is being delivered has come when the lock is free.
+        self._entered = False
         with self._delivering:
-            self._entered = False
+            pass
         if self._before:
             sys.unraisablehook = sys.__unraisablehook__
         for number, handler in self._before.items():
