@@ -1,4 +1,4 @@
-"""Run the benchmarks, all or those named, and write the table: `python -m benchmarks [NAME…]`."""
+"""Run all benchmarks, or the named ones, and write the table: `python -m benchmarks [NAME…]`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from benchmarks import table
 from benchmarks.fresh import ROOT
 from benchmarks.workshop import Workshop
 
-# In this order: what a benchmark builds is there for those after it.
+# In this order: later benchmarks use what earlier ones built.
 TITLES = {
     "memory": "Memory",
     "verify": "Verification",
     "build": "Build time",
     "load": "Loading",
+    "first_answer": "The first answer of a process",
     "packed_load": "Loading what is packed",
     "system_store": "Loading from a system-wide store",
     "latency": "Latency",
@@ -35,7 +36,7 @@ TITLES = {
 
 
 def main() -> int:
-    """0 where all that was asked held, 1 where something did not, 2 on a wrong name."""
+    """0 if all limits were met, 1 if one was not, 2 for a wrong name."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(TITLES))
     parser.add_argument(
@@ -53,12 +54,12 @@ def main() -> int:
 
 def _run(names: list[str], folder: Path, *, smoke: bool) -> int:
     missed = 0
-    for name in (each for each in TITLES if each in names):
+    for name in (known for known in TITLES if known in names):
         started = time.monotonic()
         print(f"== {TITLES[name]}", flush=True)
         workshop = Workshop(folder, smoke, lambda text: print(f"   … {text}", flush=True))
         result = import_module(f"benchmarks.rows.{name}").run(workshop)
-        table.keep(folder / "results", name, TITLES[name], result)
+        table.keep_result(folder / "results", name, TITLES[name], result)
         for row in result.rows:
             verdict = {True: "yes", False: "NO ", None: "   "}[row.held]
             missed += row.held is False

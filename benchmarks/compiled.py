@@ -1,4 +1,4 @@
-"""Artifacts that OpenVINO's plugin compiled, built once by the sources as they are."""
+"""Artifacts compiled by OpenVINO's plugin, built once for the current sources."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 import yaml
 
-from benchmarks.fresh import ROOT, fresh
+from benchmarks.fresh import ROOT, run_fresh
 from benchmarks.workshop import Workshop, sources_digest
 
 OPENVINO = "edge-openvino"
 
 
-class Unbuilt(Exception):
-    """A build that was refused; the message is the refusal's first line."""
+class BuildRefusedError(Exception):
+    """A refused build; the message is the refusal's first line."""
 
 
-def built_in(profile: str, **fields: Any) -> dict[str, Any]:
+def profile_fields(profile: str, **fields: Any) -> dict[str, Any]:
     """The fields of a built-in profile, some of them replaced."""
     text = (ROOT / "profiles" / f"{profile}.yaml").read_text()
     found: dict[str, Any] = {**yaml.safe_load(text), **fields}
@@ -31,7 +31,7 @@ def built_in(profile: str, **fields: Any) -> dict[str, Any]:
 def artifact(
     workshop: Workshop, name: str, label: str, fields: Mapping[str, Any], *, tune: bool = False
 ) -> Path:
-    """The artifact of a model with a profile of `fields`; raises `Unbuilt`."""
+    """The artifact of a model with a profile of `fields`; raises `BuildRefusedError`."""
     model = workshop.model(name)
     content = json.dumps([sources_digest(), fields, tune], sort_keys=True)
     stem = f"{model.folder}-{label}"
@@ -40,8 +40,8 @@ def artifact(
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    for other in path.parent.glob(f"{stem}-{'[0-9a-f]' * 12}.aotc"):
-        shutil.rmtree(other)
+    for outdated in path.parent.glob(f"{stem}-{'[0-9a-f]' * 12}.aotc"):
+        shutil.rmtree(outdated)
     workshop.progress(f"build {model.title}, {label}")
     request = {
         "model": str(model.path),
@@ -51,14 +51,14 @@ def artifact(
         "output": str(path),
         "tune": tune,
     }
-    refused = fresh("compiled:build", request)["refused"]
+    refused = run_fresh("compiled:build", request)["refused"]
     if refused:
-        raise Unbuilt(refused)
+        raise BuildRefusedError(refused)
     return path
 
 
 def build(request: dict[str, Any]) -> dict[str, str]:
-    """In a fresh process: build, or the line of the refusal."""
+    """In a fresh process: build, and return the line of a refusal."""
     from aotc.errors import AotcError
     from benchmarks.workshop import build as timed
 

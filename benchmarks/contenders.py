@@ -1,6 +1,6 @@
-"""What is compared: an artifact, a plain session of ONNX Runtime, and OpenVINO's own API.
+"""The sides of a comparison: an artifact, a plain session of ONNX Runtime, and OpenVINO's own API.
 
-Each function takes a request in a process of its own, see `benchmarks.sides`; its arguments are the
+Each function takes a request in its own process, see `benchmarks.sides`; its arguments are the
 sizes of the model's dims.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.sides import Arrays, Call, Spec
 Inputs = dict[str, np.ndarray[Any, Any]]
 
 PROVIDER = "OpenVINOExecutionProvider"
-# OpenVINO's names of what profiles call keep and bfloat16.
+# OpenVINO's names for the precisions keep and bfloat16 of profiles.
 HINTS = {"keep": "f32", "bfloat16": "bf16"}
 
 
@@ -32,22 +32,22 @@ def artifact_spec(artifact: Path, key: Path, model: Path, variant: str | None = 
 
 
 def plain_spec(model: Path) -> Spec:
-    """ONNX Runtime's defaults on the CPU."""
+    """A session with ONNX Runtime's defaults on the CPU."""
     return Spec("contenders:plain", {"model": str(model)})
 
 
-def own_spec(model: Path, precision: str, sizes: Mapping[str, int]) -> Spec:
-    """OpenVINO's own API, the dims in `sizes` written in."""
+def openvino_spec(model: Path, precision: str, sizes: Mapping[str, int]) -> Spec:
+    """OpenVINO's own API, with the dims in `sizes` fixed."""
     request = {"model": str(model), "hint": HINTS[precision], "sizes": dict(sizes)}
-    return Spec("contenders:own", request)
+    return Spec("contenders:openvino_call", request)
 
 
 def artifact(request: dict[str, Any]) -> Call:
-    """Load with everything that a load does."""
+    """Load the artifact, with everything that a load includes."""
     import aotc
 
     ready = aotc.load(request["artifact"], key=request["key"], variant=request["variant"])
-    return _draw(request["model"]), ready.run
+    return _input_maker(request["model"]), ready.run
 
 
 def plain(request: dict[str, Any]) -> Call:
@@ -61,7 +61,7 @@ def plain(request: dict[str, Any]) -> Call:
 def plugin_session(model: str, hint: str, sizes: Mapping[str, int]) -> Any:
     """A session with the plugin, which compiles the model in OpenVINO's precision `hint`.
 
-    The named dims are at `sizes`, which ONNX Runtime writes in.
+    The named dims are fixed at `sizes` by ONNX Runtime.
     """
     import onnxruntime as ort
 
@@ -79,9 +79,9 @@ def plugin_options(hint: str) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     devices = [
-        each
-        for each in ort.get_ep_devices()
-        if each.ep_name == PROVIDER and each.device.type.name == "CPU"
+        device
+        for device in ort.get_ep_devices()
+        if device.ep_name == PROVIDER and device.device.type.name == "CPU"
     ]
     config = json.dumps({"CPU": {"INFERENCE_PRECISION_HINT": hint}})
     options.add_provider_for_devices(devices[:1], {"load_config": config})
@@ -97,12 +97,12 @@ def _register() -> None:
 
 
 def inputs_at(model: Path, sizes: Mapping[str, int]) -> Inputs:
-    """Drawn inputs of a model, its named dims at `sizes`."""
-    return _draw(str(model))(sizes)
+    """Generated inputs of a model, with its named dims at `sizes`."""
+    return _input_maker(str(model))(sizes)
 
 
-def own(request: dict[str, Any]) -> Call:
-    """Compiled for one call at a time, on as many threads as there are cores.
+def openvino_call(request: dict[str, Any]) -> Call:
+    """A model compiled for one call at a time, with as many threads as cores.
 
     Inputs and outputs are shared with the caller, which is the fastest way to call it.
     """
@@ -122,16 +122,18 @@ def own(request: dict[str, Any]) -> Call:
         found = compiled(inputs)
         return {name: found[index] for index, name in enumerate(names)}
 
-    return _draw(request["model"]), call
+    return _input_maker(request["model"]), call
 
 
 def _session_call(session: Any, model: str) -> Call:
     names = [output.name for output in session.get_outputs()]
-    return _draw(model), lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
+    return _input_maker(model), lambda inputs: dict(
+        zip(names, session.run(names, inputs), strict=True)
+    )
 
 
-def _draw(model: str) -> Callable[[Mapping[str, int]], Inputs]:
-    """What draws inputs at sizes."""
+def _input_maker(model: str) -> Callable[[Mapping[str, int]], Inputs]:
+    """A function that generates inputs at given sizes."""
     described = input_shapes(Path(model))
     dtypes = {name: dtype for name, (_, dtype) in described.items()}
 

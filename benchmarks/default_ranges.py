@@ -1,12 +1,11 @@
-"""Ranges that a build finds where nothing is stated, and what finding them costs.
+"""The ranges that a build finds if none is stated, and the cost of finding them.
 
 `python benchmarks/default_ranges.py FOLDER [NAME…] [--against PYTHON] [--rounds N]` builds every
-model of a folder (such as one that `benchmarks/networks/exports.py` wrote), and prints a table:
-the range, the relations and the codes that were found, and seconds of processor time, user and
-system, of the whole build.  With `--against`, the interpreter of another environment that has the
-toolchain, each round builds by both, one after the other, and the ratio of the medians is
-shown.  Processor time is compared, and not the clock, as other work on the machine disturbs it
-less.
+model of a folder (such as one written by `benchmarks/networks/exports.py`), and prints a table:
+the range, the relations and the codes that were found, and the processor time in seconds, user and
+system, of the complete build.  With `--against`, the interpreter of another environment with the
+toolchain, each round builds with both, one after the other, and the ratio of the medians is shown.
+Processor time is compared instead of wall time, because other work on the machine disturbs it less.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SECONDS = 1800
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What one side found in one model; `seconds` and `wall` have an entry for each round."""
+    """The results of one side for one model; `seconds` and `wall` have an entry per round."""
 
     model: str
     side: str
@@ -48,7 +47,7 @@ class Found:
 def measure(
     models: Sequence[Path], sides: dict[str, Path], rounds: int, profile: str
 ) -> list[Found]:
-    """Build each model by each of `sides` (a name and a Python), by turns, `rounds` times."""
+    """Build each model with each of `sides` (a name and a Python), alternating, `rounds` times."""
     found: list[Found] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in models:
@@ -56,20 +55,20 @@ def measure(
             for index in range(rounds):
                 for side in list(sides) if index % 2 == 0 else reversed(sides):
                     print(f"… {model.stem}, {side}, round {index + 1}", file=sys.stderr)
-                    _build(model, sides[side], Path(folder), profile, here[side])
+                    _build_once(model, sides[side], Path(folder), profile, here[side])
             found += here.values()
     return found
 
 
-def _build(model: Path, python: Path, folder: Path, profile: str, found: Found) -> None:
-    """Build once, with a key of `folder`, and add to `found` what came of it."""
+def _build_once(model: Path, python: Path, folder: Path, profile: str, found: Found) -> None:
+    """Build once, with a key in `folder`, and add the results to `found`."""
     output = folder / "built.aotc"
     options = ["--output", str(output), "--force", "--json", "--no-cache", "--profile", profile]
     command = [str(python.with_name("aotc")), "build", str(model), *options]
     environment = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    said = folder / "said.json"
+    output_json = folder / "said.json"
     started = time.monotonic()
-    with said.open("wb") as stream:
+    with output_json.open("wb") as stream:
         process = subprocess.Popen(
             ["timeout", str(SECONDS), *command],
             env=environment,
@@ -83,21 +82,23 @@ def _build(model: Path, python: Path, folder: Path, profile: str, found: Found) 
     found.seconds.append(usage.ru_utime + usage.ru_stime)
     found.status = process.returncode
     try:
-        answer = json.loads(said.read_bytes())
+        answer = json.loads(output_json.read_bytes())
     except ValueError:
         found.codes = ["no answer"]
         return
     found.findings = answer.get("findings") or answer.get("errors") or []
-    found.codes = [each["code"].removeprefix("AOTC-") for each in found.findings]
+    found.codes = [finding["code"].removeprefix("AOTC-") for finding in found.findings]
     if found.status == 0:
         found.analyze.append(answer["stages"]["analyze"])
         manifest = json.loads((output / "payload" / "aotc.json").read_bytes())
         found.dims = manifest["domain"]["dims"]
-        found.relations = [_relation(each) for each in manifest["domain"].get("relations", [])]
+        found.relations = [
+            _relation(relation) for relation in manifest["domain"].get("relations", [])
+        ]
 
 
 def _relation(relation: Any) -> str:
-    """`total = past + sequence`, from the manifest's record."""
+    """A relation such as `total = past + sequence`, from the manifest's record."""
     if not isinstance(relation, dict):
         return str(relation)
     terms = []
@@ -113,7 +114,7 @@ def _relation(relation: Any) -> str:
 
 
 def range_text(dims: dict[str, Any]) -> str:
-    """`batch 1..8 (4), height 32..640:32 (224)`: sizes, step, and the optimum in brackets."""
+    """`batch 1..8 (4), height 32..640:32 (224)`: sizes, step, and the optimum in parentheses."""
     parts = []
     for name, dim in dims.items():
         step = f":{dim['multiple_of']}" if dim.get("multiple_of", 1) != 1 else ""
@@ -125,25 +126,27 @@ def range_text(dims: dict[str, Any]) -> str:
 
 
 def table(found: Sequence[Found], sides: Sequence[str]) -> str:
-    """Markdown: a line for each model and side, the ratio beside the first."""
+    """Markdown: a row for each model and side, with the ratio in the first one."""
     lines = ["| Model | Side | Range (optimum, end) | Relations | Codes | CPU s | Ratio |"]
     lines.append("|---|---|---|---|---|---|---|")
     by_model: dict[str, list[Found]] = {}
-    for each in found:
-        by_model.setdefault(each.model, []).append(each)
-    for model, both in by_model.items():
-        for index, each in enumerate(both):
+    for result in found:
+        by_model.setdefault(result.model, []).append(result)
+    for model, results in by_model.items():
+        for index, result in enumerate(results):
             ratio = ""
-            if index == 0 and len(both) == 2:
-                ratio = f"{median(both[0].seconds) / median(both[1].seconds):.2f}"
-            ranges = range_text(each.dims) if not each.status else f"exit status {each.status}"
+            if index == 0 and len(results) == 2:
+                ratio = f"{median(results[0].seconds) / median(results[1].seconds):.2f}"
+            ranges = (
+                range_text(result.dims) if not result.status else f"exit status {result.status}"
+            )
             cells = [
                 model if index == 0 else "",
-                each.side if len(sides) > 1 else "",
+                result.side if len(sides) > 1 else "",
                 ranges,
-                "; ".join(each.relations),
-                " ".join(f"{code}" for code in sorted(set(each.codes))),
-                f"{median(each.seconds):.1f}",
+                "; ".join(result.relations),
+                " ".join(f"{code}" for code in sorted(set(result.codes))),
+                f"{median(result.seconds):.1f}",
                 ratio,
             ]
             lines.append(f"| {' | '.join(cells)} |")
@@ -153,17 +156,17 @@ def table(found: Sequence[Found], sides: Sequence[str]) -> str:
 def too_slow(found: Sequence[Found]) -> list[str]:
     """Models that took more than `LIMIT` times the other side's processor time."""
     sides: dict[str, list[Found]] = {}
-    for each in found:
-        sides.setdefault(each.model, []).append(each)
+    for result in found:
+        sides.setdefault(result.model, []).append(result)
     return [
         model
-        for model, both in sides.items()
-        if len(both) == 2 and median(both[0].seconds) > LIMIT * median(both[1].seconds)
+        for model, results in sides.items()
+        if len(results) == 2 and median(results[0].seconds) > LIMIT * median(results[1].seconds)
     ]
 
 
 def main() -> int:
-    """0; 1 where a model took more than `LIMIT` times the other side's time."""
+    """0; 1 if a model took more than `LIMIT` times the other side's time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help="models; all of the folder")
@@ -181,7 +184,7 @@ def main() -> int:
         sides["other"] = arguments.against
     found = measure(models, sides, arguments.rounds, arguments.profile)
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
+        arguments.json.write_text(json.dumps([asdict(result) for result in found], indent=1) + "\n")
     print(table(found, list(sides)))
     slow = too_slow(found)
     if slow:

@@ -1,4 +1,4 @@
-"""A function in a fresh process, so that no sample finds what an earlier one left behind."""
+"""Running a function in a fresh process, so that samples do not influence each other."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ ROOT = Path(__file__).resolve().parents[1]
 AOTC = Path(sys.executable).with_name("aotc")
 
 
-def pinned(command: list[str], cpus: Collection[int] | None) -> list[str]:
-    """`command`, kept to the processors `cpus` (None: wherever it likes)."""
+def pinned_command(command: list[str], cpus: Collection[int] | None) -> list[str]:
+    """`command`, restricted to the processors `cpus` (None: no restriction)."""
     if cpus is None:
         return command
     return ["taskset", "--cpu-list", ",".join(str(cpu) for cpu in sorted(cpus)), *command]
 
 
-def fresh(function: str, request: Any, *, store: Path | None = None) -> Any:
-    """What `module:function` of this package returns for `request`; both are JSON-like data."""
+def run_fresh(function: str, request: Any, *, store: Path | None = None) -> Any:
+    """The result of this package's `module:function` for `request`; both are JSON-like data."""
     result = subprocess.run(
-        child(function, request),
+        fresh_command(function, request),
         cwd=ROOT,
         env=environment(store),
         stdin=subprocess.DEVNULL,
@@ -37,20 +37,20 @@ def fresh(function: str, request: Any, *, store: Path | None = None) -> Any:
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def child(function: str, request: Any) -> list[str]:
-    """The command that `fresh` runs."""
+def fresh_command(function: str, request: Any) -> list[str]:
+    """The command that `run_fresh` executes."""
     return [sys.executable, "-m", "benchmarks.fresh", function, json.dumps(request)]
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import modules before a clock starts; those made at run time are not found, and left out."""
+    """Import modules before a clock starts; modules made at run time are skipped."""
     for name in names:
         with suppress(ImportError):
             import_module(name)
 
 
 def processor_seconds() -> float:
-    """Of this process so far, and of all that it started and that ended."""
+    """Processor time of this process and of all its ended child processes, in seconds."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
 
@@ -61,7 +61,7 @@ def environment(store: Path | None = None) -> dict[str, str]:
 
 
 def main() -> None:
-    """Call the function that the command line names, and print what it returns."""
+    """Call the function named on the command line, and print its result."""
     module, _, name = sys.argv[1].partition(":")
     print(json.dumps(getattr(import_module(f"benchmarks.{module}"), name)(json.loads(sys.argv[2]))))
 

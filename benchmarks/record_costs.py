@@ -1,8 +1,8 @@
-"""Record what a compiling backend costs at each length, for the learner: OpenVINO on BERT-base.
+"""Record the cost of a compiling backend at each length, for the learner: OpenVINO on BERT-base.
 
 `python -m benchmarks.record_costs MODEL COSTS.json` where onnxruntime-ep-openvino is installed.
-Every length is compiled with its sizes written in.  By turns with it the dynamic graph runs, at
-another length each time: what OpenVINO keeps of a shape does not help the next, as in production.
+Every length is compiled with its sizes fixed.  Alternating with it the dynamic graph runs, with
+another length each time: what OpenVINO caches for a shape does not help the next, as in production.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ def main() -> None:
 def record(
     model: Path, precision: str, *, highest: int = HIGHEST, rounds: int = ROUNDS
 ) -> CostTable:
-    """Seconds at lengths up to `highest`; `rounds` of them at each, in each of two passes."""
+    """Seconds at lengths up to `highest`, `rounds` times at each, in each of two passes."""
     sizes = sorted({1, 2, 4, 8, *range(16, highest + 1, 16)})
-    # Between them the dynamic graph alone is measured.
+    # Between them only the dynamic graph is measured.
     between = {3, 6, 12, *range(19, highest, 16), *range(28, highest, 16)}
     dynamic_sizes = sorted({*sizes, *between})
     with tempfile.TemporaryDirectory(prefix="aotc-costs-") as folder:
         opener = _Opener(model, precision, Path(folder))
-        fixed, moving, usual = _measure(opener, sizes, dynamic_sizes, rounds)
+        fixed, moving, median_pace = _measure(opener, sizes, dynamic_sizes, rounds)
     return CostTable(
         dims=("sequence",),
         sizes={"sequence": tuple(sizes)},
-        static=tuple(usual * statistics.median(fixed[size]) for size in sizes),
+        static=tuple(median_pace * statistics.median(fixed[size]) for size in sizes),
         dynamic_sizes={"sequence": tuple(dynamic_sizes)},
-        dynamic=tuple(usual * statistics.median(moving[size]) for size in dynamic_sizes),
-        noise=statistics.median(spread(each) for each in (*fixed.values(), *moving.values())),
+        dynamic=tuple(median_pace * statistics.median(moving[size]) for size in dynamic_sizes),
+        noise=statistics.median(spread(samples) for samples in (*fixed.values(), *moving.values())),
         backend=f"onnxruntime {ort.__version__}, {PROVIDER} "
         f"{version('onnxruntime-ep-openvino')} in {HINTS[precision]}, 2 cores of {_cpu()}",
         source=file_sha256(model),
@@ -74,46 +74,46 @@ def record(
 def _measure(
     opener: _Opener, sizes: Sequence[int], dynamic_sizes: Sequence[int], rounds: int
 ) -> tuple[dict[int, list[float]], dict[int, list[float]], float]:
-    """By size, of static sessions and of the dynamic one, without first runs.
+    """Samples by size, of static sessions and of the dynamic one, without first runs.
 
-    In runs of one graph at one size beside them, as the machine's speed changes by the second; and
-    the usual seconds of such a run.
+    They are measured in runs of a reference session right before them, because the machine's speed
+    changes from second to second.  The last result is the median seconds of such a run.
     """
     dynamic = opener.open({"batch": 1})
     middle = sizes[len(sizes) // 2]
-    beside = opener.open({"batch": 1, "sequence": middle})
-    _seconds(beside, middle)
+    reference = opener.open({"batch": 1, "sequence": middle})
+    _seconds(reference, middle)
     paces: list[float] = []
-    drawn = random.Random(SEED)
-    turns = _forever(drawn, dynamic_sizes)
+    generator = random.Random(SEED)
+    turns = _endless_samples(generator, dynamic_sizes)
     fixed: dict[int, list[float]] = {size: [] for size in sizes}
     moving: dict[int, list[float]] = {size: [] for size in dynamic_sizes}
-    # Two passes: what else the machine does for a while does not fall on all runs of a size.
-    for size in (size for _ in range(PASSES) for size in drawn.sample(sizes, len(sizes))):
+    # Two passes, so that a temporary disturbance does not affect all runs of a size.
+    for size in (size for _ in range(PASSES) for size in generator.sample(sizes, len(sizes))):
         session = opener.open({"batch": 1, "sequence": size})
         _seconds(session, size)
         for _ in range(rounds):
-            paces.append(_seconds(beside, middle))
+            paces.append(_seconds(reference, middle))
             fixed[size].append(_seconds(session, size) / paces[-1])
             # Lengths change from call to call, as in production.
             other = next(turns)
             moving[other].append(_seconds(dynamic, other) / paces[-1])
     while min(map(len, moving.values())) < rounds + 1:
         other = next(turns)
-        paces.append(_seconds(beside, middle))
+        paces.append(_seconds(reference, middle))
         moving[other].append(_seconds(dynamic, other) / paces[-1])
-    # The first run at a length warms up.
-    return fixed, {size: each[1:] for size, each in moving.items()}, statistics.median(paces)
+    # The first run at a length only warms up.
+    return fixed, {size: samples[1:] for size, samples in moving.items()}, statistics.median(paces)
 
 
-def _forever(drawn: random.Random, sizes: Sequence[int]) -> Iterator[int]:
+def _endless_samples(generator: random.Random, sizes: Sequence[int]) -> Iterator[int]:
     return itertools.chain.from_iterable(
-        drawn.sample(sizes, len(sizes)) for _ in itertools.repeat(None)
+        generator.sample(sizes, len(sizes)) for _ in itertools.repeat(None)
     )
 
 
 class _Opener:
-    """Sessions of one model with sizes written in; its weights lie in one file in `folder`."""
+    """Opens sessions of one model with fixed sizes; its weights are in one file in `folder`."""
 
     def __init__(self, model: Path, precision: str, folder: Path) -> None:
         self._model = onnx.load(model)

@@ -1,4 +1,4 @@
-"""What a benchmark found: rows of the table, and the samples behind them."""
+"""The results of a benchmark: rows of the table, and the samples that they come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the table.  `held` is None where nothing was asked."""
+    """One row of the table; `held` is None if there is no limit."""
 
     what: str
     asked: str = ""
@@ -22,18 +22,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One benchmark's rows and its raw samples, in seconds or bytes, by what was measured."""
+    """One benchmark's rows, and its raw samples in seconds or bytes, by what was measured."""
 
     rows: tuple[Row, ...]
     samples: dict[str, list[float]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The result as data."""
+        """The result as JSON-like data."""
         return {"rows": [asdict(row) for row in self.rows], "samples": self.samples}
 
 
 def at_most(what: str, ratio: float, limit: float, detail: str) -> Row:
-    """A row that asks for a ratio of at most `limit`; judged as it is printed."""
+    """A row whose ratio must be at most `limit`; the rounded value is compared."""
     shown = round(ratio, 3)
     return Row(
         what=what,
@@ -44,7 +44,7 @@ def at_most(what: str, ratio: float, limit: float, detail: str) -> Row:
 
 
 def at_least(what: str, ratio: float, limit: float, detail: str) -> Row:
-    """A row that asks for a ratio of at least `limit`; judged as it is printed."""
+    """A row whose ratio must be at least `limit`; the rounded value is compared."""
     shown = round(ratio, 3)
     return Row(
         what=what,
@@ -54,20 +54,20 @@ def at_least(what: str, ratio: float, limit: float, detail: str) -> Row:
     )
 
 
-def beside(what: str, ratio: float, detail: str) -> Row:
-    """A row that asks for nothing."""
+def unjudged(what: str, ratio: float, detail: str) -> Row:
+    """A row without a limit."""
     return Row(what=what, measured=f"{ratio:.3f} ({detail})" if detail else f"{ratio:.3f}")
 
 
 def ratio_of_medians(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How long ours takes, as a share of theirs."""
+    """The median of `ours` divided by the median of `theirs`."""
     return median(ours) / median(theirs)
 
 
 def paired_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
     """The median of `ours[i] / theirs[i]`, and its 95 % interval by the percentile bootstrap.
 
-    Both sequences hold one sample of each round, so that a slow round cancels.  The seed is fixed.
+    Both sequences have one sample per round, so that a slow round cancels out.  The seed is fixed.
     """
     ratios = np.asarray(ours) / np.asarray(theirs)
     draws = np.random.default_rng(0).integers(0, len(ratios), (2000, len(ratios)))

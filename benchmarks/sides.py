@@ -1,7 +1,7 @@
-"""Sides of a comparison, each in a process of its own, called by turns.
+"""Sides of a comparison, each in its own process, called alternately.
 
-OpenVINO comes twice, in its own package and in ONNX Runtime's plugin: one process would mix the two
-copies.  And no side finds threads or memory that another left behind.
+OpenVINO exists twice, in its own package and in ONNX Runtime's plugin: one process would mix the
+two copies.  Separate processes also share no threads or memory.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from benchmarks.fresh import ROOT, environment
 PAUSE_SECONDS = 0.12
 
 Arrays = Mapping[str, Any]
-# Requests that a side gets back to back where throughput counts: few, as a machine's speed changes
-# by the second.
+# When throughput is measured, the number of requests that a side gets in a row: few, because a
+# machine's speed changes from second to second.
 STREAM = 5
 
-# Makes inputs of an argument, which is not timed; and what is called with them.
+# Makes inputs from an argument, which is not timed; and the function that is called with them.
 Call = tuple[Callable[[Any], Any], Callable[[Any], Arrays]]
 
 
@@ -45,7 +45,7 @@ class Spec:
 
 
 class Side:
-    """A process that has prepared `spec` and waits for calls.  A context manager."""
+    """A process that has prepared `spec` and waits for calls; a context manager."""
 
     def __init__(self, spec: Spec, store: Path | None) -> None:
         self._process = subprocess.Popen(
@@ -60,11 +60,11 @@ class Side:
         self._answer()
 
     def seconds(self, argument: Any) -> float:
-        """One call with `argument`, which is JSON-like."""
+        """The seconds of one call with `argument`, which is JSON-like."""
         return float(self._ask({"argument": argument}))
 
     def save(self, argument: Any, path: Path) -> None:
-        """Call, and write the arrays that come back to `path` (.npz)."""
+        """Call, and write the resulting arrays to `path` (.npz)."""
         self._ask({"argument": argument, "path": str(path)})
 
     def _ask(self, question: Any) -> Any:
@@ -102,15 +102,15 @@ def by_turns(
     answers: Path | None = None,
     streams: bool = False,
 ) -> dict[str, list[float]]:
-    """Seconds of each round, all its arguments together; sides in a drawn order at each.
+    """Seconds of each round, with all its arguments; sides alternate in random order.
 
-    Sides take turns at each argument, or with `streams`, for throughput, at each `STREAM` of them,
-    which a side gets back to back.
-    The first `warm_up` rounds are not counted.  `answers` is a folder for what each side answers to
-    the first argument, as SIDE.npz.
+    They alternate at each argument or, with `streams`, for throughput, after each `STREAM` of them,
+    which a side gets in a row.
+    The first `warm_up` rounds are not counted.  `answers` is a folder for the output of each side
+    for the first argument, as SIDE.npz.
     """
     seconds: dict[str, list[float]] = {name: [] for name in specs}
-    drawn = random.Random(0)
+    generator = random.Random(0)
     with ExitStack() as stack:
         sides = {name: stack.enter_context(Side(spec, store)) for name, spec in specs.items()}
         for name, side in sides.items():
@@ -122,19 +122,19 @@ def by_turns(
             spent = dict.fromkeys(sides, 0.0)
             size = STREAM if streams else 1
             for block in (arguments[at : at + size] for at in range(0, len(arguments), size)):
-                drawn.shuffle(order)
+                generator.shuffle(order)
                 for name in order:
                     time.sleep(PAUSE_SECONDS)
                     spent[name] += sum(sides[name].seconds(argument) for argument in block)
             if turn >= warm_up:
-                for name, each in spent.items():
-                    seconds[name].append(each)
+                for name, total in spent.items():
+                    seconds[name].append(total)
     return seconds
 
 
-def apart(folder: Path, one: str, other: str) -> float:
-    """The largest |difference| of two sides' answers, as a share of the other's largest value."""
-    ours, theirs = (np.load(folder / f"{name}.npz") for name in (one, other))
+def answer_difference(folder: Path, first: str, second: str) -> float:
+    """The maximum |difference| of two sides' outputs, as a share of the second's maximum value."""
+    ours, theirs = (np.load(folder / f"{name}.npz") for name in (first, second))
     assert sorted(ours.files) == sorted(theirs.files), (ours.files, theirs.files)
     return max(
         float(np.abs(ours[name] - theirs[name]).max() / np.abs(theirs[name]).max())
@@ -143,8 +143,8 @@ def apart(folder: Path, one: str, other: str) -> float:
 
 
 def main() -> None:
-    """Prepare what the command line names, then answer one line a call."""
-    # Libraries print: only answers may go to the pipe.
+    """Prepare what the command line names, then handle one call per line."""
+    # Libraries print to standard output: only results may go into the pipe.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module, _, name = sys.argv[1].partition(":")

@@ -1,4 +1,4 @@
-"""The results page, docs/benchmarks.md, from the results that lie in build/bench/results."""
+"""The results page, docs/benchmarks.md, from the results in build/bench/results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ machine. Models are generated from a seed (`benchmarks/networks/models.py`). The
 
 
 def machine() -> dict[str, str]:
-    """What the numbers were measured on; no names."""
+    """The machine of the measurement, without host names."""
     from aotc.host.probe import probe
 
     host = probe(gpus=False)
@@ -41,7 +41,7 @@ def machine() -> dict[str, str]:
     }
 
 
-def keep(folder: Path, name: str, title: str, result: Result) -> None:
+def keep_result(folder: Path, name: str, title: str, result: Result) -> None:
     """Write one benchmark's rows and samples."""
     folder.mkdir(parents=True, exist_ok=True)
     document = {"title": title, "machine": machine(), **result.to_json()}
@@ -49,12 +49,12 @@ def keep(folder: Path, name: str, title: str, result: Result) -> None:
 
 
 def page(documents: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page, in the order of `documents`; the machine stands where it differs from before."""
+    """The page, in the order of `documents`; a machine is described if it differs from the last."""
     lines = [_INTRODUCTION]
-    before: object = None
+    last_machine: object = None
     for document in documents.values():
-        if document["machine"] != before:
-            before = document["machine"]
+        if document["machine"] != last_machine:
+            last_machine = document["machine"]
             lines.append("Measured on:\n")
             lines += [f"- {what}: {text}" for what, text in document["machine"].items()]
             lines.append("")
@@ -67,7 +67,7 @@ def page(documents: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def write_page(folder: Path, names: list[str]) -> None:
-    """Write the page from all results that are there."""
+    """Write the page from all existing results."""
     documents = {
         name: json.loads((folder / f"{name}.json").read_bytes())
         for name in names

@@ -1,4 +1,4 @@
-"""Where benchmarks find their models, key and artifacts; all of it lies in build/bench."""
+"""The models, key and artifacts of benchmarks; all of them are in build/bench."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fresh import ROOT, fresh, processor_seconds
+from benchmarks.fresh import ROOT, processor_seconds, run_fresh
 from benchmarks.networks import models
 
 Progress = Callable[[str], None]
@@ -18,7 +18,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """`smoke` takes small models and few rounds: it tries the programs and measures nothing."""
+    """`smoke` uses small models and few rounds: it tries the programs, without measuring."""
 
     folder: Path
     smoke: bool
@@ -30,39 +30,39 @@ class Workshop:
         return self.folder / "store"
 
     def rounds(self, wanted: int) -> int:
-        """How often to repeat."""
+        """The number of repetitions."""
         return min(wanted, 3) if self.smoke else wanted
 
     def model(self, name: str) -> models.Model:
-        """A generated model; made once."""
-        made = models.SMOKE[name] if self.smoke else models.FULL[name]
-        path = self.folder / "models" / made.folder / "model.onnx"
+        """A generated model; it is generated only once."""
+        model = models.SMOKE[name] if self.smoke else models.FULL[name]
+        path = self.folder / "models" / model.folder / "model.onnx"
         if not path.exists():
-            self.progress(f"generate {made.title}")
+            self.progress(f"generate {model.title}")
             partial = path.parent.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            made.write(partial / path.name)
+            model.write(partial / path.name)
             partial.rename(path.parent)
-        return made.at(path)
+        return model.at(path)
 
     def key(self) -> tuple[Path, Path]:
-        """A private and a public key."""
+        """The paths of a private and a public key."""
         from aotc.signing.keys import key_files
 
         private, public = self.folder / "bench.pem", self.folder / "bench.pub"
         return (private, public) if private.exists() else key_files.generate(private)
 
     def artifact(self, name: str, profile: str) -> Path:
-        """The artifact of a model, built by the sources as they are now."""
+        """The artifact of a model, built by the current sources."""
         path = self.artifact_path(name, profile)
         if not path.exists():
             self.progress(f"build {self.model(name).title} with {profile}")
-            fresh("workshop:build", self.build_request(name, profile))
+            run_fresh("workshop:build", self.build_request(name, profile))
         return path
 
     def artifact_path(self, name: str, profile: str) -> Path:
-        """Where the artifact belongs; those of other sources are removed."""
+        """The path for the artifact; artifacts of other sources are removed."""
         folder = self.folder / "artifacts"
         folder.mkdir(parents=True, exist_ok=True)
         stem = f"{self.model(name).folder}-{profile}"
@@ -72,8 +72,8 @@ class Workshop:
                 shutil.rmtree(other)
         return path
 
-    def built(self, model: models.Model, profile: Path) -> dict[str, Any]:
-        """What `build` returned for a fresh artifact named after the profile's file."""
+    def build_report(self, model: models.Model, profile: Path) -> dict[str, Any]:
+        """The result of `build` for a new artifact named after the profile's file."""
         output = self.folder / "artifacts" / f"{profile.stem}.aotc"
         output.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(output, ignore_errors=True)
@@ -84,11 +84,11 @@ class Workshop:
             "key": str(self.key()[0]),
             "output": str(output),
         }
-        done: dict[str, Any] = fresh("workshop:build", request)
-        return done
+        report: dict[str, Any] = run_fresh("workshop:build", request)
+        return report
 
     def profile(self, name: str, fields: dict[str, Any]) -> Path:
-        """A profile file of `fields`."""
+        """The path of a profile file with `fields`."""
         path = self.folder / "profiles" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         # JSON is YAML.
@@ -96,7 +96,7 @@ class Workshop:
         return path
 
     def build_request(self, name: str, profile: str, output: Path | None = None) -> dict[str, Any]:
-        """What `build` takes."""
+        """The request for `build`."""
         model = self.model(name)
         return {
             "model": str(model.path),
@@ -108,7 +108,7 @@ class Workshop:
 
 
 def build(request: dict[str, Any]) -> dict[str, Any]:
-    """In a fresh process: build, and the seconds that it took after imports."""
+    """In a fresh process: build, and return the seconds that it took after imports."""
     import time
 
     import aotc.pipeline
@@ -122,7 +122,7 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
         output=request["output"],
         force=True,
         tune=request.get("tune", False),
-        # What is measured is a build, not that it was made before.
+        # The build itself is measured, not the cache.
         cache=False,
     )
     return {
@@ -134,7 +134,7 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def sources_digest() -> str:
-    """sha256 over the toolchain's sources and the profiles."""
+    """SHA-256 over the toolchain's sources and the profiles."""
     digest = hashlib.sha256()
     for folder, pattern in (("toolchain", "*.py"), ("profiles", "*.yaml")):
         for path in sorted((ROOT / folder).rglob(pattern)):

@@ -1,13 +1,12 @@
-"""Build ten small models, and compare their artifact ids with those that are kept.
+"""Build ten small models, and compare their artifact ids with the stored ones.
 
-An id is the digest of aotc.json, which lists the digest of every file of the payload: where it is
-equal, so is every byte.  It also says which packages built and on which CPU answers were computed;
-so ids are kept in tests/data/artifact_ids.json for each host that kept its own (`--keep`), and a
-host of which there are none is told so (exit status 2).  What differs, by name, is exit status 1.
+An id is the digest of aotc.json, which lists the digest of every payload file: equal ids mean equal
+bytes.  aotc.json also states the packages of the build and the CPU that computed the
+reference.  Ids are therefore stored in tests/data/artifact_ids.json per host (`--keep`); on a host
+without stored ids the exit status is 2.  Differing ids are listed, with exit status 1.
 
-`--against REVISION` needs nothing that is kept: it builds the models with this checkout and with
-the toolchain of another revision, and compares all files of the payloads and the bills of
-materials.
+`--against REVISION` needs no stored ids: it builds the models with this checkout and with the
+toolchain of another revision, and compares all files of the payloads and the bills of materials.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 KEPT: Final = ROOT / "tests" / "data" / "artifact_ids.json"
 UNKNOWN_HOST: Final = 2
 
-# What a build imports of others, and aotc.json or its bytes depend on.
+# The packages of a build on which aotc.json or its bytes depend.
 _PACKAGES: Final = ("numpy", "onnx", "protobuf", "ml_dtypes", "tensorrt-rtx-cu13-bindings")
-# Of what the probe says of this host: what says nothing of it.
-_NOT_THE_HOST: Final = ("schema", "name", "description", "probed", "extra")
-# What is signed beside the payload, and says neither when nor by what source it was built.
-_TIMELESS: Final = ("attestations/oms.sigstore.json", "attestations/sbom.sigstore.json")
-_SHOWN_LINES: Final = 24
-# Run with one toolchain on the path, which it says first: JSON lines of builds, and of answers.
+# Fields of the probed target that do not describe the host.
+_IGNORED_FIELDS: Final = ("schema", "name", "description", "probed", "extra")
+# Attestations that state neither the time nor the source of the build.
+_REPRODUCIBLE: Final = ("attestations/oms.sigstore.json", "attestations/sbom.sigstore.json")
+_MAX_SHOWN_LINES: Final = 24
+# Run with one toolchain on the path, which it prints first; then JSON lines: a build, an outcome.
 _BUILDER: Final = """\
 import json, sys
 import aotc
@@ -60,8 +59,8 @@ for line in sys.stdin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """What one toolchain made of one model: an id, or the line of a refusal."""
+class BuildOutcome:
+    """The result of building one model with one toolchain: an id, or the line of a refusal."""
 
     folder: Path
     id: str = ""
@@ -71,26 +70,26 @@ class Made:
         return self.refused or self.id
 
     def digests(self) -> dict[str, str]:
-        """By file: the payload, and the attestations that do not say when."""
+        """Digests by file, of the payload and of attestations that do not depend on the time."""
         found = {}
         for path in sorted(self.folder.rglob("*")):
             name = path.relative_to(self.folder).as_posix()
-            if path.is_file() and (name.startswith("payload/") or name in _TIMELESS):
+            if path.is_file() and (name.startswith("payload/") or name in _REPRODUCIBLE):
                 found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
         return found
 
     def manifest(self) -> list[str]:
-        """Lines of aotc.json."""
+        """The lines of aotc.json."""
         path = self.folder / "payload" / "aotc.json"
         return json.dumps(json.loads(path.read_bytes()), indent=1, sort_keys=True).splitlines()
 
 
-class Unusable(Exception):
-    """What was to be compared cannot be built."""
+class CannotBuildError(Exception):
+    """What should be compared cannot be built."""
 
 
 def environment(toolchain: Path, home: Path) -> dict[str, str]:
-    """Of a user who has nothing but this toolchain; what hides features of the host stays."""
+    """The environment of a user with only this toolchain; what hides host features stays."""
     kept = ("AOTC_HOST_ISA", "AOTC_HOST_WITHOUT")
     plain = {
         name: value
@@ -102,7 +101,7 @@ def environment(toolchain: Path, home: Path) -> dict[str, str]:
 
 
 def command(*words: str | Path, home: Path) -> str:
-    """What this checkout's `aotc` prints."""
+    """The output of this checkout's `aotc`."""
     done = subprocess.run(
         [Path(sys.executable).with_name("aotc"), *words],
         env=environment(ROOT / "toolchain", home),
@@ -111,12 +110,12 @@ def command(*words: str | Path, home: Path) -> str:
         check=False,
     )
     if done.returncode:
-        raise Unusable(done.stderr or done.stdout)
+        raise CannotBuildError(done.stderr or done.stdout)
     return done.stdout
 
 
 def host_key(home: Path) -> dict[str, Any]:
-    """All that the ids depend on beside the toolchain's source and the models."""
+    """All that the ids depend on, apart from the toolchain's source and the models."""
     probed = json.loads(command("target", "probe", "--json", home=home))
     versions = {name: _version(name) for name in _PACKAGES}
     return {
@@ -124,7 +123,7 @@ def host_key(home: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: found for name, found in versions.items() if found},
         "cpu": _cpu(),
-        **{name: value for name, value in probed.items() if name not in _NOT_THE_HOST and value},
+        **{name: value for name, value in probed.items() if name not in _IGNORED_FIELDS and value},
     }
 
 
@@ -136,17 +135,17 @@ def _version(package: str) -> str:
 
 
 def _cpu() -> str:
-    """Vendor, family and model: kernels and their rounding are chosen by more than the ISA."""
+    """Vendor, family and model: kernels and their rounding depend on more than the ISA."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return platform.processor()
     names = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
     found = {name: re.search(rf"^{name}\s*: *(.*)$", text, re.MULTILINE) for name in names}
-    return ", ".join(f"{name} {each[1]}" for name, each in found.items() if each)
+    return ", ".join(f"{name} {match[1]}" for name, match in found.items() if match)
 
 
-def in_words(key: Mapping[str, Any]) -> str:
+def host_text(key: Mapping[str, Any]) -> str:
     """A host in one line."""
     packages = ", ".join(f"{name} {version}" for name, version in key["packages"].items())
     return (
@@ -156,22 +155,26 @@ def in_words(key: Mapping[str, Any]) -> str:
     )
 
 
-def buildable(key: Mapping[str, Any]) -> tuple[list[Identified], list[str]]:
-    """The models that this host builds, and why it does not build the others."""
+def buildable_models(key: Mapping[str, Any]) -> tuple[list[Identified], list[str]]:
+    """The models that this host can build, and why it cannot build the others."""
     lacking = {}
     if OPENVINO not in key.get("providers", ()):
         lacking[OPENVINO] = "OpenVINO offers no device on this host"
     if util.find_spec("tensorrt_rtx_bindings") is None:
         lacking[RTX] = "tensorrt-rtx-cu13-bindings is not installed"
-    models = [each for each in IDENTIFIED if each.needs not in lacking]
-    absent = [f"{each.name}: {lacking[each.needs]}" for each in IDENTIFIED if each not in models]
+    models = [model for model in IDENTIFIED if model.needs not in lacking]
+    absent = [
+        f"{model.name}: {lacking[model.needs]}" for model in IDENTIFIED if model not in models
+    ]
     return models, absent
 
 
-def build_all(models: Sequence[Identified], toolchain: Path, folder: Path) -> dict[str, Made]:
-    """Build all of them by one toolchain, in a process, a home and a folder of their own.
+def build_all(
+    models: Sequence[Identified], toolchain: Path, folder: Path
+) -> dict[str, BuildOutcome]:
+    """Build all models with one toolchain, in its own process, home and folder.
 
-    Model files and the key are shared by the toolchains: they lie in the folder above.
+    Model files and the key are in the folder above, shared by the toolchains.
     """
     shared = folder.parent / "models"
     shared.mkdir(exist_ok=True)
@@ -179,7 +182,7 @@ def build_all(models: Sequence[Identified], toolchain: Path, folder: Path) -> di
     if not key.exists():
         command("keygen", "-o", key, home=folder.parent / "home")
     folder.mkdir()
-    made = {}
+    outcomes = {}
     with subprocess.Popen(
         [sys.executable, "-c", _BUILDER],
         cwd=folder,
@@ -190,22 +193,22 @@ def build_all(models: Sequence[Identified], toolchain: Path, folder: Path) -> di
     ) as builder:
         assert builder.stdin is not None
         assert builder.stdout is not None
-        told = json.loads(builder.stdout.readline() or "null")
-        if told is None or not Path(told["from"]).is_relative_to(toolchain):
-            raise Unusable(f"{toolchain} is not what builds: {told}")
-        for each in models:
-            output = folder / f"{each.name}.aotc"
-            builder.stdin.write(json.dumps(_wanted(each, shared, output, key)) + "\n")
+        reply = json.loads(builder.stdout.readline() or "null")
+        if reply is None or not Path(reply["from"]).is_relative_to(toolchain):
+            raise CannotBuildError(f"{toolchain} is not the toolchain that builds: {reply}")
+        for model in models:
+            output = folder / f"{model.name}.aotc"
+            builder.stdin.write(json.dumps(_build_arguments(model, shared, output, key)) + "\n")
             builder.stdin.flush()
             answer = json.loads(builder.stdout.readline() or "null")
             if answer is None:
-                raise Unusable(f"{each.name}: the process that builds ended")
-            made[each.name] = Made(folder=output, **answer)
-            print(f"… {each.name}", file=sys.stderr, flush=True)
-    return made
+                raise CannotBuildError(f"{model.name}: the building process ended")
+            outcomes[model.name] = BuildOutcome(folder=output, **answer)
+            print(f"… {model.name}", file=sys.stderr, flush=True)
+    return outcomes
 
 
-def _wanted(model: Identified, shared: Path, output: Path, key: Path) -> dict[str, Any]:
+def _build_arguments(model: Identified, shared: Path, output: Path, key: Path) -> dict[str, Any]:
     profile = model.profile
     if not isinstance(profile, str):
         file = shared / f"{model.name}.yaml"
@@ -223,34 +226,34 @@ def _wanted(model: Identified, shared: Path, output: Path, key: Path) -> dict[st
 
 
 def read_kept() -> list[dict[str, Any]]:
-    """What is kept: hosts and their ids."""
+    """The stored hosts and their ids."""
     if not KEPT.exists():
         return []
     hosts: list[dict[str, Any]] = json.loads(KEPT.read_bytes())["hosts"]
     return hosts
 
 
-def kept_of(key: Mapping[str, Any]) -> dict[str, str] | None:
-    """The ids that are kept for a host; None where there are none."""
-    return next((dict(each["ids"]) for each in read_kept() if each["host"] == key), None)
+def kept_ids(key: Mapping[str, Any]) -> dict[str, str] | None:
+    """The ids stored for a host; None if there are none."""
+    return next((dict(host["ids"]) for host in read_kept() if host["host"] == key), None)
 
 
-def keep(key: Mapping[str, Any], ids: Mapping[str, str]) -> list[str]:
-    """Keep the ids of this host, and drop those of others where they are of another source.
+def keep_ids(key: Mapping[str, Any], ids: Mapping[str, str]) -> list[str]:
+    """Store the ids of this host, and drop those of other hosts that belong to another source.
 
-    The lines say what was dropped: where an id that was kept here is another now, a build was
-    changed on purpose, and what other hosts kept is of before.
+    Returns a line for each dropped host: if an id of this host has changed, a build was changed on
+    purpose, and the ids of other hosts are older.
     """
-    before, hosts = kept_of(key), [each for each in read_kept() if each["host"] != key]
-    dropped = hosts if before and differences(before, ids) else []
-    hosts = [each for each in hosts if each not in dropped] + [{"host": key, "ids": dict(ids)}]
-    text = json.dumps({"hosts": sorted(hosts, key=lambda each: json.dumps(each["host"]))}, indent=1)
+    earlier, hosts = kept_ids(key), [host for host in read_kept() if host["host"] != key]
+    dropped = hosts if earlier and differences(earlier, ids) else []
+    hosts = [host for host in hosts if host not in dropped] + [{"host": key, "ids": dict(ids)}]
+    text = json.dumps({"hosts": sorted(hosts, key=lambda host: json.dumps(host["host"]))}, indent=1)
     KEPT.write_text(text + "\n", encoding="utf-8")
-    return [f"dropped, as builds are others now: {in_words(each['host'])}" for each in dropped]
+    return [f"dropped, because builds have changed: {host_text(host['host'])}" for host in dropped]
 
 
 def differences(kept: Mapping[str, str], ids: Mapping[str, str]) -> list[str]:
-    """A line for each model whose id is not what is kept."""
+    """A line for each model whose id differs from the stored one."""
     return [
         f"{name}: kept {kept.get(name, 'nothing')}, built {ids.get(name, 'not')}"
         for name in sorted({*kept, *ids})
@@ -259,89 +262,100 @@ def differences(kept: Mapping[str, str], ids: Mapping[str, str]) -> list[str]:
 
 
 def write_revision(name: str, folder: Path) -> Path:
-    """The toolchain of a revision, written into `folder` with what lies beside it."""
-    words = ("git", "archive", "--format=tar", name, "toolchain", "profiles", "manifests")
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, check=False)
+    """Write the toolchain of a revision, with its profiles and manifests, into `folder`."""
+    arguments = ("git", "archive", "--format=tar", name, "toolchain", "profiles", "manifests")
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
-        raise Unusable(done.stderr.decode(errors="replace"))
+        raise CannotBuildError(done.stderr.decode(errors="replace"))
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         archive.extractall(folder, filter="data")
     return folder / "toolchain"
 
 
-def compare(here: Mapping[str, Made], there: Mapping[str, Made], name: str) -> int:
-    """Print a table of what both made; how many models differ."""
+def compare(here: Mapping[str, BuildOutcome], there: Mapping[str, BuildOutcome], name: str) -> int:
+    """Print a table of the outcomes of both toolchains; the number of differing models."""
     print(f"{'model':<11} {'this checkout':<13} {name[:13]:<13} files")
     differing = 0
-    for model, mine in here.items():
-        other = there[model]
-        ours, theirs = mine.digests(), other.digests()
-        same = str(mine) == str(other) and ours == theirs
+    for model, here_outcome in here.items():
+        there_outcome = there[model]
+        ours, theirs = here_outcome.digests(), there_outcome.digests()
+        same = str(here_outcome) == str(there_outcome) and ours == theirs
         files = f"{len(ours)}, all equal" if same else "DIFFERENT"
-        print(f"{model:<11} {str(mine)[:12]:<13} {str(other)[:12]:<13} {files}")
+        print(f"{model:<11} {str(here_outcome)[:12]:<13} {str(there_outcome)[:12]:<13} {files}")
         if same:
             continue
         differing += 1
-        for made in (mine, other):
+        for made in (here_outcome, there_outcome):
             if made.refused:
                 print(f"    {made.refused}")
         for file in sorted({*ours, *theirs}):
             if ours.get(file) != theirs.get(file):
                 sides = (ours.get(file, "none")[:12], theirs.get(file, "none")[:12])
                 print(f"    {file}: {sides[0]} here, {sides[1]} there")
-        if mine.id and other.id:
+        if here_outcome.id and there_outcome.id:
             lines = difflib.unified_diff(
-                other.manifest(), mine.manifest(), name, "this checkout", n=1, lineterm=""
+                there_outcome.manifest(),
+                here_outcome.manifest(),
+                name,
+                "this checkout",
+                n=1,
+                lineterm="",
             )
-            print("\n".join(f"    {line}" for line in list(lines)[:_SHOWN_LINES]))
+            print("\n".join(f"    {line}" for line in list(lines)[:_MAX_SHOWN_LINES]))
     return differing
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compare or keep; 1 where something differs, 2 where nothing is kept for this host."""
+    """Compare or store ids; 1 if something differs, 2 if nothing is stored for this host."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--keep", action="store_true", help="keep the ids of this host")
+    what.add_argument("--keep", action="store_true", help="store the ids of this host")
     what.add_argument("--against", metavar="REVISION", help="compare with what it builds")
-    parser.add_argument("--folder", type=Path, help="build in this new folder, and leave all there")
-    asked = parser.parse_args(arguments)
+    parser.add_argument("--folder", type=Path, help="build in this new folder, and keep it")
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="aotc-ids-") as temporary:
         work = Path(temporary)
-        if asked.folder is not None:
-            asked.folder.mkdir(parents=True)
-            work = asked.folder.resolve()
+        if options.folder is not None:
+            options.folder.mkdir(parents=True)
+            work = options.folder.resolve()
         try:
-            return _run(work, keeps=asked.keep, against=asked.against)
-        except Unusable as error:
+            return _run_comparison(work, keeps=options.keep, against=options.against)
+        except CannotBuildError as error:
             print(error, file=sys.stderr)
             return 1
 
 
-def _run(work: Path, *, keeps: bool, against: str | None) -> int:
+def _run_comparison(work: Path, *, keeps: bool, against: str | None) -> int:
     key = host_key(work / "home")
-    models, absent = buildable(key)
+    models, absent = buildable_models(key)
     for line in absent:
         print(f"not built, {line}")
-    kept = kept_of(key)
+    kept = kept_ids(key)
     if not keeps and not against and kept is None:
-        print(f"no ids are kept for this host: {in_words(key)}")
+        print(f"no ids are kept for this host: {host_text(key)}")
         print("'make ids KEEP=1' keeps them; 'make ids AGAINST=REVISION' needs none.")
         return UNKNOWN_HOST
     other = write_revision(against, work / "revision") if against else None
-    made = build_all(models, ROOT / "toolchain", work / "here")
+    outcomes = build_all(models, ROOT / "toolchain", work / "here")
     if against and other:
         there = build_all(models, other, work / "there")
-        differing = compare(made, there, against)
-        print(f"{differing} of {len(made)} differ" if differing else f"all {len(made)} are equal")
+        differing = compare(outcomes, there, against)
+        print(
+            f"{differing} of {len(outcomes)} differ"
+            if differing
+            else f"all {len(outcomes)} are equal"
+        )
         return 1 if differing else 0
-    ids = {name: str(each) for name, each in made.items()}
-    refused = [f"{name}: {each.refused}" for name, each in made.items() if each.refused]
+    ids = {name: str(outcome) for name, outcome in outcomes.items()}
+    refused = [
+        f"{name}: {outcome.refused}" for name, outcome in outcomes.items() if outcome.refused
+    ]
     if keeps and not refused:
-        for line in keep(key, ids):
+        for line in keep_ids(key, ids):
             print(line)
-        print(f"{len(ids)} ids are kept for {in_words(key)}")
+        print(f"{len(ids)} ids are kept for {host_text(key)}")
         return 0
     wrong = refused if keeps else differences(kept or {}, ids)
     for line in wrong or [f"{name:<11} {value}" for name, value in ids.items()]:

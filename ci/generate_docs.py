@@ -1,11 +1,11 @@
-"""Generate docs/codes.md from the catalogue; without `--write` say whether it is current."""
+"""Generate docs/codes.md from the catalogue; without `--write` check whether it is current."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from aotc.inspection.explanation import LETTERS, explain_all
+from aotc.inspection.explanation import CODE_GROUPS, explain_all
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "codes.md"
 
@@ -22,25 +22,27 @@ Exit status: 1, the answer is no; 2, wrong usage; 3, the input must be mended; 7
 
 
 def page() -> str:
-    """The whole page."""
+    """The complete page."""
     paragraphs = [_INTRODUCTION]
     letter = ""
-    for each in explain_all():
-        if each.code[5] != letter:
-            letter = each.code[5]
-            name = LETTERS[letter]
+    for explanation in explain_all():
+        if explanation.code[5] != letter:
+            letter = explanation.code[5]
+            name = CODE_GROUPS[letter]
             paragraphs.append(f"## {letter}: {name[0].lower()}{name[1:]}")
-        paragraphs.append(f"### {each.code}: {each.title}")
-        paragraphs.append(f"*exit status {each.exit_status}*" if each.exit_status else "*finding*")
-        paragraphs.append(each.explain)
-        if each.detail:
-            paragraphs.append(each.detail)
-        paragraphs.append(f"**Fix:** {each.fix}")
+        paragraphs.append(f"### {explanation.code}: {explanation.title}")
+        paragraphs.append(
+            f"*exit status {explanation.exit_status}*" if explanation.exit_status else "*finding*"
+        )
+        paragraphs.append(explanation.explain)
+        if explanation.detail:
+            paragraphs.append(explanation.detail)
+        paragraphs.append(f"**Fix:** {explanation.fix}")
     return "\n\n".join(paragraphs) + "\n"
 
 
 def main(arguments: list[str]) -> int:
-    """Compare, or with `--write` write, the page; 1 where it is not current."""
+    """Compare the page, or write it with `--write`; 1 if it is not current."""
     text = page()
     if PAGE.is_file() and PAGE.read_text("utf-8") == text:
         return 0

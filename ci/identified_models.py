@@ -1,7 +1,7 @@
-"""The models whose artifact ids are kept, and how each is built.
+"""The models whose artifact ids are stored, and how each is built.
 
-They are files of the repository, or made here from fixed seeds: small, and unlike each other in
-what a build does with them.  Ten are built on any CPU; the others need a provider that compiles.
+They are files of the repository, or generated here from fixed seeds: small, and different in what a
+build does with them.  Ten are built on any CPU; the others need a provider that compiles.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ _PACKED: Final = {"name": "packed", "isa": "host", "prepack": "saved"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identified:
-    """One build: a model, the profile (a name, or a file's fields), and what else is asked."""
+    """One build: a model, the profile (a name, or the fields of a file), and further options."""
 
     name: str
     model: Path | Callable[[Path], onnx.ModelProto]
     profile: str | Mapping[str, Any]
     target: str = ""
     dims: Mapping[str, str] = field(default_factory=dict)
-    # The provider that must build here; empty where any host builds it.
+    # The provider that must be able to build here; empty if any host can build it.
     needs: str = ""
 
     def written(self, folder: Path) -> Path:
-        """The model's file, written into `folder` where the repository has none."""
+        """The model's file, written into `folder` if the repository does not contain it."""
         if isinstance(self.model, Path):
             return self.model
         path = folder / f"{self.name}.onnx"
         if not path.exists():
             model = self.model(path)
-            # What has weights in another file wrote both.
+            # A function that writes external weights also writes the model.
             if not path.exists():
                 path.write_bytes(model.SerializeToString())
         return path
 
 
 def drawn(name: str, *shape: int) -> TensorProto:
-    """Weights by the name and the shape alone."""
+    """Weights that depend only on the name and the shape."""
     rng = np.random.default_rng([*name.encode(), *shape])
     return numpy_helper.from_array(
         (rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32), name
@@ -68,13 +68,13 @@ def constant(name: str, value: Any) -> TensorProto:
 
 
 def node(op: str, read: str, written: str, domain: str = "", **attributes: Any) -> NodeProto:
-    """A node; names of values are parted by spaces."""
+    """A node; names of values are separated by spaces."""
     return helper.make_node(op, read.split(), written.split(), domain=domain, **attributes)
 
 
 def values(of: Mapping[str, tuple[int, Shape | None]]) -> list[onnx.ValueInfoProto]:
-    """Inputs or outputs by name: type and shape."""
-    return [helper.make_tensor_value_info(name, *each) for name, each in of.items()]
+    """Inputs or outputs by name: element type and shape."""
+    return [helper.make_tensor_value_info(name, *described) for name, described in of.items()]
 
 
 def model_of(
@@ -87,12 +87,12 @@ def model_of(
 ) -> onnx.ModelProto:
     """A model of one graph."""
     graph = helper.make_graph(nodes, "graph", values(inputs), values(outputs), constants)
-    imports = [helper.make_opsetid(*each) for each in (opsets or {"": 18}).items()]
+    imports = [helper.make_opsetid(*entry) for entry in (opsets or {"": 18}).items()]
     return helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=9)
 
 
 def branches(path: Path) -> onnx.ModelProto:
-    """Weights in a file beside the model, a loop, and an If whose bodies read weights of theirs."""
+    """Weights in a separate file, a loop, and an If whose subgraphs read weights of their own."""
     body = helper.make_graph(
         [
             node("MatMul", "state turn", "turned"),
@@ -136,11 +136,11 @@ def branches(path: Path) -> onnx.ModelProto:
 
 
 def integers(path: Path) -> onnx.ModelProto:
-    """A product of 8-bit integers as dynamic quantization writes it, and one between Q and DQ."""
+    """An 8-bit integer product as written by dynamic quantization, and one between Q and DQ."""
     rng = np.random.default_rng(0)
     weights = [rng.integers(-128, 128, (256, columns)).astype(np.int8) for columns in (256, 16)]
-    for each in weights:
-        each[:, 0] = 127
+    for matrix in weights:
+        matrix[:, 0] = 127
     return model_of(
         [
             node("DynamicQuantizeLinear", "x", "q s z"),
@@ -167,7 +167,7 @@ def integers(path: Path) -> onnx.ModelProto:
 
 
 def words(path: Path) -> onnx.ModelProto:
-    """Words to vectors, and their mean over those that the mask shows."""
+    """Token embeddings, and their mean over the tokens that the mask selects."""
     return model_of(
         [
             node("Gather", "table ids", "hidden"),
@@ -274,7 +274,7 @@ def divided(path: Path) -> onnx.ModelProto:
 
 
 def profile_of(name: str, **fields: Any) -> dict[str, Any]:
-    """The fields of a profile's file."""
+    """The fields of a profile file."""
     return {"schema": "aotc.profile/1", "name": name, **fields}
 
 
@@ -299,16 +299,16 @@ IDENTIFIED: Final = (
     Identified(
         name="bert", model=EXPORTS / "bert.onnx", profile="server-cpu", dims={"batch": "1..4"}
     ),
-    # Not for the host's ISA: there ORT names what it inserts between convolutions by chance.
+    # Not for the host's ISA: there ORT chooses random names for what it inserts at convolutions.
     Identified(name="resnet50", model=EXPORTS / "resnet50.onnx", profile="edge"),
-    # Nothing is stated of the two: ranges and relations are found, dims of no name are named.
+    # Nothing is stated for these: ranges and relations are found, unnamed dims get names.
     Identified(name="gpt2", model=EXPORTS / "gpt2.onnx", profile="edge"),
     Identified(name="style", model=EXPORTS / "style.onnx", profile="edge"),
     Identified(name="branches", model=branches, profile="server-cpu", target="linux-x86-64"),
     Identified(name="integers", model=integers, profile="edge"),
     Identified(name="buckets", model=words, profile=_BUCKETS),
     Identified(name="functions", model=functions, profile=_STRICT),
-    # Converted to an older opset, and placed by prediction where no GPU runs it.
+    # Converted to an older opset, and placed by prediction if no GPU runs it.
     Identified(name="cuda", model=residual, profile="server-cuda", dims={"batch": "1..4"}),
     Identified(name="openvino", model=divided, profile="edge-openvino", needs=OPENVINO),
     Identified(name="rtx", model=divided, profile="edge-rtx", dims={"batch": "1..512"}, needs=RTX),

@@ -1,8 +1,8 @@
-"""Keep an artifact of this release in manifests/compat, for every later release to verify.
+"""Store an artifact of this release in manifests/compat, for every later release to verify.
 
 It is the digits example, signed, approved and qualified as an organisation would do it, under a
-trust policy that its roots signed.  The private keys are made for it and thrown away.  What is
-there is never replaced, unless `--force` says so: only before the release is out.
+trust policy that its roots signed.  The private keys are generated for it and discarded.  An
+existing artifact is replaced only with `--force`, and only before the release is published.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ TARGET = "linux-x86-64"
 BUILDER = "https://ci.example.com/builders/1"
 CHANNEL = "prod"
 BEGIN, END = "2026-01-01T00:00:00Z", "2126-01-01T00:00:00Z"
-# The moment at which later releases judge it.
+# The moment at which later releases verify it.
 MOMENT = "2030-01-01T00:00:00Z"
-MOST_BYTES = 300_000
+MAX_BYTES = 300_000
 # Who signs what; two approve, and two roots sign the policy.
 USAGES: Mapping[str, tuple[Usage, ...]] = {
     "release": ("oms", "provenance", "sbom", "evidence"),
@@ -61,12 +61,12 @@ ROOTS = ("root-1", "root-2", "root-3")
 
 @dataclass(frozen=True)
 class Keys:
-    """Private keys by name, in a folder that is thrown away."""
+    """Private keys by name, in a folder that is discarded."""
 
     folder: Path
 
     def make(self) -> None:
-        """Generate all of them."""
+        """Generate all keys."""
         for name in (*USAGES, *ROOTS):
             generate(self.folder / f"{name}.pem")
 
@@ -79,7 +79,7 @@ class Keys:
 
 
 def make(place: Path) -> None:
-    """Write the release's folder, in place of one that is there."""
+    """Write the release's folder, replacing an existing one."""
     with tempfile.TemporaryDirectory(prefix="aotc-compat-") as scratch:
         work = Path(scratch)
         os.environ["AOTC_STORE"] = str(work / "store")
@@ -97,15 +97,15 @@ def make(place: Path) -> None:
         write_trust(draft, keys)
         (draft / "expected.json").write_text(expected(draft), encoding="utf-8")
         size = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-        if size > MOST_BYTES:
-            raise SystemExit(f"{size} bytes are too many to keep for ever; at most {MOST_BYTES}")
+        if size > MAX_BYTES:
+            raise SystemExit(f"{size} bytes are too many to store permanently; at most {MAX_BYTES}")
         if place.exists():
             shutil.rmtree(place)
         shutil.copytree(draft, place)
 
 
 def build_artifact(artifact: Path, keys: Keys) -> None:
-    """Build, qualify on this host, and have two approve it."""
+    """Build, qualify on this host, and approve it twice."""
     build(
         MODEL,
         profile="edge",
@@ -123,7 +123,7 @@ def build_artifact(artifact: Path, keys: Keys) -> None:
 
 
 def write_trust(folder: Path, keys: Keys) -> None:
-    """The policy, its roots, and their signatures."""
+    """Write the policy, its roots, and their signatures."""
     policy = TrustPolicy(
         schema="aotc.trust/1",
         name="compat",
@@ -162,14 +162,14 @@ def write_trust(folder: Path, keys: Keys) -> None:
 
 
 def expected(folder: Path) -> str:
-    """What this release says of it, at the stated moment and for the stated target."""
+    """This release's verdict on it, at the stated moment and for the stated target."""
     file = read_policy(folder / "trust.yaml")
     roots = signed_by(file, read_roots(folder / "root.yaml"))
     trust = of_policy(apply(file, parse_instant(MOMENT), roots=roots), channel=CHANNEL)
     report = verify(folder / "digits.aotc", trust=trust, target=folder / "target.yaml", full=True)
     if report.refusals or report.policy is None:
         raise SystemExit(f"this release refuses it: {report.refusals}")
-    said = {
+    document = {
         "release": VERSION,
         "made": datetime.now(UTC).date().isoformat(),
         "moment": MOMENT,
@@ -180,21 +180,21 @@ def expected(folder: Path) -> str:
         "signers": list(report.signers),
         "policy_signers": sorted(roots),
         "rule": report.policy.rule,
-        "requirements": [each.predicate for each in report.policy.requirements],
-        "steps": {each.step: each.status for each in report.steps},
+        "requirements": [entry.predicate for entry in report.policy.requirements],
+        "steps": {entry.step: entry.status for entry in report.steps},
     }
-    return json.dumps(said, indent=1) + "\n"
+    return json.dumps(document, indent=1) + "\n"
 
 
 def main(arguments: list[str]) -> int:
-    """Write the artifact of this release; 1 where there is one."""
+    """Write the artifact of this release; 1 if there is one already."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--force", action="store_true", help="replace the one of this release")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: %(default)s")
-    asked = parser.parse_args(arguments)
-    place = asked.folder / VERSION
-    if place.exists() and not asked.force:
-        print(f"{place} is there; a release's artifact stays as it is", file=sys.stderr)
+    options = parser.parse_args(arguments)
+    place = options.folder / VERSION
+    if place.exists() and not options.force:
+        print(f"{place} exists; the artifact of a release is never changed", file=sys.stderr)
         return 1
     try:
         make(place)

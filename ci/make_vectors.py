@@ -1,7 +1,7 @@
-"""Generate manifests/vectors: what a verifier must accept, and what it must refuse with which code.
+"""Generate manifests/vectors: what a verifier must accept, and must refuse with which code.
 
-Without `--write` say whether the files are current; `--folder DIR` means another folder.  The keys
-are made from texts that stand here, so anybody has them: they vouch for nothing.
+Without `--write` check whether the files are current; `--folder DIR` selects another folder.  The
+keys are derived from texts in the source, so everybody has them: they must never be trusted.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ def vectors() -> dict[str, bytes]:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare, or with `--write` write, the files; 1 where they are not current."""
+    """Compare the files, or write them with `--write`; 1 if they are not current."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the files")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: %(default)s")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     wanted = vectors()
-    there = {
-        path.relative_to(asked.folder).as_posix()
-        for path in asked.folder.rglob("*")
+    present = {
+        path.relative_to(options.folder).as_posix()
+        for path in options.folder.rglob("*")
         if path.is_file()
     }
     stale = sorted(
         name
-        for name in wanted.keys() | there
+        for name in wanted.keys() | present
         if name not in wanted
-        or name not in there
-        or (asked.folder / name).read_bytes() != wanted[name]
+        or name not in present
+        or (options.folder / name).read_bytes() != wanted[name]
     )
     for name in stale:
-        if not asked.write:
-            print(f"not current: {asked.folder / name}")
+        if not options.write:
+            print(f"not current: {options.folder / name}")
         elif name in wanted:
-            (asked.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (asked.folder / name).write_bytes(wanted[name])
+            (options.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (options.folder / name).write_bytes(wanted[name])
         else:
-            (asked.folder / name).unlink()
-    return 1 if stale and not asked.write else 0
+            (options.folder / name).unlink()
+    return 1 if stale and not options.write else 0
 
 
 if __name__ == "__main__":

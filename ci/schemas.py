@@ -67,12 +67,12 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
 
 
 def path_of(folder: str, name: str) -> Path:
-    """Where a schema is committed."""
+    """The path at which a schema is committed."""
     return data_folder(folder) / f"{name}.schema.json"
 
 
 def main(arguments: list[str]) -> int:
-    """Compare, or with `--write` write, every schema; 1 where one is not current."""
+    """Compare every schema, or write it with `--write`; 1 if one is not current."""
     stale = 0
     for folder, name, cls in SCHEMAS:
         path, text = path_of(folder, name), schema_text(cls)

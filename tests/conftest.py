@@ -5,6 +5,7 @@ No build is taken from a cache, unless a test is about the cache.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -35,6 +36,12 @@ def openvino_is_missing() -> str:
 
     found = OpenVinoBackend().probe()
     return "" if found.available else found.reason
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves are no garbage: nobody looks through them again, here or in a fork."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,1 +1,1 @@
-"""Networks that benchmarks and tests are given: made here, or exported as their users do."""
+"""Networks for benchmarks and tests: generated here, or exported as their users do."""

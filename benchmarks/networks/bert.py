@@ -1,8 +1,8 @@
-"""A BERT encoder, written node by node as exporters write it: exact-erf GELU, opset 17.
+"""A BERT encoder, written node by node as exporters do: exact-erf GELU, opset 17.
 
 Architecture: J. Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for
 Language Understanding" (2018), without the pooler.  Weights are normal with deviation 0.02, as
-the paper initializes them.
+initialized in the paper.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def write_bert(
 
 
 def _mask(graph: _Graph) -> str:
-    """[batch, 1, 1, sequence]: 0 where attended, the least float where not."""
+    """[batch, 1, 1, sequence]: 0 where attended, the minimum float elsewhere."""
     axes = graph.constant("mask.axes", np.array([1, 2], np.int64))
     wide = graph.node("Unsqueeze", ["attention_mask", axes], "mask.wide")
     floats = graph.node("Cast", [wide], "mask.float", to=TensorProto.FLOAT)

@@ -44,14 +44,14 @@ class UNet(nn.Module):  # type: ignore[misc,unused-ignore]
         self.pool = nn.MaxPool2d(2)
 
     def forward(self, image: Any) -> Any:
-        """Each level's features are joined with those that come back from below."""
+        """Features of each level are joined with those from the level below."""
         kept = []
         value = image
         for level, block in enumerate(self.down):
             value = block(value if not level else self.pool(value))
             kept.append(value)
-        for grow, block, beside in zip(self.grow, self.up, reversed(kept[:-1]), strict=True):
-            value = block(torch.cat([beside, grow(value)], dim=1))
+        for grow, block, skip in zip(self.grow, self.up, reversed(kept[:-1]), strict=True):
+            value = block(torch.cat([skip, grow(value)], dim=1))
         return self.head(value)
 
 
@@ -93,7 +93,7 @@ class Detector(nn.Module):  # type: ignore[misc,unused-ignore]
 
 
 class Text(nn.Module):  # type: ignore[misc,unused-ignore]
-    """A detector of text; multiples of 32, and heights and widths of 1 to 4 by accident.
+    """A detector of text; sizes are multiples of 32, or by accident 1 to 4.
 
     Levels are added to each other, and an addition broadcasts a level of size 1.
     """
@@ -112,7 +112,7 @@ class Text(nn.Module):  # type: ignore[misc,unused-ignore]
         )
 
     def forward(self, image: Any) -> Any:
-        """Float32 [1, 3, height, width] to [1, 1, height, width], the share of text."""
+        """Float32 [1, 3, height, width] to [1, 1, height, width], the probability of text."""
         value = self.stem(image)
         levels = []
         for stage, lateral in zip(self.stages, self.lateral, strict=True):
@@ -156,7 +156,7 @@ class Style(nn.Module):  # type: ignore[misc,unused-ignore]
         ]
 
     def forward(self, image: Any) -> Any:
-        """Float32 [batch, 3, height, width] to the same shape, where 4 divides both sizes."""
+        """Float32 [batch, 3, height, width] to the same shape; both sizes are multiples of 4."""
         value = self.down(image)
         for block in self.blocks:
             value = value + block(value)
@@ -164,8 +164,8 @@ class Style(nn.Module):  # type: ignore[misc,unused-ignore]
 
 
 class Outer(nn.Module):  # type: ignore[misc,unused-ignore]
-    """Vectors of n, m and k elements to the mean of all their products, made one by one."""
+    """Vectors of n, m and k elements to the mean of all their products, computed one by one."""
 
     def forward(self, x: Any, y: Any, z: Any) -> Any:
-        """Float32 [n], [m] and [k] to [n]: n·m·k elements stand in between."""
+        """Float32 [n], [m] and [k] to [n]; the intermediate value has n·m·k elements."""
         return (x[:, None, None] * y[None, :, None] * z[None, None, :]).mean(dim=(1, 2))

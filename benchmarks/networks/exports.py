@@ -1,10 +1,10 @@
-"""Networks of random weights, exported as users do.
+"""Networks with random weights, exported as users do.
 
-`python benchmarks/networks/exports.py FOLDER [NAME…] [--small]` writes NAME.onnx by torch's
-exporter with `dynamic_shapes`, weights inside.  It needs packages that neither the toolchain nor
-its tests need: torch, transformers, onnx and onnxscript (2.13, 5.23, 1.23 and 0.7.2 wrote what is
-committed).  `--small` keeps the form of a graph, a few layers deep and a few channels wide: those
-of `tests/data/exports`.
+`python benchmarks/networks/exports.py FOLDER [NAME…] [--small]` writes NAME.onnx with torch's
+exporter and `dynamic_shapes`, weights inside.  It needs packages that neither the toolchain nor
+its tests need: torch, transformers, onnx and onnxscript (2.13, 5.23, 1.23 and 0.7.2 wrote the
+committed files).  `--small` keeps the structure of a graph, with a few layers and channels: such
+are the files of `tests/data/exports`.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ SEED = 1729
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A network, inputs at which it is traced, and the names of inputs, free dims and outputs."""
+    """A network, the inputs of its trace, and the names of inputs, free dims and outputs."""
 
     network: Any
     inputs: dict[str, Any]
     free: dict[str, dict[int, str]]
     outputs: tuple[str, ...]
     dim_names: dict[str, dict[int, str]] | None = None
-    """Of inputs, written over those of the exporter."""
+    """Names for dims of inputs, which replace those of the exporter."""
 
 
-class Called(torch.nn.Module):  # type: ignore[misc,unused-ignore]
-    """A network behind positional tensors; `call` brings them into the form that it takes."""
+class WithPositionalInputs(torch.nn.Module):  # type: ignore[misc,unused-ignore]
+    """A network with positional tensors as inputs, which `call` converts to its own form."""
 
     def __init__(self, network: Any, call: Callable[..., Any]) -> None:
         super().__init__()
@@ -52,12 +52,12 @@ class Called(torch.nn.Module):  # type: ignore[misc,unused-ignore]
         self.call = call
 
     def forward(self, *tensors: Any) -> Any:
-        """What `call` returns."""
+        """The result of `call`."""
         return self.call(self.network, *tensors)
 
 
 def _decoder(network: Any, layers: int, heads: int, width: int, *, past: bool = True) -> Export:
-    """Of `input_ids` and `attention_mask` and, for each layer, keys and values of the past."""
+    """A decoder of `input_ids`, `attention_mask` and, per layer, keys and values of the past."""
     batch, sequence, before = 2, 5, 7 if past else 0
     inputs = {
         "input_ids": torch.zeros((batch, sequence), dtype=torch.int64),
@@ -81,9 +81,14 @@ def _decoder(network: Any, layers: int, heads: int, width: int, *, past: bool = 
         if not past:
             return answer.logits
         layers = answer.past_key_values.layers
-        return answer.logits, *(each for layer in layers for each in (layer.keys, layer.values))
+        return answer.logits, *(tensor for layer in layers for tensor in (layer.keys, layer.values))
 
-    return Export(network=Called(network, call), inputs=inputs, free=free, outputs=tuple(outputs))
+    return Export(
+        network=WithPositionalInputs(network, call),
+        inputs=inputs,
+        free=free,
+        outputs=tuple(outputs),
+    )
 
 
 def gpt2(small: bool) -> Export:
@@ -96,7 +101,7 @@ def gpt2(small: bool) -> Export:
 
 
 def gpt2_loose(small: bool) -> Export:
-    """`gpt2`, where the mask's batch and each layer's past have names of their own."""
+    """`gpt2`, with separate names for the mask's batch and each layer's past."""
     export = gpt2(small)
     names = {"attention_mask": {0: "mask_batch", 1: "total"}}
     for name in list(export.inputs)[2:]:
@@ -122,12 +127,12 @@ def _llama(small: bool, attention: str) -> Export:
 
 
 def llama_eager(small: bool) -> Export:
-    """Llama with past, its attention written out."""
+    """Llama with past; its attention is written as single operators."""
     return _llama(small, "eager")
 
 
 def llama_sdpa(small: bool) -> Export:
-    """Llama with past, its attention as torch's one operator."""
+    """Llama with past; its attention is torch's one operator."""
     return _llama(small, "sdpa")
 
 
@@ -157,7 +162,7 @@ def bert(small: bool) -> Export:
     names = ("input_ids", "attention_mask", "token_type_ids")
     filled = dict(zip(names, (0, 1, 0), strict=True))
     return Export(
-        network=Called(
+        network=WithPositionalInputs(
             network,
             lambda network, ids, mask, types: tuple(
                 network(input_ids=ids, attention_mask=mask, token_type_ids=types).values()
@@ -186,7 +191,7 @@ def _whisper(small: bool, free: dict[int, str]) -> Export:
 
     features = torch.zeros((2, configuration.num_mel_bins, 3000))
     return Export(
-        network=Called(network, call),
+        network=WithPositionalInputs(network, call),
         inputs={"input_features": features},
         free={"input_features": free},
         outputs=("last_hidden_state",),
@@ -194,22 +199,22 @@ def _whisper(small: bool, free: dict[int, str]) -> Export:
 
 
 def whisper(small: bool) -> Export:
-    """Whisper's encoder, batch and frames declared free: it takes 3,000 frames alone."""
+    """Whisper's encoder, batch and frames declared free, although it only takes 3,000 frames."""
     names = {"input_features": {0: "batch", 2: "frames"}}
     return replace(_whisper(small, {0: "batch"}), dim_names=names)
 
 
 def whisper_fixed(small: bool) -> Export:
-    """Whisper's encoder, batch alone declared free, 3,000 frames stated by the graph."""
+    """Whisper's encoder with only the batch declared free, 3,000 frames stated by the graph."""
     return _whisper(small, {0: "batch"})
 
 
 def _classifier(network: Any) -> Any:
-    return Called(network, lambda network, image: network(pixel_values=image).logits)
+    return WithPositionalInputs(network, lambda network, image: network(pixel_values=image).logits)
 
 
 def resnet50(small: bool) -> Export:
-    """ResNet-50: images of any size, whose last features are averaged."""
+    """ResNet-50 for images of any size, whose last features are averaged."""
     sizes = {
         "embedding_size": 8,
         "hidden_sizes": [8, 8, 16, 16],
@@ -244,7 +249,7 @@ def vit(small: bool) -> Export:
 
 
 def unet(small: bool) -> Export:
-    """A U-Net, batch 1, height and width free in multiples of 16 (8 where small)."""
+    """A U-Net with batch 1; height and width are free multiples of 16 (8 if small)."""
     return Export(
         network=networks.UNet(*((2, 3, 2) if small else (32, 4, 2))),
         inputs={"image": torch.zeros((1, 3, 64, 96))},
@@ -254,7 +259,7 @@ def unet(small: bool) -> Export:
     )
 
 
-def _detecting(network: Any) -> Export:
+def _detector_export(network: Any) -> Export:
     return Export(
         network=network,
         inputs={"images": torch.zeros((1, 3, 320, 448))},
@@ -266,17 +271,17 @@ def _detecting(network: Any) -> Export:
 
 def detector(small: bool) -> Export:
     """A detector whose levels are concatenated: batch 1, height and width multiples of 32."""
-    return _detecting(networks.Detector(*((2, 3) if small else (48, 80))))
+    return _detector_export(networks.Detector(*((2, 3) if small else (48, 80))))
 
 
 def text(small: bool) -> Export:
-    """A detector whose levels are added: multiples of 32, and sizes of 1 to 4 by accident."""
-    export = _detecting(networks.Text(2 if small else 48))
+    """A detector whose levels are added: multiples of 32, and by accident sizes 1 to 4."""
+    export = _detector_export(networks.Text(2 if small else 48))
     return replace(export, outputs=("text",))
 
 
 def style(small: bool) -> Export:
-    """Transfer of style, whose three free dims are all named `None`."""
+    """Style transfer, whose three free dims are all named `None`."""
     return Export(
         network=networks.Style(*((2, 1) if small else (32, 5))),
         inputs={"image": torch.zeros((2, 3, 64, 96))},
@@ -287,7 +292,7 @@ def style(small: bool) -> Export:
 
 
 def outer(small: bool) -> Export:
-    """A product of three vectors: under 1 kB, and n·m·k elements."""
+    """A product of three vectors: less than 1 kB, and n·m·k elements."""
     sizes = (("x", "n", 3), ("y", "m", 4), ("z", "k", 5))
     return Export(
         network=networks.Outer(),
@@ -298,8 +303,8 @@ def outer(small: bool) -> Export:
 
 
 EXPORTS: dict[str, Callable[[bool], Export]] = {
-    each.__name__: each
-    for each in (
+    network.__name__: network
+    for network in (
         gpt2,
         gpt2_loose,
         llama_eager,
@@ -337,18 +342,18 @@ def write(export: Export, path: Path) -> None:
     for value in model.graph.input:
         for axis, name in (export.dim_names or {}).get(value.name, {}).items():
             value.type.tensor_type.shape.dim[axis].dim_param = name
-    _without_traces(model)
+    _remove_traces(model)
     onnx.checker.check_model(model)
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 
 def _dynamic(export: Export) -> Any:
     shapes = tuple(export.free.get(name, {}) for name in export.inputs)
-    return (shapes,) if isinstance(export.network, Called) else shapes
+    return (shapes,) if isinstance(export.network, WithPositionalInputs) else shapes
 
 
-def _without_traces(model: onnx.ModelProto) -> None:
-    """Take out what tells of the exporting machine: paths, stack traces and names of modules."""
+def _remove_traces(model: onnx.ModelProto) -> None:
+    """Remove traces of the exporting machine: paths, stack traces and module names."""
     del model.metadata_props[:]
     for node in model.graph.node:
         del node.metadata_props[:]

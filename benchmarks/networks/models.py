@@ -1,8 +1,8 @@
-"""The models that are measured, generated from a seed: nothing is downloaded.
+"""The measured models, generated from a seed: nothing is downloaded.
 
 ResNet-50 is the architecture that the onnx package ships without weights; BERT-base is written
 node by node as exporters write it; the large model is a stack of dense layers with external data.
-Weights are drawn so that values stay finite and of ordinary size through all layers.
+Weights are generated so that values stay finite and of normal size through all layers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Model:
 
 
 def input_shapes(path: Path) -> dict[str, tuple[list[int | str], str]]:
-    """By input: sizes or names of dims, and numpy's name of the type."""
+    """By input: sizes or names of dims, and numpy's name of the element type."""
     graph = onnx.load(path, load_external_data=False).graph
     return {
         value.name: (
@@ -87,13 +87,13 @@ def _numpy_name(kind: int) -> str:
 
 
 def write_light(name: str, path: Path) -> None:
-    """A network of the onnx package, its constant-filled weights replaced by drawn ones."""
+    """Write a network of the onnx package, with random weights instead of constant ones."""
     import onnx.backend.test
 
     data = Path(onnx.backend.test.__file__).parent / "data" / "light"
     model = onnx.load(data / f"{name}.onnx")
     rng = np.random.default_rng(SEED)
-    given = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    initial = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     roles = {
         tensor: role
         for node in model.graph.node
@@ -103,7 +103,7 @@ def write_light(name: str, path: Path) -> None:
     nodes, drawn = [], []
     for node in model.graph.node:
         if node.op_type == "ConstantOfShape":
-            shape = tuple(int(size) for size in given[node.input[0]])
+            shape = tuple(int(size) for size in initial[node.input[0]])
             weights = _draw(roles.get(node.output[0], ""), shape, rng)
             drawn.append(numpy_helper.from_array(weights.astype(np.float32), node.output[0]))
         else:
@@ -112,7 +112,7 @@ def write_light(name: str, path: Path) -> None:
     graph = helper.make_graph(
         nodes,
         name,
-        [value for value in model.graph.input if value.name not in given],
+        [value for value in model.graph.input if value.name not in initial],
         list(model.graph.output),
         [*(tensor for tensor in model.graph.initializer if tensor.name in read), *drawn],
     )
@@ -133,7 +133,7 @@ def _draw(role: str, shape: tuple[int, ...], rng: np.random.Generator) -> npt.ND
 
 
 def write_dense(width: int, layers: int, path: Path) -> None:
-    """`layers` of MatMul, Add and Relu on float32 [batch, width]; weights in weights.bin."""
+    """Write `layers` of MatMul, Add and Relu on float32 [batch, width]; weights in weights.bin."""
     rng = np.random.default_rng(SEED)
     nodes, weights = [], []
     value = "input"
@@ -142,7 +142,7 @@ def write_dense(width: int, layers: int, path: Path) -> None:
             weight = TensorProto(
                 name=f"weight.{layer}", data_type=TensorProto.FLOAT, dims=[width, width]
             )
-            # He's initialization keeps the size of values through Relu.
+            # He's initialization keeps the magnitude of values through Relu.
             matrix = rng.standard_normal((width, width), np.float32)
             matrix *= np.float32((2.0 / width) ** 0.5)
             weight.data_location = TensorProto.EXTERNAL

@@ -1,1 +1,1 @@
-"""What is measured, a file for each table of the page."""
+"""The measurements, one file for each table of the page."""

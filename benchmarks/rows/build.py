@@ -1,9 +1,9 @@
-"""Wall time of a build, against what ONNX Runtime itself needs for the same work.
+"""Wall time of a build, compared with what ONNX Runtime itself needs for the same work.
 
-That is: to optimize each variant and write it, and to create the sessions of the reference and of
-each variant and run the parity shapes once in each; all in one process, with nothing checked.
-Beside it the same of processor time, which other work on the machine changes less, and the seconds
-for which the finished artifact is judged and loaded before it is published.
+That work is: optimizing and writing each variant, creating the sessions of the reference and of
+each variant, and running the parity shapes once in each, all in one process without any checks.
+The same in processor time, which other work on the machine disturbs less, and the seconds for
+which the finished artifact is verified and loaded before it is published, are reported too.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.fresh import fresh, processor_seconds
-from benchmarks.result import Result, Row, at_most, beside, ratio_of_medians
+from benchmarks.fresh import processor_seconds, run_fresh
+from benchmarks.result import Result, Row, at_most, ratio_of_medians, unjudged
 from benchmarks.workshop import Workshop
 
 ROUNDS = 3
@@ -26,7 +26,7 @@ MODELS = ("resnet50", "bert")
 
 
 def run(workshop: Workshop) -> Result:
-    """Build and floor by turns."""
+    """Measure builds and ONNX Runtime's own work alternately."""
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
     output = workshop.folder / "timed.aotc"
@@ -36,15 +36,15 @@ def run(workshop: Workshop) -> Result:
         stages: dict[str, list[float]] = {}
         for index in range(workshop.rounds(ROUNDS)):
             workshop.progress(f"{title}, round {index + 1}")
-            built = fresh("workshop:build", workshop.build_request(name, "server-cpu", output))
+            built = run_fresh("workshop:build", workshop.build_request(name, "server-cpu", output))
             builds.append(built)
             for stage, seconds in built["stages"].items():
                 stages.setdefault(stage, []).append(seconds)
-            floors.append(fresh("rows.build:floor", _floor_request(workshop, name, output)))
+            floors.append(run_fresh("rows.build:floor", _floor_request(workshop, name, output)))
         shutil.rmtree(output)
-        for side, each in (("build", builds), ("floor", floors)):
-            samples[f"{name} {side}"] = [one["seconds"] for one in each]
-            samples[f"{name} {side}, processor"] = [one["cpu_seconds"] for one in each]
+        for side, runs in (("build", builds), ("floor", floors)):
+            samples[f"{name} {side}"] = [sample["seconds"] for sample in runs]
+            samples[f"{name} {side}, processor"] = [sample["cpu_seconds"] for sample in runs]
         samples[f"{name} check"] = stages["check"]
         rows += _rows(name, title, samples, {k: median(v) for k, v in stages.items()})
     return Result(rows=tuple(rows), samples=samples)
@@ -56,7 +56,10 @@ def _rows(
     builds, floors = samples[f"{name} build"], samples[f"{name} floor"]
     longest = sorted(stages.items(), key=lambda item: -item[1])
     parts = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in longest[:5])
-    worked, least = samples[f"{name} build, processor"], samples[f"{name} floor, processor"]
+    our_processor, their_processor = (
+        samples[f"{name} build, processor"],
+        samples[f"{name} floor, processor"],
+    )
     check = median(samples[f"{name} check"])
     asked = name == "resnet50"
     return [
@@ -66,10 +69,10 @@ def _rows(
             LIMIT,
             f"{median(builds):.1f} s to {median(floors):.1f} s; {parts}",
         ),
-        beside(
+        unjudged(
             f"{title}: the same, processor time",
-            ratio_of_medians(worked, least),
-            f"{median(worked):.1f} s to {median(least):.1f} s",
+            ratio_of_medians(our_processor, their_processor),
+            f"{median(our_processor):.1f} s to {median(their_processor):.1f} s",
         ),
         Row(
             what=f"{title}: what is published is judged and loaded before",
@@ -89,7 +92,7 @@ def _floor_request(workshop: Workshop, name: str, artifact: Path) -> dict[str, A
 
 
 def floor(request: dict[str, Any]) -> dict[str, float]:
-    """In a fresh process: what ONNX Runtime needs; drawing inputs is not counted."""
+    """In a fresh process: the time that ONNX Runtime needs; generating inputs is not counted."""
     import onnxruntime as ort
 
     manifest = json.loads((Path(request["artifact"]) / "payload" / "aotc.json").read_bytes())
@@ -98,7 +101,7 @@ def floor(request: dict[str, Any]) -> dict[str, float]:
     work.mkdir(parents=True)
     shapes = [_inputs(manifest, sizes) for sizes in _parity_shapes(manifest)]
     used = processor_seconds()
-    # The reference runs on one thread, as that makes its bits repeat.
+    # The reference runs on one thread, which makes its bits reproducible.
     seconds = _run(ort, request["model"], "disable", shapes, threads=1)
     for variant in manifest["variants"]:
         level = _optimizer_level(variant)

@@ -1,6 +1,6 @@
-"""What routing, guards, padding and counting cost a call, beyond the copy itself.
+"""The cost of routing, guards, padding and counting per call, beyond the copy itself.
 
-The model is small, so that nothing else is to be seen.  Both sides run by turns in one process: the
+The model is small, so that this cost is visible.  Both sides run alternately in one process: the
 loaded model, and its session with arrays that were padded and cropped by hand.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.fresh import fresh
+from benchmarks.fresh import run_fresh
 from benchmarks.result import Result, Row
 from benchmarks.workshop import Workshop
 
@@ -30,7 +30,7 @@ def run(workshop: Workshop) -> Result:
         "rounds": 200 if workshop.smoke else ROUNDS,
         "record": str(workshop.folder / "recorded.jsonl"),
     }
-    found = fresh("rows.calls:by_turns", request, store=workshop.store)
+    found = run_fresh("rows.calls:by_turns", request, store=workshop.store)
     rows = []
     for name in ("padded", "own size", "padded, recorded"):
         ours, theirs = median(found[name]), median(found[f"{name}, by hand"])
@@ -51,11 +51,11 @@ def _artifact(workshop: Workshop) -> Path:
     profile = workshop.profile(
         "calls", {"dims": {"batch": 1, "sequence": {"buckets": list(BUCKETS), "outside": "pad"}}}
     )
-    return Path(workshop.built(small.model("bert"), profile)["artifact"])
+    return Path(workshop.build_report(small.model("bert"), profile)["artifact"])
 
 
 def by_turns(request: dict[str, Any]) -> dict[str, list[float]]:
-    """In a fresh process: seconds of each call, both sides by turns."""
+    """In a fresh process: seconds of each call, both sides alternately."""
     import numpy as np
 
     import aotc
@@ -72,7 +72,7 @@ def by_turns(request: dict[str, Any]) -> dict[str, list[float]]:
             value.name: np.ones((1, length), np.int64) * (value.name != "token_type_ids")
             for value in model.inputs
         }
-        (variant,) = (each for each in model.variants if each.name == model.route(given).variant)
+        (variant,) = (known for known in model.variants if known.name == model.route(given).variant)
         opened = open_variant(model.payload, variant, threads=1)
         full = variant.buckets["sequence"]
 

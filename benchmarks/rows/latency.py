@@ -1,4 +1,4 @@
-"""Steady latency of each variant against the plain session: by turns, in one process."""
+"""Steady latency of each variant compared with the plain session, alternately in one process."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.fresh import fresh
+from benchmarks.fresh import run_fresh
 from benchmarks.result import Result, Row, milliseconds, paired_interval
 from benchmarks.rows.load import NATIVE, PORTABLE
 from benchmarks.workshop import Workshop
 
 ROUNDS = {"resnet50": 60, "bert": 40}
 WARM_UP = 3
-# ONNX Runtime's threads spin for a while after a run, and would disturb the next session's.
+# ONNX Runtime's threads spin for a while after a run, and would disturb the next session.
 PAUSE_SECONDS = 0.03
 
 
 def run(workshop: Workshop) -> Result:
-    """A second plain session tells the noise of the run: how far equal things lie apart."""
+    """A second plain session shows the noise of the run: how much equal sides differ."""
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
     for name, rounds in ROUNDS.items():
@@ -36,7 +36,7 @@ def run(workshop: Workshop) -> Result:
             "key": str(workshop.key()[1]),
             "rounds": workshop.rounds(rounds),
         }
-        found = fresh("rows.latency:by_turns", request, store=workshop.store)
+        found = run_fresh("rows.latency:by_turns", request, store=workshop.store)
         samples |= {f"{name} {side}": seconds for side, seconds in found.items()}
         rows += _rows(model.title, found)
     return Result(rows=tuple(rows), samples=samples)
@@ -67,7 +67,7 @@ def _rows(title: str, found: dict[str, list[float]]) -> list[Row]:
 
 
 def by_turns(request: dict[str, Any]) -> dict[str, list[float]]:
-    """In a fresh process: seconds of each round, every side once a round in a drawn order."""
+    """In a fresh process: seconds of each round, every side once per round in random order."""
     import onnxruntime as ort
 
     import aotc

@@ -1,4 +1,4 @@
-"""From the store to the first answer, against a plain session on the original and its first run.
+"""From the store to the first answer, compared with a plain session and its first run.
 
 Each sample is a fresh process that has imported all modules before its clock starts.
 """
@@ -12,21 +12,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.fresh import fresh, import_all
-from benchmarks.result import Result, Row, at_most, beside, milliseconds, ratio_of_medians
+from benchmarks.fresh import import_all, run_fresh
+from benchmarks.result import Result, Row, at_most, milliseconds, ratio_of_medians, unjudged
 from benchmarks.workshop import Workshop
 
-# Model: the limits of the whole, and of the session alone.
+# By model: the limits of the complete load, and of the session alone.
 ASKED: Mapping[str, tuple[float, float]] = {"resnet50": (0.7, 0.2), "bert": (1.0, 0.6)}
 ROUNDS = 9
 NATIVE, PORTABLE = "native", "portable"
 
 
 def run(workshop: Workshop) -> Result:
-    """Plain, native, portable and first load by turns."""
+    """Measure plain, native, portable and first load alternately."""
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
-    modules = fresh(
+    modules = run_fresh(
         "rows.load:modules", _request(workshop, "resnet50", PORTABLE), store=workshop.store
     )
     for name, limits in ASKED.items():
@@ -46,12 +46,12 @@ def _measure(workshop: Workshop, name: str, modules: list[str]) -> dict[str, lis
         workshop.progress(f"{model.title}, round {index}")
         for side in ("plain", NATIVE, PORTABLE, "first"):
             if side == "plain":
-                seconds = fresh("rows.load:plain", plain)
+                seconds = run_fresh("rows.load:plain", plain)
             else:
                 store = workshop.folder / "first-store" if side == "first" else workshop.store
                 variant = NATIVE if side == "first" else side
                 request = _request(workshop, name, variant) | {"modules": modules}
-                seconds = fresh("rows.load:signed", request, store=store)
+                seconds = run_fresh("rows.load:signed", request, store=store)
                 if side == "first":
                     remove_store(store)
             if index:
@@ -74,16 +74,16 @@ def _request(workshop: Workshop, name: str, variant: str) -> dict[str, Any]:
 
 
 def _rows(title: str, found: Mapping[str, list[float]], limits: tuple[float, float]) -> list[Row]:
-    def whole(side: str) -> str:
-        ours, theirs = (median(found[f"{each} total"]) for each in (side, "plain"))
+    def total_detail(side: str) -> str:
+        ours, theirs = (median(found[f"{name} total"]) for name in (side, "plain"))
         parts = ", ".join(
             f"{part} {milliseconds(median(found[f'{side} {part}']))}"
             for part in ("verify", "session", "warm-up", "run")
         )
         return f"{milliseconds(ours)} to {milliseconds(theirs)}; {parts}"
 
-    def alone(side: str) -> str:
-        ours, theirs = (median(found[f"{each} session"]) for each in (side, "plain"))
+    def session_detail(side: str) -> str:
+        ours, theirs = (median(found[f"{name} session"]) for name in (side, "plain"))
         return f"{milliseconds(ours)} to {milliseconds(theirs)}"
 
     def ratio(side: str, what: str) -> float:
@@ -91,19 +91,21 @@ def _rows(title: str, found: Mapping[str, list[float]], limits: tuple[float, flo
 
     text = f"{title}: store to first answer"
     return [
-        at_most(f"{text}, native variant", ratio(NATIVE, "total"), limits[0], whole(NATIVE)),
-        beside(f"{text}, portable variant", ratio(PORTABLE, "total"), whole(PORTABLE)),
-        beside(f"{text}, native, copied into the store", ratio("first", "total"), whole("first")),
+        at_most(f"{text}, native variant", ratio(NATIVE, "total"), limits[0], total_detail(NATIVE)),
+        unjudged(f"{text}, portable variant", ratio(PORTABLE, "total"), total_detail(PORTABLE)),
+        unjudged(
+            f"{text}, native, copied into the store", ratio("first", "total"), total_detail("first")
+        ),
         at_most(
             f"{title}: session alone, native variant",
             ratio(NATIVE, "session"),
             limits[1],
-            alone(NATIVE),
+            session_detail(NATIVE),
         ),
-        beside(
+        unjudged(
             f"{title}: session alone, portable variant",
             ratio(PORTABLE, "session"),
-            alone(PORTABLE),
+            session_detail(PORTABLE),
         ),
     ]
 
@@ -173,7 +175,7 @@ def signed_times(
 
 
 def inputs(request: dict[str, Any]) -> dict[str, Any]:
-    """What is run first, by the name of the model."""
+    """The inputs of the first run, by the name of the model."""
     from benchmarks.networks import models
 
     model = (models.SMOKE if request["smoke"] else models.FULL)[request["name"]]

@@ -1,6 +1,6 @@
 """Peak memory of building and of verifying a large model, over all processes.
 
-The proportional set size counts a page that several processes share once in all: the sum of
+The proportional set size divides a page among the processes that share it.  Measured is the sum of
 `Pss` in /proc/PID/smaps_rollup over the process tree (Linux, Documentation/filesystems/proc.rst).
 """
 
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.fresh import AOTC, child
+from benchmarks.fresh import AOTC, fresh_command
 from benchmarks.result import Result, Row
 from benchmarks.workshop import Workshop
 
@@ -22,14 +22,14 @@ VERIFY_LIMIT = 150e6
 
 
 def run(workshop: Workshop) -> Result:
-    """Build, then verify what was built."""
+    """Build, then verify the result."""
     model = workshop.model("dense")
     size = sum(path.stat().st_size for path in model.path.parent.iterdir())
     output = workshop.artifact_path("dense", "edge")
     if output.exists():
         shutil.rmtree(output)
     workshop.progress(f"build {model.title}")
-    building = peak(child("workshop:build", workshop.build_request("dense", "edge")))
+    building = peak(fresh_command("workshop:build", workshop.build_request("dense", "edge")))
     workshop.progress(f"verify {model.title}")
     verifying = peak([str(AOTC), "verify", str(output), "--key", str(workshop.key()[1])])
     rows = (
@@ -51,9 +51,9 @@ def run(workshop: Workshop) -> Result:
 
 
 def peak(command: list[str]) -> list[float]:
-    """The running maximum, in bytes, of the tree's proportional set size: each time that it rose.
+    """The running maximum of the tree's proportional set size in bytes, each time it rose.
 
-    Raises `CalledProcessError` where the command fails.
+    Raises `CalledProcessError` if the command fails.
     """
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     rises = [0.0]
@@ -68,7 +68,7 @@ def peak(command: list[str]) -> list[float]:
 
 
 def tree(root: int) -> Iterator[int]:
-    """A process and all that descend from it."""
+    """A process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -76,7 +76,7 @@ def tree(root: int) -> Iterator[int]:
                 stat = (entry / "stat").read_text()
             except OSError:
                 continue  # It ended meanwhile.
-            # The name, in parentheses, may hold spaces; the parent is the second field after it.
+            # The name, in parentheses, may contain spaces; the parent is the second field after it.
             parent = int(stat.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
     waiting = [root]
@@ -87,7 +87,7 @@ def tree(root: int) -> Iterator[int]:
 
 
 def proportional_bytes(pid: int) -> int:
-    """The proportional set size of one process; 0 where it has ended."""
+    """The proportional set size of one process; 0 if it has ended."""
     try:
         text = Path("/proc", str(pid), "smaps_rollup").read_text()
     except OSError:

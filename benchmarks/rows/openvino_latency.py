@@ -1,4 +1,4 @@
-"""Latency of what OpenVINO compiled, against OpenVINO's own API and ONNX Runtime's CPU session.
+"""Latency with OpenVINO, compared with OpenVINO's own API and ONNX Runtime's CPU session.
 
 Every side is a process of its own with all cores; sizes are fixed on all sides.
 """
@@ -10,25 +10,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from benchmarks.compiled import OPENVINO, Unbuilt, artifact, built_in
-from benchmarks.contenders import artifact_spec, own_spec, plain_spec
+from benchmarks.compiled import OPENVINO, BuildRefusedError, artifact, profile_fields
+from benchmarks.contenders import artifact_spec, openvino_spec, plain_spec
 from benchmarks.result import Result, Row, milliseconds, paired_interval
-from benchmarks.sides import Spec, apart, by_turns
+from benchmarks.sides import Spec, answer_difference, by_turns
 from benchmarks.workshop import Workshop
 
 ROUNDS = {"resnet50": 60, "densenet": 60, "bert": 40, "squeezenet": 100}
 WARM_UP = 5
 OWN_LIMIT = 1.05
-# With bfloat16 allowed; SqueezeNet has too little work for it to count.
+# With bfloat16 allowed; SqueezeNet has too little work for it to matter.
 PLAIN_LIMIT = 0.4
 PLAIN_MODELS = ("resnet50", "densenet", "bert")
-# Of the largest value: the same arithmetic, in another order.
+# A share of the maximum value: the same arithmetic, in another order.
 SAME = 1e-4
 LABELS = {"keep": "f32", "bfloat16": "bf16"}
 
 
 def run(workshop: Workshop) -> Result:
-    """Both precisions of both, and the plain session, by turns."""
+    """Measure both precisions of both, and the plain session, alternately."""
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
     for name in ROUNDS:
@@ -49,19 +49,19 @@ def run(workshop: Workshop) -> Result:
 
 
 def _specs(workshop: Workshop, name: str) -> tuple[dict[str, Spec], dict[str, str]]:
-    """What is called, by side; and refused builds, by precision."""
+    """The specs by side; and refused builds, by precision."""
     model, public = workshop.model(name), workshop.key()[1]
     specs = {side: plain_spec(model.path) for side in ("plain", "plain again")}
     refusals: dict[str, str] = {}
     for precision, label in LABELS.items():
-        fields = built_in(OPENVINO, precision=precision, dims=dict(model.sizes))
+        fields = profile_fields(OPENVINO, precision=precision, dims=dict(model.sizes))
         try:
             place = artifact(workshop, name, f"openvino-{label}", fields)
-        except Unbuilt as refused:
+        except BuildRefusedError as refused:
             refusals[precision] = str(refused)
             continue
         specs[f"artifact {label}"] = artifact_spec(place, public, model.path)
-        specs[f"own {label}"] = own_spec(model.path, precision, model.sizes)
+        specs[f"own {label}"] = openvino_spec(model.path, precision, model.sizes)
     return specs, refusals
 
 
@@ -82,7 +82,7 @@ def _rows(
             rows.append(Row(what=text, measured=f"not built: {refusals[precision]}"))
             continue
         ours = found[f"artifact {label}"]
-        error = apart(answers, f"artifact {label}", f"own {label}")
+        error = answer_difference(answers, f"artifact {label}", f"own {label}")
         if precision == "keep" and error > SAME:
             raise RuntimeError(f"{title}: answers differ by {error:g} from OpenVINO's own")
         same = f"{noise}; answers differ by {error:.0e}"

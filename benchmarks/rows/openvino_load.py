@@ -1,7 +1,7 @@
-"""A verified load of what OpenVINO compiled, against a plain session that compiles at load.
+"""A verified load with OpenVINO, compared with a plain session that compiles at load.
 
-Each sample is a fresh process that has imported all modules before its clock starts; the plugin is
-registered within it, on both sides.  The artifact lies in the store, which a load verifies again.
+Each sample is a fresh process that has imported all modules before its clock starts; both sides
+register the plugin within it.  The artifact is in the store, which a load verifies again.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from benchmarks.compiled import OPENVINO, artifact, built_in
-from benchmarks.fresh import fresh, import_all
-from benchmarks.result import Result, Row, at_most, beside, milliseconds, ratio_of_medians
+from benchmarks.compiled import OPENVINO, artifact, profile_fields
+from benchmarks.fresh import import_all, run_fresh
+from benchmarks.result import Result, Row, at_most, milliseconds, ratio_of_medians, unjudged
 from benchmarks.workshop import Workshop
 
 MODELS = ("resnet50", "densenet", "bert", "squeezenet")
@@ -23,7 +23,7 @@ LIMIT = 0.45
 
 
 def run(workshop: Workshop) -> Result:
-    """Both sides by turns, model by model."""
+    """Measure both sides alternately, model by model."""
     found = {name: _measure(workshop, name) for name in MODELS}
     rows = _means(found)
     for name, seconds in found.items():
@@ -33,19 +33,23 @@ def run(workshop: Workshop) -> Result:
             for part in ("verify", "session", "warm-up", "first run")
         )
         rows.append(
-            beside(
+            unjudged(
                 f"{workshop.model(name).title}: verified load to a session that compiles",
                 ours / theirs,
                 f"{milliseconds(ours)} to {milliseconds(theirs)}; {parts}",
             )
         )
-    samples = {f"{name} {what}": s for name, each in found.items() for what, s in each.items()}
+    samples = {
+        f"{name} {what}": s for name, by_what in found.items() for what, s in by_what.items()
+    }
     return Result(rows=tuple(rows), samples=samples)
 
 
 def _means(found: Mapping[str, Mapping[str, list[float]]]) -> list[Row]:
     def mean(ours: str, theirs: str) -> float:
-        return geometric_mean(ratio_of_medians(each[ours], each[theirs]) for each in found.values())
+        return geometric_mean(
+            ratio_of_medians(samples[ours], samples[theirs]) for samples in found.values()
+        )
 
     text = f"geometric mean over {len(found)} models"
     return [
@@ -55,12 +59,12 @@ def _means(found: Mapping[str, Mapping[str, list[float]]]) -> list[Row]:
             LIMIT,
             "neither has run yet",
         ),
-        beside(
+        unjudged(
             f"the same with the load's warm-up, {text}",
             mean("load, warm", "plain"),
             "the session has not run yet",
         ),
-        beside(
+        unjudged(
             f"the same to the first answer, {text}",
             mean("load answered", "plain answered"),
             "the load has warmed up and accepted its fixtures before",
@@ -70,7 +74,7 @@ def _means(found: Mapping[str, Mapping[str, list[float]]]) -> list[Row]:
 
 def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
     model = workshop.model(name)
-    fields = built_in(OPENVINO, dims=dict(model.sizes))
+    fields = profile_fields(OPENVINO, dims=dict(model.sizes))
     request: dict[str, Any] = {
         "artifact": str(artifact(workshop, name, "openvino-f32", fields)),
         "key": str(workshop.key()[1]),
@@ -78,13 +82,13 @@ def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
         "sizes": dict(model.sizes),
         "modules": [],
     }
-    request["modules"] = fresh("rows.openvino_load:modules", request, store=workshop.store)
+    request["modules"] = run_fresh("rows.openvino_load:modules", request, store=workshop.store)
     found: dict[str, list[float]] = {}
     # Round 0 fills the page cache and the store, and is not counted.
     for index in range(workshop.rounds(ROUNDS) + 1):
         workshop.progress(f"{model.title}, round {index}")
         for side in ("plain", "signed"):
-            seconds = fresh(f"openvino_load:{side}", request, store=workshop.store)
+            seconds = run_fresh(f"rows.openvino_load:{side}", request, store=workshop.store)
             for what, value in seconds.items() if index else ():
                 found.setdefault(what, []).append(value)
     return found

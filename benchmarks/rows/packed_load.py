@@ -1,7 +1,7 @@
-"""Verify and load of a packed artifact, against the same in a folder.
+"""Verifying and loading a packed artifact, compared with the same artifact in a folder.
 
-Each sample is a fresh process that has imported all modules before its clock starts.  "First" is
-into an empty store; "again" is what the store has.
+Each sample is a fresh process that has imported all modules before its clock starts.  The first
+load is into an empty store; the second finds the artifact in the store.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from benchmarks.fresh import fresh, import_all
+from benchmarks.fresh import import_all, run_fresh
 from benchmarks.result import Result, Row, at_most, milliseconds, ratio_of_medians
 from benchmarks.rows.load import remove_store
 from benchmarks.workshop import Workshop
@@ -25,7 +25,7 @@ FIRST, AGAIN = "verify, and load into an empty store", "verify, and load what th
 
 
 def run(workshop: Workshop) -> Result:
-    """Folder and packed by turns, for each model."""
+    """Measure folder and packed artifact alternately, for each model."""
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
     imported: list[str] | None = None
@@ -41,7 +41,7 @@ def run(workshop: Workshop) -> Result:
         }
         if imported is None:
             plain = {**request, "artifact": str(artifact)}
-            imported = fresh("rows.load:modules", plain, store=workshop.store)
+            imported = run_fresh("rows.load:modules", plain, store=workshop.store)
         request["modules"] = imported
         sides = {FOLDER: artifact, PACKED: _packed(artifact, workshop.folder / "packed")}
         found = _measure(workshop, request, sides)
@@ -77,7 +77,7 @@ def _measure(
         for side, path in sides.items():
             store = workshop.folder / "packed-store"
             for what in (FIRST, AGAIN):
-                seconds = fresh(
+                seconds = run_fresh(
                     "rows.packed_load:signed", {**request, "artifact": str(path)}, store=store
                 )
                 if index:
@@ -106,7 +106,7 @@ def _rows(title: str, found: dict[str, list[float]]) -> list[Row]:
     rows = []
     for what in (FIRST, AGAIN):
         ours, theirs = (found[f"{side} {what}"] for side in (PACKED, FOLDER))
-        detail = " to ".join(milliseconds(median(each)) for each in (ours, theirs))
+        detail = " to ".join(milliseconds(median(seconds)) for seconds in (ours, theirs))
         rows.append(
             at_most(
                 f"{title}, packed to folder: {what}", ratio_of_medians(ours, theirs), LIMIT, detail

@@ -1,8 +1,8 @@
-"""Dividing a graph of 10,000 nodes between two providers, their own answers and work left out.
+"""Dividing a graph of 10,000 nodes between two providers, without the providers' own work.
 
-What a build does from claims to the hybrid graph: read the graph, cost its nodes at the optimal and
-at the largest shape, assign, cut every part that is compiled out, put the nodes that stand for them
-in, and report.  Claims change from one provider's to the other's every so many nodes.
+Measured is a build from claims to the hybrid graph: reading the graph, costing its nodes at the
+optimal and at the maximum shape, assigning them, extracting every compiled part, replacing the
+parts by nodes, and the report.  Claims alternate between the providers after a number of nodes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from benchmarks.fresh import fresh
+from benchmarks.fresh import run_fresh
 from benchmarks.result import Result, Row
 from benchmarks.workshop import Workshop
 
@@ -24,14 +24,14 @@ NODES, SMOKE_NODES = 10_000, 1_000
 WIDTH = 512
 ROUNDS = 3
 LIMIT_SECONDS = 2.0
-# Nodes of one provider's claim in a row.
+# Numbers of consecutive nodes claimed by one provider.
 RUNS = (500, 50, 5)
 FIRST, LAST = "OpenVINOExecutionProvider", "CPUExecutionProvider"
-RULES = {"borders weighed": True, "every claim kept": False}
+RULES = {"boundaries weighed": True, "every claim kept": False}
 
 
 def run(workshop: Workshop) -> Result:
-    """Each length of runs, with what is not worth its borders given away, and without."""
+    """Each number of consecutive nodes, with and without weighing boundaries."""
     nodes = SMOKE_NODES if workshop.smoke else NODES
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
@@ -40,10 +40,11 @@ def run(workshop: Workshop) -> Result:
             workshop.progress(f"claims change every {length} nodes, {rule}")
             request = {"nodes": nodes, "length": length, "weighed": weighed}
             found = [
-                fresh("rows.partitioning:divide", request) for _ in range(workshop.rounds(ROUNDS))
+                run_fresh("rows.partitioning:divide", request)
+                for _ in range(workshop.rounds(ROUNDS))
             ]
             name = f"{nodes} nodes, claims change every {length}, {rule}"
-            totals = [sum(each["seconds"].values()) for each in found]
+            totals = [sum(step_seconds["seconds"].values()) for step_seconds in found]
             samples[name] = totals
             rows.append(_row(name, totals, found[0]))
     return Result(rows=tuple(rows), samples=samples)
@@ -61,7 +62,7 @@ def _row(name: str, totals: list[float], found: dict[str, Any]) -> Row:
 
 
 def layered(nodes: int) -> onnx.ModelProto:
-    """MatMul, Add of what was two layers before, Relu, Sigmoid; weights as external data."""
+    """MatMul, Add of the value two layers before, Relu, Sigmoid; weights as external data."""
     made, weights = [], []
     values = ["input", "input"]
     for index in range(nodes):
@@ -93,25 +94,25 @@ def layered(nodes: int) -> onnx.ModelProto:
         weights,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    # As providers are asked: with the types of all values.
+    # Providers are asked with the types of all values.
     return onnx.shape_inference.infer_shapes(model)
 
 
 def divide(request: dict[str, Any]) -> dict[str, Any]:
-    """In a fresh process: seconds by step, and how many partitions there were."""
+    """In a fresh process: seconds by step, and the number of partitions."""
     from aotc.backends.cpu import CpuBackend
     from aotc.backends.openvino import OpenVinoBackend
     from aotc.partitioning.assignment import Rules, assign
     from aotc.partitioning.compute import sizes_at
-    from aotc.partitioning.extraction import Extractor, hybrid
+    from aotc.partitioning.extraction import Extractor, hybrid_model
     from aotc.partitioning.graph import read_graph
-    from aotc.partitioning.partition_report import report
+    from aotc.partitioning.partition_report import partition_report
 
     model = layered(request["nodes"])
     names = [node.name for node in model.graph.node]
-    every = frozenset(names)
+    all_nodes = frozenset(names)
     claimed = {name for i, name in enumerate(names) if i // request["length"] % 2 == 0}
-    claims = [(FIRST, frozenset(claimed)), (LAST, every)]
+    claims = [(FIRST, frozenset(claimed)), (LAST, all_nodes)]
     seconds: dict[str, float] = {}
 
     @contextmanager
@@ -139,9 +140,9 @@ def divide(request: dict[str, Any]) -> dict[str, Any]:
         contexts = {
             index: (f"part{index}", {"ep_cache_context": f"part{index}.bin"}) for index in compiled
         }
-        hybrid(model, graph, parts, contexts, {}).SerializeToString()
+        hybrid_model(model, graph, parts, contexts, {}).SerializeToString()
     with step("report"):
-        report(
+        partition_report(
             graph,
             assignment,
             sizes,

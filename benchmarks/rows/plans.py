@@ -1,7 +1,7 @@
-"""Plans for a log-normal traffic on BERT-base: the learned one and the usual ones, run for real.
+"""Plans for log-normal traffic on BERT-base: the learned one and the usual ones, really run.
 
-Lengths from 1 to 512, the median about 40, batch 1, on the CPU provider.  Each plan is an artifact;
-the same requests go through all of them, by turns.
+Lengths from 1 to 512, with a median of about 40, batch 1, on the CPU provider.  Each plan is an
+artifact; the same requests go through all of them alternately.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fresh import ROOT, fresh
-from benchmarks.result import Result, Row, at_most, beside
+from benchmarks.fresh import ROOT, run_fresh
+from benchmarks.result import Result, Row, at_most, unjudged
 from benchmarks.rows.latency import PAUSE_SECONDS
 from benchmarks.workshop import Workshop
 
 REQUESTS, ROUNDS = 40, 3
 RECORDED = 4000
-MOST_VARIANTS = 8
+MAX_VARIANTS = 8
 LIMIT = 1.03
 SEED = 20261121
 LEARNED = "learned"
 
 
 def lengths(count: int, seed: int = SEED, *, middle: float = 40, sigma: float = 0.9) -> list[int]:
-    """Log-normal of median `middle`, cut to 1..512."""
+    """Log-normal lengths with median `middle`, limited to 1..512."""
     drawn = np.exp(np.random.default_rng(seed).normal(np.log(middle), sigma, count))
     return [int(length) for length in np.clip(np.round(drawn), 1, 512)]
 
@@ -37,12 +37,14 @@ def run(workshop: Workshop) -> Result:
     """Learn a plan, build all plans, and run the same requests through each."""
     highest = 64 if workshop.smoke else 512
     traffic = workshop.folder / "traffic.jsonl"
-    lines = (json.dumps({"batch": 1, "sequence": min(each, highest)}) for each in lengths(RECORDED))
+    lines = (
+        json.dumps({"batch": 1, "sequence": min(length, highest)}) for length in lengths(RECORDED)
+    )
     traffic.write_text("\n".join(lines))
     learned = workshop.folder / "profiles" / "learned.yaml"
     learned.parent.mkdir(parents=True, exist_ok=True)
     workshop.progress("learn a plan")
-    answer = fresh(
+    answer = run_fresh(
         "rows.plans:learn",
         {
             "traffic": str(traffic),
@@ -66,12 +68,12 @@ def run(workshop: Workshop) -> Result:
         profiles[name] = workshop.profile(f"plan-{stem}", {"dims": {"batch": 1, "sequence": dim}})
     artifacts = {name: str(_built(workshop, name, path)) for name, path in profiles.items()}
     workshop.progress(f"run {REQUESTS} requests {ROUNDS} times through each plan")
-    found = fresh(
+    found = run_fresh(
         "rows.plans:by_turns",
         {
             "artifacts": artifacts,
             "key": str(workshop.key()[1]),
-            "lengths": [min(each, highest) for each in lengths(REQUESTS, SEED + 1)],
+            "lengths": [min(length, highest) for length in lengths(REQUESTS, SEED + 1)],
             "rounds": workshop.rounds(ROUNDS),
         },
         store=workshop.store,
@@ -91,7 +93,7 @@ def _rows(found: dict[str, list[float]], answer: dict[str, Any]) -> list[Row]:
         )
     ]
     rows += [
-        beside(
+        unjudged(
             f"BERT-base, log-normal lengths: {name} to the best",
             seconds / best,
             f"{seconds / answer['requests'] * 1e3:.1f} ms a request",
@@ -106,25 +108,25 @@ def _rows(found: dict[str, list[float]], answer: dict[str, Any]) -> list[Row]:
 
 def _built(workshop: Workshop, name: str, profile: Path) -> Path:
     workshop.progress(f"build: {name}")
-    return Path(workshop.built(workshop.model("bert"), profile)["artifact"])
+    return Path(workshop.build_report(workshop.model("bert"), profile)["artifact"])
 
 
 def learn(request: dict[str, Any]) -> dict[str, Any]:
-    """In a fresh process: the learned profile, and what the learner says of a stepped backend."""
+    """In a fresh process: the learned profile, and the learner's plan for a stepped backend."""
     from aotc.contract.codec.strict_yaml import yaml_text
     from aotc.learning.learn import learn as choose
 
     answer, _ = choose(
         request["traffic"],
         model=request["model"],
-        max_variants=MOST_VARIANTS,
+        max_variants=MAX_VARIANTS,
         seconds=request["seconds"],
     )
     Path(request["output"]).write_text(yaml_text(answer.profile, full=False))
     stepped, _ = choose(
         request["traffic"],
         costs=ROOT / "benchmarks" / "data" / "openvino-bert-base.costs.json",
-        max_variants=MOST_VARIANTS,
+        max_variants=MAX_VARIANTS,
     )
     named = {f"{plan.name}, {plan.variants}": plan for plan in stepped.plans}
     (chosen,) = (plan for plan in stepped.plans if plan.chosen)
@@ -149,7 +151,7 @@ def learn(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_turns(request: dict[str, Any]) -> dict[str, list[float]]:
-    """In a fresh process: seconds of all requests, a round at a time, plans in a drawn order."""
+    """In a fresh process: seconds of all requests per round, plans in random order."""
     import aotc
 
     models = {
@@ -164,17 +166,17 @@ def by_turns(request: dict[str, Any]) -> dict[str, list[float]]:
     ]
     seconds: dict[str, list[float]] = {name: [] for name in models}
     order = list(models)
-    drawn = random.Random(0)
+    generator = random.Random(0)
     for turn in range(request["rounds"] + 1):
         spent = dict.fromkeys(models, 0.0)
         for inputs in given:
-            drawn.shuffle(order)
+            generator.shuffle(order)
             for name in order:
                 time.sleep(PAUSE_SECONDS)
                 started = time.perf_counter()
                 models[name].run(inputs)
                 spent[name] += time.perf_counter() - started
         if turn:
-            for name, each in spent.items():
-                seconds[name].append(each)
+            for name, total in spent.items():
+                seconds[name].append(total)
     return seconds

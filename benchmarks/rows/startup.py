@@ -1,7 +1,7 @@
-"""What a command costs beyond an empty Python, with byte code compiled.
+"""The cost of a command beyond that of an empty Python, with compiled byte code.
 
-In two environments: this one, with every extra, and a bare one, as a host has that verifies alone
-and for another: it has no ONNX Runtime, so that a target is described to it.
+Measured in two environments: this one, with every extra, and a bare one, as on a host that only
+verifies.  The bare one has no ONNX Runtime, so that a target is described to it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXTRAS, BARE = "all extras", "no extra"
 
 
 def run(workshop: Workshop) -> Result:
-    """By turns with `python -c pass`, whose median is subtracted."""
+    """Alternately with `python -c pass`, whose median is subtracted."""
     artifact = str(workshop.artifact("squeezenet", "edge"))
     public = str(workshop.key()[1])
     policy, target = _policy(workshop, public), _target(workshop)
@@ -72,7 +72,7 @@ def _policy(workshop: Workshop, public: str) -> Path:
 
 
 def _target(workshop: Workshop) -> Path:
-    """This host, described."""
+    """The description of this host."""
     path = workshop.folder / "startup-target.yaml"
     aotc = str(Path(sys.executable).with_name("aotc"))
     done = subprocess.run([aotc, "target", "probe"], check=True, stdout=subprocess.PIPE, text=True)
@@ -81,7 +81,7 @@ def _target(workshop: Workshop) -> Path:
 
 
 def _bare(workshop: Workshop) -> Path:
-    """The Python of an environment with what aotc itself requires, made once."""
+    """The Python of an environment with aotc's own requirements, made only once."""
     compileall.compile_dir(ROOT / "toolchain" / "aotc", quiet=1)
     folder = workshop.folder / "bare"
     python = folder / "bin" / "python"

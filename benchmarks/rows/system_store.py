@@ -1,8 +1,8 @@
-"""From a store that the loading user cannot write to the first answer, against a plain session.
+"""From a store that the loading user cannot write to the first answer, and a plain session.
 
-The artifact is installed by root, so that it was verified and is not hashed again.  Each sample is
-a fresh process that has imported all modules, and has then become a user who owns nothing, before
-its clock starts; the plain session on the original runs likewise.
+The artifact is installed by root; it was verified then and is not hashed again.  Each sample is a
+fresh process that has imported all modules, and has become a user without any files, before its
+clock starts; the plain session on the original runs in the same way.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from benchmarks.fresh import fresh, import_all
-from benchmarks.result import Result, Row, at_most, beside, milliseconds, ratio_of_medians
+from benchmarks.fresh import import_all, run_fresh
+from benchmarks.result import Result, Row, at_most, milliseconds, ratio_of_medians, unjudged
 from benchmarks.rows.load import inputs, plain_times, signed_times
 from benchmarks.workshop import Workshop
 
 ASKED: Mapping[str, float] = {"resnet50": 0.45, "bert": 0.75}
 ROUNDS = 9
-# Of the user and group `nobody`, who owns no file.
+# The user and group `nobody`, who owns no file.
 NOBODY = 65534
 
 
 def run(workshop: Workshop) -> Result:
-    """Plain session, system-wide store and per-user store by turns."""
+    """Measure the plain session, the system-wide store and the user's store alternately."""
     if os.geteuid() != 0:
         row = Row(what="store that the loading user cannot write", measured="needs root to install")
         return Result(rows=(row,))
@@ -57,14 +57,14 @@ def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
         "smoke": workshop.smoke,
         "modules": [],
     }
-    request["modules"] = fresh("rows.system_store:modules", request, store=workshop.store)
+    request["modules"] = run_fresh("rows.system_store:modules", request, store=workshop.store)
     found: dict[str, list[float]] = {}
     # Round 0 fills the page cache, and is not counted.
     for index in range(workshop.rounds(ROUNDS) + 1):
         workshop.progress(f"{model.title}, round {index}")
         for side, store in (("plain", None), ("system", system), ("user", workshop.store)):
             function = "rows.system_store:plain" if store is None else "rows.system_store:signed"
-            seconds = fresh(function, request | {"nobody": side != "user"}, store=store)
+            seconds = run_fresh(function, request | {"nobody": side != "user"}, store=store)
             for what, value in seconds.items() if index else ():
                 found.setdefault(f"{side} {what}", []).append(value)
     prune(system, limit=0)
@@ -73,7 +73,7 @@ def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
 
 def _rows(title: str, found: Mapping[str, list[float]], limit: float) -> list[Row]:
     def detail(side: str) -> str:
-        ours, theirs = (median(found[f"{each} total"]) for each in (side, "plain"))
+        ours, theirs = (median(found[f"{name} total"]) for name in (side, "plain"))
         parts = ", ".join(
             f"{part} {milliseconds(median(found[f'{side} {part}']))}"
             for part in ("verify", "session", "warm-up", "run")
@@ -90,7 +90,7 @@ def _rows(title: str, found: Mapping[str, list[float]], limit: float) -> list[Ro
             limit,
             detail("system"),
         ),
-        beside(
+        unjudged(
             f"{title}: the same from this user's own store, hashed again",
             ratio("user"),
             detail("user"),
@@ -123,7 +123,7 @@ def signed(request: dict[str, Any]) -> dict[str, float]:
 
 
 def _prepare(request: dict[str, Any]) -> dict[str, Any]:
-    """Import, make the inputs, and become nobody where that is asked."""
+    """Import, make the inputs, and become nobody if requested."""
     import_all(request["modules"])
     from aotc.backends.onnxruntime_import import import_onnxruntime
 

@@ -1,7 +1,7 @@
-"""What `--tune` chose in f32, against the better of the two that it chose from.
+"""The choice of `--tune` in f32, compared with the better one of its two candidates.
 
-The candidates are OpenVINO with the CPU for the rest, and the CPU provider alone.  They are timed
-anew here, each in a process of its own, and the tuned artifact beside them.
+The candidates are OpenVINO with the CPU for the remaining nodes, and the CPU provider alone.  They
+are timed again here, each in its own process, together with the tuned artifact.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from benchmarks.compiled import OPENVINO, artifact, built_in
+from benchmarks.compiled import OPENVINO, artifact, profile_fields
 from benchmarks.contenders import artifact_spec
 from benchmarks.result import Result, Row, milliseconds, paired_interval
 from benchmarks.sides import by_turns
@@ -25,21 +25,21 @@ ALONE = {"openvino": ["openvino", "cpu"], "cpu": ["cpu"]}
 
 
 def run(workshop: Workshop) -> Result:
-    """Model by model: the tuned artifact and both candidates by turns."""
+    """Model by model: measure the tuned artifact and both candidates alternately."""
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
-    for name, most in ROUNDS.items():
+    for name, rounds in ROUNDS.items():
         model, public = workshop.model(name), workshop.key()[1]
-        fields = built_in(OPENVINO, dims=dict(model.sizes))
+        fields = profile_fields(OPENVINO, dims=dict(model.sizes))
         places = {
             side: artifact(workshop, name, f"alone-{side}", {**fields, "providers": providers})
             for side, providers in ALONE.items()
         }
         places[TUNED] = artifact(workshop, name, "tuned", fields, tune=True)
-        workshop.progress(f"{model.title}, {most} rounds")
+        workshop.progress(f"{model.title}, {rounds} rounds")
         found = by_turns(
             {side: artifact_spec(place, public, model.path) for side, place in places.items()},
-            [[dict(model.sizes)]] * (WARM_UP + workshop.rounds(most)),
+            [[dict(model.sizes)]] * (WARM_UP + workshop.rounds(rounds)),
             warm_up=WARM_UP,
             store=workshop.store,
         )
@@ -51,7 +51,7 @@ def run(workshop: Workshop) -> Result:
 def _row(title: str, found: Mapping[str, list[float]], tuned: Path) -> Row:
     better = min(ALONE, key=lambda side: median(found[side]))
     ratio, low, high = paired_interval(found[TUNED], found[better])
-    times = ", ".join(f"{side} {milliseconds(median(each))}" for side, each in found.items())
+    times = ", ".join(f"{side} {milliseconds(median(seconds))}" for side, seconds in found.items())
     chosen = " ".join(_providers(tuned))
     return Row(
         what=f"{title}, f32: the tuned artifact to the better of openvino and cpu",
@@ -63,7 +63,7 @@ def _row(title: str, found: Mapping[str, list[float]], tuned: Path) -> Row:
 
 
 def _providers(tuned: Path) -> list[str]:
-    """ONNX Runtime's names of the providers of the artifact's one variant."""
+    """ONNX Runtime's names of the providers of the artifact's only variant."""
     manifest = json.loads((tuned / "payload" / "aotc.json").read_bytes())
     (variant,) = manifest["variants"]
-    return [str(each) for each in variant["providers"]]
+    return [str(provider) for provider in variant["providers"]]

@@ -1,4 +1,4 @@
-"""Many variants against one: size of the artifact, time of the build, memory of all loaded.
+"""Many variants compared with one: artifact size, build time, and memory with all loaded.
 
 Memory is the proportional set size of the process (Linux, Documentation/filesystems/proc.rst):
 eight sessions map one file of weights, and its pages count once.
@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.fresh import fresh
-from benchmarks.result import Result, Row, at_most, beside
+from benchmarks.fresh import run_fresh
+from benchmarks.result import Result, Row, at_most, unjudged
 from benchmarks.rows.memory import proportional_bytes
 from benchmarks.workshop import Workshop
 
@@ -21,7 +21,7 @@ SMOKE_BUCKETS = (4, 8)
 SIZE_LIMIT = 1.05
 MEMORY_AIM = 1.3
 ROUNDS = 3
-# How weights come into memory, by the profile's variants.
+# How weights are packed into memory, by the profile's variants.
 FORMS = {
     "packed at load": {"variants": [{"name": "portable"}]},
     "packed by the build": {
@@ -35,7 +35,7 @@ FORMS = {
 
 
 def run(workshop: Workshop) -> Result:
-    """Build one and eight variants by turns, then load each form with one and with all."""
+    """Build one and eight variants alternately, then load each form with one and with all."""
     buckets = SMOKE_BUCKETS if workshop.smoke else BUCKETS
     rows, samples = _builds(workshop, buckets)
     for form in FORMS:
@@ -57,7 +57,7 @@ def _builds(
             seconds[name].append(done["seconds"])
             payload = Path(done["artifact"], "payload")
             bytes_[name] = sum(p.stat().st_size for p in payload.rglob("*") if p.is_file())
-    one, every = median(seconds["one"]), median(seconds["all"])
+    one, all_seconds = median(seconds["one"]), median(seconds["all"])
     count = len(buckets)
     rows = [
         at_most(
@@ -68,9 +68,9 @@ def _builds(
         ),
         at_most(
             f"BERT-base: build of {count} variants to {count} builds of one",
-            every / (count * one),
+            all_seconds / (count * one),
             1.0,
-            f"{every:.1f} s to {count} times {one:.1f} s",
+            f"{all_seconds:.1f} s to {count} times {one:.1f} s",
         ),
     ]
     return rows, {"build of one": seconds["one"], "build of all": seconds["all"]}
@@ -85,7 +85,7 @@ def _build(workshop: Workshop, form: str, buckets: tuple[int, ...]) -> dict[str,
             "dims": {"batch": 1, "sequence": {"buckets": list(buckets), "outside": "pad"}},
         },
     )
-    return workshop.built(workshop.model("bert"), profile)
+    return workshop.build_report(workshop.model("bert"), profile)
 
 
 def _memory(
@@ -97,19 +97,21 @@ def _memory(
     request = {"artifact": artifact, "key": str(workshop.key()[1])}
     names = {"one": [f"{spec}.sequence{buckets[-1]}"], "all": [spec]}
     found = {
-        name: fresh("rows.variants:resident", {**request, "variant": wanted}, store=workshop.store)
+        name: run_fresh(
+            "rows.variants:resident", {**request, "variant": wanted}, store=workshop.store
+        )
         for name, wanted in names.items()
     }
-    one, every = (found[name]["bytes"] for name in ("one", "all"))
+    one, all_bytes = (found[name]["bytes"] for name in ("one", "all"))
     slowest = found["all"]["seconds"] / found["one"]["seconds"]
-    row = beside(
+    row = unjudged(
         f"BERT-base: memory with {len(buckets)} variants loaded and warm to one, weights {form}"
         f" (aim {MEMORY_AIM:g})",
-        every / one,
-        f"{every / 1e6:.0f} MB to {one / 1e6:.0f} MB; largest bucket {slowest:.2f} of its latency"
-        " alone",
+        all_bytes / one,
+        f"{all_bytes / 1e6:.0f} MB to {one / 1e6:.0f} MB; largest bucket {slowest:.2f} of its"
+        " latency alone",
     )
-    return row, {f"{form}, one": [one], f"{form}, all": [every]}
+    return row, {f"{form}, one": [one], f"{form}, all": [all_bytes]}
 
 
 def resident(request: dict[str, Any]) -> dict[str, float]:
@@ -121,7 +123,7 @@ def resident(request: dict[str, Any]) -> dict[str, float]:
     import aotc
 
     ready = aotc.load(request["artifact"], key=request["key"], variant=request["variant"])
-    sizes = sorted(each.buckets["sequence"] for each in ready.variants)
+    sizes = sorted(variant.buckets["sequence"] for variant in ready.variants)
     seconds = []
     for size in sizes:
         given = {

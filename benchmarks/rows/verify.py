@@ -1,8 +1,8 @@
-"""Verification of 4 GB: against `sha256sum` and `model_signing verify`, on one core and on two.
+"""Verification of 4 GB, compared with `sha256sum` and `model_signing verify`, on one and two cores.
 
-Some builds of `sha256sum` do without the processor's SHA instructions, and are easily beaten: so
-Python's `hashlib`, which reads the same files in one thread, stands beside it.  `model_signing`
-is whole commands on both sides, and the same signature.
+Some builds of `sha256sum` do not use the processor's SHA instructions, and are easily beaten.
+Python's `hashlib`, reading the same files in one thread, is therefore measured too.  For
+`model_signing` both sides are complete commands, with the same signature.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.fresh import AOTC, ROOT, child, pinned
-from benchmarks.result import Result, Row, at_most, beside, ratio_of_medians
+from benchmarks.fresh import AOTC, ROOT, fresh_command, pinned_command
+from benchmarks.result import Result, Row, at_most, ratio_of_medians, unjudged
 from benchmarks.workshop import Workshop
 
 ROUNDS = 5
-LEAST = 0.9
-# Of the time of `model_signing verify`.
+MIN_RATIO = 0.9
+# Limits as a share of the time of `model_signing verify`.
 SIGNING_LIMITS = {"one core": 1.0, "two cores": 0.6}
 MEMORY_LIMIT = 150_000_000
 MODEL = "dense4"
@@ -34,11 +34,11 @@ class _Ran:
     seconds: float
     printed: str
     peak: int
-    """Resident bytes at most."""
+    """The maximum resident set size in bytes."""
 
 
 def run(workshop: Workshop) -> Result:
-    """By turns; the files are in the page cache before."""
+    """Measure alternately; the files are in the page cache before."""
     artifact = workshop.artifact(MODEL, "edge")
     files = sorted(str(path) for path in (artifact / "payload").rglob("*") if path.is_file())
     size = sum(Path(file).stat().st_size for file in files)
@@ -53,10 +53,10 @@ def run(workshop: Workshop) -> Result:
     for index in range(workshop.rounds(ROUNDS) + 1):
         workshop.progress(f"round {index}")
         for label, cpus in cores.items():
-            sums = _timed(pinned(["sha256sum", "--binary", *files], cpus))
-            hashed = _timed(pinned(child("rows.verify:hash_files", files), cpus))
-            ours = _timed(pinned(command, cpus))
-            theirs = _timed(pinned(other, cpus))
+            sums = _timed(pinned_command(["sha256sum", "--binary", *files], cpus))
+            hashed = _timed(pinned_command(fresh_command("rows.verify:hash_files", files), cpus))
+            ours = _timed(pinned_command(command, cpus))
+            theirs = _timed(pinned_command(other, cpus))
             report = json.loads(ours.printed)
             if index:
                 found = {
@@ -88,7 +88,7 @@ def _timed(command: list[str]) -> _Ran:
 
 
 def hash_files(files: list[str]) -> float:
-    """In a fresh process: the seconds that hashing takes in one thread."""
+    """In a fresh process: the seconds of hashing in one thread."""
     started = time.perf_counter()
     for file in files:
         with Path(file).open("rb") as stream:
@@ -110,14 +110,14 @@ def _rows(samples: dict[str, list[float]], title: str) -> list[Row]:
         rows.append(
             Row(
                 what=f"{title}: bytes a second of verify to sha256sum, {label}",
-                asked=f"≥ {LEAST:g}" if one else "more than on one core",
+                asked=f"≥ {MIN_RATIO:g}" if one else "more than on one core",
                 measured=f"{ratio:.3f} ({ours:.2f} to {theirs:.2f} GB/s)",
-                held=ratio >= LEAST if one else ratio > ratios["one core"],
+                held=ratio >= MIN_RATIO if one else ratio > ratios["one core"],
             )
         )
         alone = median(samples[f"{label} hashlib"]) / 1e9
         rows.append(
-            beside(
+            unjudged(
                 f"{title}: bytes a second of verify to hashlib, {label}",
                 ours / alone,
                 f"{ours:.2f} to {alone:.2f} GB/s",
@@ -130,7 +130,7 @@ def _rows(samples: dict[str, list[float]], title: str) -> list[Row]:
                 f"{title}: seconds of aotc verify to model_signing verify, {label}",
                 ratio_of_medians(*both),
                 limit,
-                " to ".join(f"{median(each):.2f} s" for each in both),
+                " to ".join(f"{median(seconds):.2f} s" for seconds in both),
             )
         )
     peak = max(max(samples[f"{label} memory"]) for label in SIGNING_LIMITS)

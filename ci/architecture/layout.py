@@ -1,4 +1,4 @@
-"""Where the boxes of a layered graph stand: what imports stands above what it imports."""
+"""The layout of a layered graph: an importing box is above what it imports."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ from itertools import pairwise
 
 Edge = tuple[str, str]
 Weights = Mapping[str, Mapping[str, int]]
-# A room, or a point at which a long edge passes a layer.
+# A room, or the point where a long edge passes a layer.
 Item = str | tuple[Edge, int]
 
 
-def against_the_order(weights: Weights) -> set[Edge]:
-    """Few imports without which there is no circle between rooms: those to be drawn as wrong."""
-    left = {name: dict(imports) for name, imports in weights.items()}
-    wrong: set[Edge] = set()
-    while left:
-        free = [name for name in sorted(left) if not left[name].keys() & left.keys()]
+def reversed_edges(weights: Weights) -> set[Edge]:
+    """A small set of imports whose removal leaves no cycle between rooms: they are drawn in red."""
+    remaining = {name: dict(imports) for name, imports in weights.items()}
+    against_order: set[Edge] = set()
+    while remaining:
+        free = [name for name in sorted(remaining) if not remaining[name].keys() & remaining.keys()]
         if not free:
-            # The room that imports least of those that are left, and is imported most.
-            free = [min(left, key=lambda name: (_balance(name, left), name))]
-            wrong |= {(free[0], other) for other in left[free[0]] if other in left}
+            # Of the remaining rooms, the one with the fewest imports and the most importers.
+            free = [min(remaining, key=lambda name: (_balance(name, remaining), name))]
+            against_order |= {
+                (free[0], other) for other in remaining[free[0]] if other in remaining
+            }
         for name in free:
-            del left[name]
-    return wrong
+            del remaining[name]
+    return against_order
 
 
-def _balance(name: str, left: Weights) -> int:
-    imports = sum(count for other, count in left[name].items() if other in left)
-    return imports - sum(others.get(name, 0) for others in left.values())
+def _balance(name: str, remaining: Weights) -> int:
+    imports = sum(count for other, count in remaining[name].items() if other in remaining)
+    return imports - sum(others.get(name, 0) for others in remaining.values())
 
 
-def reduced(edges: Iterable[Edge]) -> list[Edge]:
-    """The edges that no other path stands for; there must be no circle."""
+def transitive_reduction(edges: Iterable[Edge]) -> list[Edge]:
+    """The edges that no other path implies; there must be no cycle."""
     after: dict[str, set[str]] = {}
     for upper, lower in edges:
         after.setdefault(upper, set()).add(lower)
@@ -50,7 +52,7 @@ def reduced(edges: Iterable[Edge]) -> list[Edge]:
 
 
 def layers(names: Iterable[str], edges: list[Edge], at_most: int) -> dict[str, int]:
-    """The layer of each, 0 the lowest: short edges, and rarely more than so many in a layer."""
+    """The layer of each name, 0 the lowest: short edges, and rarely more than `at_most` a layer."""
     names = sorted(names)
     above = {name: [upper for upper, lower in edges if lower == name] for name in names}
     below = {name: [lower for upper, lower in edges if upper == name] for name in names}
@@ -111,7 +113,7 @@ def rows(layer: Mapping[str, int], edges: list[Edge]) -> list[list[Item]]:
 
 
 def path(edge: Edge, layer: Mapping[str, int]) -> list[Item]:
-    """The items that an edge passes, from its upper end to its lower."""
+    """The items that an edge passes, from its upper to its lower end."""
     upper, lower = edge
     return [upper, *((edge, at) for at in range(layer[upper] - 1, layer[lower], -1)), lower]
 
@@ -133,7 +135,7 @@ def _by_neighbours(
 
 
 def crossings(found: list[list[Item]], links: list[tuple[Item, Item]]) -> int:
-    """How many pairs of links cross."""
+    """The number of pairs of links that cross."""
     place = {item: (number, at) for number, row in enumerate(found) for at, item in enumerate(row)}
     ends = [(place[upper], place[lower]) for upper, lower in links]
     return sum(
@@ -159,11 +161,11 @@ def positions(
     gap: int,
     width: int,
 ) -> dict[Item, float]:
-    """The middle of each item: near those that it is linked with, in order and a gap apart."""
+    """The middle of each item: near its linked items, in order, with a gap between them."""
     middle: dict[Item, float] = {}
     for row in found:
-        whole = sum(widths[item] for item in row)
-        space = (width - whole) / (len(row) + 1)
+        total_width = sum(widths[item] for item in row)
+        space = (width - total_width) / (len(row) + 1)
         at = space
         for item in row:
             middle[item] = at + widths[item] / 2
@@ -180,16 +182,16 @@ def positions(
                 else middle[item]
                 for item in row
             ]
-            places = _apart(wanted, [widths[item] for item in row], gap, width)
+            places = _spaced(wanted, [widths[item] for item in row], gap, width)
             middle.update(zip(row, places, strict=True))
-    # Centred as a whole.
+    # Centre all items together.
     first = min(middle[item] - widths[item] / 2 for item in middle)
     last = max(middle[item] + widths[item] / 2 for item in middle)
     return {item: at + (width - first - last) / 2 for item, at in middle.items()}
 
 
-def _apart(wanted: list[float], widths: list[int], gap: int, width: int) -> list[float]:
-    """The nearest places to those wanted (least squares) that keep the order and the gap."""
+def _spaced(wanted: list[float], widths: list[int], gap: int, width: int) -> list[float]:
+    """The positions nearest to `wanted` (least squares) that keep the order and the gap."""
     offsets = [0.0]
     for left, right in pairwise(widths):
         offsets.append(offsets[-1] + (left + right) / 2 + gap)

@@ -1,4 +1,4 @@
-"""The picture of the rooms, as SVG that reads in light and in dark."""
+"""The picture of the rooms, as SVG for light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from layout import Edge, Item, against_the_order, layers, path, positions, reduced, rows
+from layout import Edge, Item, layers, path, positions, reversed_edges, rows, transitive_reduction
 from rooms import Room, foundation
 
 WIDTH, MARGIN = 1120, 24
@@ -26,7 +26,7 @@ text { font-family: system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans
 .text { fill: #3c4a59; font-size: 12px; }
 .wrong { fill: #c0261c; font-size: 12px; font-weight: 600; }
 .edge { fill: none; stroke: #7d8b99; stroke-width: 1.4; }
-.circle { fill: none; stroke: #d3352a; stroke-width: 2; stroke-dasharray: 6 4; }
+.cycle { fill: none; stroke: #d3352a; stroke-width: 2; stroke-dasharray: 6 4; }
 .tip { fill: #7d8b99; }
 .redtip { fill: #d3352a; }
 @media (prefers-color-scheme: dark) {
@@ -39,22 +39,22 @@ text { font-family: system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans
   .wrong { fill: #ff8a80; }
   .edge { stroke: #8796a5; }
   .tip { fill: #8796a5; }
-  .circle { stroke: #ff6b5f; }
+  .cycle { stroke: #ff6b5f; }
   .redtip { fill: #ff6b5f; }
 }
 """
 
 
 def draw(rooms: tuple[Room, ...], title: str) -> str:
-    """The whole picture; the same bytes for the same rooms."""
+    """The complete picture; equal bytes for equal rooms."""
     base = foundation(rooms)
     upper = {room.name: room for room in rooms if room.name not in base}
     weights = {
         name: {other: count for other, count in room.imports.items() if other in upper}
         for name, room in upper.items()
     }
-    wrong = against_the_order(weights)
-    edges = reduced(
+    wrong = reversed_edges(weights)
+    edges = transitive_reduction(
         (name, other)
         for name, imports in weights.items()
         for other in imports
@@ -72,12 +72,12 @@ def draw(rooms: tuple[Room, ...], title: str) -> str:
 
     spans: dict[int, tuple[int, int]] = {}
     boxes: list[str] = []
-    captions = ["An arrow: imports. What a path of arrows tells already has no arrow of its own."]
-    if wrong or any(room.circles for room in rooms):
-        captions.append("Red: circles of imports.")
+    captions = ["An arrow: imports. Imports that follow from other arrows have none of their own."]
+    if wrong or any(room.cycles for room in rooms):
+        captions.append("Red: cycles of imports.")
     boxes += [
-        f'<text class="text" x="{MARGIN}" y="{MARGIN + 12 + LINE * at}">{escape(words)}</text>'
-        for at, words in enumerate(captions)
+        f'<text class="text" x="{MARGIN}" y="{MARGIN + 12 + LINE * at}">{escape(caption)}</text>'
+        for at, caption in enumerate(captions)
     ]
     y = MARGIN + 12 + LINE * len(captions) + 8
     for number in reversed(range(len(found))):
@@ -96,7 +96,7 @@ def draw(rooms: tuple[Room, ...], title: str) -> str:
 
 
 def _flow(parts: Iterable[Room], width: int) -> list[list[tuple[Room, int]]]:
-    """Parts in lines, each with its width."""
+    """Parts in lines, each part with its width."""
     found: list[list[tuple[Room, int]]] = [[]]
     left = width
     for part in parts:
@@ -114,7 +114,7 @@ def _wrapped(text: str, wrap: int) -> list[str]:
 
 
 def _height(room: Room, wrap: int, width: int = BOX) -> int:
-    text = len(_wrapped(room.purpose, wrap)) + bool(room.circles)
+    text = len(_wrapped(room.purpose, wrap)) + bool(room.cycles)
     return HEADER + LINE * text + (PART + 4) * len(_flow(room.parts, width - 2 * PAD)) + PAD
 
 
@@ -133,9 +133,9 @@ def _box(room: Room, kind: str, place: tuple[int, int, int, int], wrap: int) -> 
     for line in _wrapped(room.purpose, wrap):
         drawn.append(f'<text class="text" x="{x + PAD}" y="{at}">{escape(line)}</text>')
         at += LINE
-    if room.circles:
-        words = "1 circle" if len(room.circles) == 1 else f"{len(room.circles)} circles"
-        drawn.append(f'<text class="wrong" x="{x + PAD}" y="{at}">{words} between files</text>')
+    if room.cycles:
+        label = "1 cycle" if len(room.cycles) == 1 else f"{len(room.cycles)} cycles"
+        drawn.append(f'<text class="wrong" x="{x + PAD}" y="{at}">{label} between files</text>')
         at += LINE
     at -= 8
     for line_of_parts in _flow(room.parts, width - 2 * PAD):
@@ -155,7 +155,7 @@ Ports = dict[tuple[Edge, bool], int]
 
 
 def _ports(edges: list[Edge], middle: dict[Item, float], layer: dict[str, int]) -> Ports:
-    """Where each edge leaves its upper box and enters its lower, in the order of where it goes."""
+    """Where each edge leaves its upper box and enters its lower one, ordered by direction."""
     ends: dict[tuple[str, bool], list[tuple[float, Edge]]] = {}
     for edge in edges:
         way = path(edge, layer)
@@ -177,7 +177,7 @@ def _edge(
     layer: dict[str, int],
     spans: dict[int, tuple[int, int]],
 ) -> str:
-    """One line from box to box; it passes the layers between them upright."""
+    """One line from box to box; it passes the layers between them vertically."""
     x, y = ports[edge, True], spans[layer[edge[0]]][1]
     drawn = [f"M {x} {y}"]
     for item in path(edge, layer)[1:]:
@@ -201,7 +201,7 @@ def _wrong_edge(
     spans: dict[int, tuple[int, int]],
     found: list[list[Item]],
 ) -> str:
-    """An import against the order, back up beside all that stands between."""
+    """An import against the order, drawn upwards beside everything in between."""
     between = [row[0] for row in found[layer[edge[0]] : layer[edge[1]] + 1] if row]
     (x, y), (to_x, to_y) = (
         (MARGIN + round(middle[name]) - BOX // 2, sum(spans[layer[name]]) // 2) for name in edge
@@ -209,18 +209,18 @@ def _wrong_edge(
     lefts = [middle[item] - (BOX / 2 if isinstance(item, str) else 0) for item in between]
     lane = max(12, MARGIN + round(min(lefts)) - 18)
     return (
-        f'<path class="circle" marker-end="url(#redtip)" d="M {x} {y} C {lane} {y}, {lane} {y}, '
+        f'<path class="cycle" marker-end="url(#redtip)" d="M {x} {y} C {lane} {y}, {lane} {y}, '
         f'{lane} {y - 40} L {lane} {to_y + 40} C {lane} {to_y}, {lane} {to_y}, {to_x - 7} {to_y}"/>'
     )
 
 
 def _bars(base: list[Room], y: int, inner: int) -> tuple[list[str], int]:
-    """Rooms that nearly all import, as bars across the bottom, without lines."""
+    """Rooms that nearly all others import, as bars across the bottom, without lines."""
     if not base:
         return [], y
     names = {room.name for room in base}
     edges = [(room.name, other) for room in base for other in room.imports if other in names]
-    wrong = against_the_order({room.name: room.imports for room in base})
+    wrong = reversed_edges({room.name: room.imports for room in base})
     layer = layers(names, [edge for edge in edges if edge not in wrong], at_most=2)
     drawn = [f'<text class="text" x="{MARGIN}" y="{y}">Every room may import these:</text>']
     y += 12
@@ -237,7 +237,7 @@ def _bars(base: list[Room], y: int, inner: int) -> tuple[list[str], int]:
 
 def _document(title: str, rooms: tuple[Room, ...], size: tuple[int, int], drawn: list[str]) -> str:
     width, height = size
-    told = "; ".join(
+    description = "; ".join(
         f"{room.name} imports {', '.join(room.imports) or 'no other room'}" for room in rooms
     )
     tips = "".join(
@@ -251,7 +251,7 @@ def _document(title: str, rooms: tuple[Room, ...], size: tuple[int, int], drawn:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
             f'width="{width}" height="{height}" role="img" aria-labelledby="title desc">',
             f'<title id="title">{escape(title)}</title>',
-            f'<desc id="desc">{escape(told)}.</desc>',
+            f'<desc id="desc">{escape(description)}.</desc>',
             f"<style>{STYLE}</style>",
             f"<defs>{tips}</defs>",
             f'<rect class="paper" width="{width}" height="{height}"/>',

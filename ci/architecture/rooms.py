@@ -1,4 +1,4 @@
-"""The rooms of the package, its folders and top-level modules, and what each imports."""
+"""The rooms of the package, its folders and top-level modules, and the imports of each."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from circles import PACKAGE, circles, graph_of, imports_of_files
+from cycles import PACKAGE, cycles, graph_of, imports_of_files
 
 API = f"import {PACKAGE}"
 
 
 @dataclass(frozen=True)
 class Room:
-    """A folder or top-level module; `files` counts no `__init__`, `imports` is name to imports."""
+    """A folder or top-level module; `files` excludes `__init__`, `imports` counts by room."""
 
     name: str
     files: int
@@ -23,7 +23,7 @@ class Room:
     purpose: str
     imports: dict[str, int]
     parts: tuple[Room, ...] = ()
-    circles: tuple[tuple[str, ...], ...] = ()
+    cycles: tuple[tuple[str, ...], ...] = ()
 
 
 def read_rooms(toolchain: Path) -> tuple[Room, ...]:
@@ -42,7 +42,7 @@ def read_rooms(toolchain: Path) -> tuple[Room, ...]:
 def foundation(rooms: Iterable[Room]) -> frozenset[str]:
     """Names of the rooms that at least half of them import, and of what those import.
 
-    With them, lone modules that import nothing else.
+    Single modules that import nothing else are included.
     """
     rooms = list(rooms)
     imports = {room.name: set(room.imports) for room in rooms}
@@ -76,7 +76,7 @@ def _read(
         for part in (sorted(path.iterdir()) if path.is_dir() else ())
         if part.is_dir() and _is_room(part)
     )
-    within = {one: edges[one] & set(inside) for one in inside}
+    within = {importer: edges[importer] & set(inside) for importer in inside}
     return Room(
         name,
         files=sum(source.name != "__init__.py" for source in sources),
@@ -84,9 +84,7 @@ def _read(
         purpose=_purpose(path) if purpose is None else purpose,
         imports={room: imports[room] for room in sorted(imports) if room},
         parts=tuple(parts),
-        circles=tuple(
-            tuple(one.rpartition(".")[2] for one in circle) for circle in circles(within)
-        ),
+        cycles=tuple(tuple(name.rpartition(".")[2] for name in cycle) for cycle in cycles(within)),
     )
 
 
@@ -95,7 +93,7 @@ def _is_in(module: str, package: str) -> bool:
 
 
 def _room_of(imported: str, importer: str) -> str:
-    """The room of an imported module, as seen from a room or part: a part names its siblings."""
+    """The room of an imported module, as seen from a room or part; a part names its siblings."""
     if imported == PACKAGE:
         return API
     names, own = imported.split(".")[1:], importer.split(".")[1:]
@@ -107,7 +105,7 @@ def _room_of(imported: str, importer: str) -> str:
 def _purpose(path: Path) -> str:
     source = path / "__init__.py" if path.is_dir() else path
     docstring = ast.get_docstring(ast.parse(source.read_text("utf-8"))) or ""
-    # A first sentence may go on in the second line.
+    # A first sentence may continue on the second line.
     return " ".join(docstring.partition("\n\n")[0].split())
 
 

@@ -1,1 +1,1 @@
-"""What is in manifests/vectors, by kind; `make_vectors` writes it."""
+"""The contents of manifests/vectors, by kind; `make_vectors` writes them."""

@@ -1,4 +1,4 @@
-"""Bundles: good ones, and those that are bad in themselves or signed by another."""
+"""Bundles: good ones, malformed ones, and ones signed by another key."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def valid_bundles(out: Vectors) -> None:
     add(
         "unknown-predicate",
         "attestation",
-        "a type that the reader does not know is no defect",
+        "a type that the reader does not know is not a defect",
         json_text(bundle_of(strange)),
     )
 
@@ -136,7 +136,7 @@ def bad_text(out: Vectors) -> None:
 
 
 def bad_shape(out: Vectors) -> None:
-    """JSON that is no bundle of ours."""
+    """JSON that is not a bundle of ours."""
     envelope = "dsseEnvelope"
     sig = b64(SIGNATURE)
     certificate = {"rawBytes": b64(b"certificate")}
@@ -160,10 +160,14 @@ def bad_shape(out: Vectors) -> None:
         ),
         ("no-signatures", "a list of none", lambda b: put(b, envelope, "signatures", to=[])),
         ("no-envelope", "nothing is signed", lambda b: b.pop(envelope)),
-        ("no-claim", "no word of who signed", lambda b: b["verificationMaterial"].pop("publicKey")),
+        (
+            "no-claim",
+            "no statement of who signed",
+            lambda b: b["verificationMaterial"].pop("publicKey"),
+        ),
         (
             "key-and-certificate",
-            "two words of who signed",
+            "two statements of who signed",
             lambda b: put(b, "verificationMaterial", "certificate", to=certificate),
         ),
         (
@@ -178,7 +182,7 @@ def bad_shape(out: Vectors) -> None:
         ),
         (
             "hint-is-a-number",
-            "a name that is no text",
+            "a name that is not text",
             lambda b: put(b, "verificationMaterial", "publicKey", "hint", to=1),
         ),
         (
@@ -218,7 +222,7 @@ def bad_shape(out: Vectors) -> None:
 
 
 def _spare_bits(data: bytes) -> str:
-    """Base64 of `data` and white space, whose last digit has a bit too many."""
+    """Base64 of `data` and white space, with an unused bit set in its last digit."""
     data += b" " * ((1 - len(data)) % 3)
     text = b64(data)
     digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -226,7 +230,7 @@ def _spare_bits(data: bytes) -> str:
 
 
 def bad_signatures(out: Vectors) -> None:
-    """Well-formed bundles that nobody, or another one, signed."""
+    """Well-formed bundles that nobody, or another key, signed."""
     zero = encode_dss_signature(0, 0)
     long_form = b"\x30\x81" + SIGNATURE[1:]
     flipped = bytearray(SIGNATURE)

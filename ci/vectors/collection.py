@@ -1,4 +1,4 @@
-"""The files of all vectors, with what a verifier must say of each."""
+"""The files of all vectors, with the verdict that a verifier must reach on each."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Vectors:
         *,
         payload: str = "payload",
     ) -> None:
-        """One file, with the code that a verifier must give; none: it is accepted.
+        """Add a file with the code that a verifier must give; without a code it is accepted.
 
-        A manifest stands for the aotc.json in the folder `payload`, which is said where it is not
-        the one of that name.
+        A manifest is verified as the aotc.json of the folder `payload`, which the index states if
+        it is another one than `payload`.
         """
         ending = "json" if kind == "manifest" else "sigstore.json"
         file = f"{name}.{ending}"
@@ -37,6 +37,6 @@ class Vectors:
         self.index.setdefault(folder, []).append(row)
 
     def written(self) -> dict[str, bytes]:
-        """All files, the indexes too."""
+        """All files, including the indexes."""
         indexes = {f"{folder}/index.json": json_text(rows) for folder, rows in self.index.items()}
         return {**self.files, **indexes}

@@ -1,4 +1,4 @@
-"""aotc.json beside the other files of a payload, with all of them signed."""
+"""Variants of aotc.json with the other files of a payload, all of them signed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from vectors.values import Json, changed, json_text, put, sha256
 
 
 def manifests(out: Vectors) -> None:
-    """aotc.json, as it stands beside the other files of `payload`."""
+    """Variants of aotc.json for the other files of `payload`."""
     good = _payload(out, "payload", MODEL, {})
 
     def newer(manifest: Json) -> None:
         manifest.update(schema="aotc.manifest/1.9", colour="red")
 
-    out.add("valid", "manifest", "manifest", "", "the least that is a manifest", json_text(good))
+    out.add("valid", "manifest", "manifest", "", "the minimal manifest", json_text(good))
     out.add(
         "valid",
         "manifest-newer-minor",
         "manifest",
         "AOTC-G017",
-        "a newer minor version: unknown fields are passed over, and that is a finding",
+        "a newer minor version: unknown fields are ignored, and that is a finding",
         json_text(changed(good, newer)),
     )
     for name, code, why, change in _BAD_MANIFESTS:
@@ -58,7 +58,7 @@ def manifests(out: Vectors) -> None:
 
 
 def other_payloads(out: Vectors) -> None:
-    """aotc.json as it should be, beside another payload that is bad."""
+    """A correct aotc.json with a bad payload."""
     for name, why, model, options in (
         (
             "weights-outside",
@@ -108,14 +108,14 @@ def other_payloads(out: Vectors) -> None:
 def _payload(
     out: Vectors, folder: str, model: bytes, options: Mapping[str, str]
 ) -> dict[str, Json]:
-    """Put a payload into a folder of its own, and return its aotc.json."""
+    """Add a payload in its own folder; its aotc.json."""
     out.files[f"{folder}/{PACKAGE}"] = package_of(options)
     out.files[f"{folder}/{MODEL_FILE}"] = model
     return manifest_of(model, options)
 
 
 def _fixture(name: str, manifest: Json) -> Json:
-    """A fixture that is as it should be, but for its name."""
+    """A fixture that is correct except for its name."""
     tensors = [{"name": "x", "path": manifest["files"][1]["path"]}]
     return {"name": name, "origin": "generated", "inputs": tensors, "outputs": tensors}
 
@@ -148,13 +148,13 @@ _BAD_MANIFESTS: tuple[tuple[str, str, str, Callable[[Json], object]], ...] = (
     (
         "manifest-newer-in-every-way",
         "G010",
-        "a later major version may have any fields: its version is all that is told",
+        "a later major version may have any fields: only its version is reported",
         lambda m: (m.clear(), m.update(schema="aotc.manifest/2.0", variants="elsewhere")),
     ),
     (
         "manifest-other-schema",
         "G009",
-        "no manifest at all",
+        "not a manifest",
         lambda m: m.update(schema="aotc.profile/1"),
     ),
     ("manifest-unknown-field", "G009", "unknown in this version", lambda m: m.update(colour="red")),
@@ -167,7 +167,7 @@ _BAD_MANIFESTS: tuple[tuple[str, str, str, Callable[[Json], object]], ...] = (
     (
         "manifest-size-true",
         "G009",
-        "true is no number",
+        "true is not a number",
         lambda m: put(m, "files", 1, "size", to=True),
     ),
     (

@@ -1,4 +1,4 @@
-"""Payloads around which manifests are made: a package with one variant, and its model."""
+"""The payloads of the manifests: a package with one variant, and its model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGE, MODEL_FILE = "manifest.json", "model/portable/model.onnx"
 
 
 def weights_outside() -> bytes:
-    """A model whose weights lie in a file outside of what was signed."""
+    """A model whose weights are in a file outside of what was signed."""
     weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4, 4])
     weights.data_location = TensorProto.EXTERNAL
     weights.external_data.add(key="location", value="../../../../weights.bin")
@@ -23,7 +23,7 @@ def weights_outside() -> bytes:
 
 
 def part_outside() -> bytes:
-    """A model whose compiled part lies in a file outside of what was signed."""
+    """A model with a compiled part in a file outside of what was signed."""
     node = NodeProto(op_type="EPContext", domain="com.microsoft", input=["x"], output=["y"])
     node.attribute.add(name="embed_mode", type=AttributeProto.INT, i=0)
     node.attribute.add(name="ep_cache_context", type=AttributeProto.STRING, s=b"/tmp/part.bin")
@@ -43,7 +43,7 @@ def _model(graph: GraphProto) -> bytes:
 
 
 def package_of(options: Mapping[str, str]) -> bytes:
-    """ORT's manifest.json of a package with one variant, and more session options."""
+    """ORT's manifest.json of a package with one variant and further session options."""
     variant = {
         "variant_directory": "model/portable",
         "ep": PROVIDER,
@@ -65,14 +65,14 @@ def package_of(options: Mapping[str, str]) -> bytes:
 
 
 def on_device(package: bytes, device: str) -> bytes:
-    """ORT's manifest.json with a device for its one variant."""
+    """ORT's manifest.json with a device for its only variant."""
     found = json.loads(package)
     found["components"]["model"]["variants"]["portable"]["device"] = device
     return json_text(found)
 
 
 def manifest_of(data: bytes, options: Mapping[str, str]) -> dict[str, Json]:
-    """aotc.json of that package with the model `data`: the least that is one."""
+    """The minimal aotc.json of that package with the model `data`."""
     package = package_of(options)
     session = {"optimization": "all", **({"config": dict(options)} if options else {})}
     files = [

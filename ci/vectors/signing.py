@@ -1,4 +1,4 @@
-"""What is signed by whom: keys that everybody can make, and bundles around what they signed."""
+"""Keys that everybody can derive, and bundles signed with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 def _key(text: str) -> PrivateKey:
-    """A key that everybody can make: its scalar is the sha256 of a text."""
+    """A key that everybody can derive: its scalar is the sha256 of a text."""
     number = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big") % (ORDER - 1) + 1
     secret = ec.derive_private_key(number, ec.SECP256R1())
     pem = public_pem(secret.public_key())
@@ -37,7 +37,7 @@ MODEL = b"These bytes stand for a model; they are hashed and never run.\n"
 def bundle_of(
     payload: bytes, key: PrivateKey = TRUSTED, *, hint: str | None = None, signature: bytes = b""
 ) -> dict[str, Json]:
-    """A bundle as readable JSON-like data; `hint` and `signature` instead of the key's own."""
+    """A bundle as JSON-like data; `hint` and `signature` replace the key's own."""
     signed = signature or key.sign(dsse.pae(dsse.IN_TOTO, payload))
     named = key.key_id if hint is None else hint
     return {
@@ -55,7 +55,7 @@ def bundle_of(
 
 
 def oms_statement() -> dict[str, Json]:
-    """What `OMS` holds: a signature over two files."""
+    """The statement in `OMS`: a signature over two files."""
     digests = {"aotc.json": sha256(b"a"), "model/model.onnx": sha256(MODEL)}
     bundle = json.loads(oms.sign(digests, TRUSTED))
     statement: dict[str, Json] = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
@@ -79,5 +79,5 @@ R, S = decode_dss_signature(SIGNATURE)
 
 
 def first_signature(bundle: Json) -> Json:
-    """The one entry of a bundle that has exactly one."""
+    """The only signature of a bundle."""
     return bundle["dsseEnvelope"]["signatures"][0]

@@ -1,4 +1,4 @@
-"""Statements that say nothing usable."""
+"""Statements without usable content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vectors.values import Json, changed, compact, json_text, put, sha256
 
 
 def bad_statements(out: Vectors) -> None:
-    """Statements that a trusted key did sign, and that say nothing usable."""
+    """Statements that a trusted key signed, but that have no usable content."""
     listed = ("predicate", "resources")
     evidence = statement_of(KINDS["evidence"].predicate_type, {})
     good = json.loads(OMS)
@@ -70,7 +70,7 @@ def bad_statements(out: Vectors) -> None:
     add(
         "replayed-kind",
         "oms",
-        "another statement by the same key is no signature of files",
+        "another statement by the same key is not a signature of files",
         compact(evidence),
     )
     duplicate = OMS[:-1] + b',"predicate":{}}'

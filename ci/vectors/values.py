@@ -1,4 +1,4 @@
-"""JSON-like values: written in one way, and copied with a change."""
+"""JSON-like values: their serialization, and copies with a change."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Json = Any
 
 
 def json_text(value: Json) -> bytes:
-    """As people read it."""
+    """Readable JSON, indented."""
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def compact(value: Json) -> bytes:
-    """As aotc writes what it signs."""
+    """JSON as aotc writes what it signs."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -28,19 +28,19 @@ def b64(data: bytes) -> str:
 
 
 def sha256(data: bytes) -> str:
-    """In hex."""
+    """SHA-256 in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
 def changed(value: Json, change: Callable[[Json], object]) -> Json:
-    """A copy that `change` was done to."""
+    """A copy with `change` applied."""
     copied = copy.deepcopy(value)
     change(copied)
     return copied
 
 
 def put(value: Json, *path: str | int, to: Json) -> None:
-    """Set what is at the end of a path of keys and indices."""
+    """Set the value at the end of a path of keys and indices."""
     for part in path[:-1]:
         value = value[part]
     value[path[-1]] = to

@@ -29,7 +29,7 @@ VIOLATIONS = {
     ),
     "A pass knows no other pass": ("passes/name_nodes.py", "import aotc.passes.fix_dims"),
     "A backend knows no other backend": ("backends/base.py", "import aotc.backends.cpu"),
-    "No circle of imports, between rooms or files": (
+    "No cycle of imports, between rooms or files": (
         "files/failures.py",
         "def late() -> None:\n    import aotc.files.writing",
     ),

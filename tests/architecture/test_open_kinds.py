@@ -50,7 +50,7 @@ def test_every_usage_has_its_row() -> None:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.usage)
 def test_what_a_row_names_is_there(kind: AttestationKind) -> None:
-    assert callable(kind.load_words())
+    assert callable(kind.load_summary())
     if kind.record:
         names = {each.name for each in dataclasses.fields(kind.load_record())}
         assert names >= {path[0] for path in (kind.made_at, kind.artifact_id) if path}

@@ -52,7 +52,7 @@ def test_a_reserved_code_is_in_the_catalogue_and_given_nowhere() -> None:
     assert sorted(code for code in RESERVED if code not in REASONS or code in given()) == []
 
 
-def test_every_reason_says_what_it_is_and_how_to_mend_it() -> None:
+def test_every_reason_says_what_it_is_and_how_to_fix_it() -> None:
     for code, reason in REASONS.items():
         assert CODE.fullmatch(code)
         assert reason.title

@@ -57,12 +57,12 @@ STREAMS = {
     ("cli/render.py", "write_lines", 1): "each line through `printable`",
     ("cli/streams.py", "answering", 1): "compared, and written nowhere",
     ("engine/worker.py", "work", 2): "flushes",
-    ("files/writing.py", "write_whole", 2): "flushes, before a file that is standard output",
+    ("files/writing.py", "write_atomically", 2): "flushes, before a file that is standard output",
     ("signing/keys/passwords.py", "_ask", 1): "asks whether it is a terminal",
 }
 # Descriptors 1 and 2, past the streams.
 DESCRIPTORS = {
-    ("engine/forkserver.py", "_say"): "JSON to the parent",
+    ("engine/forkserver.py", "_send"): "JSON to the parent",
     ("engine/worker.py", "work"): "into the job's log",
 }
 # What gives text that is safe, and what takes text to show it.

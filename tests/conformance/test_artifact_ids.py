@@ -27,10 +27,10 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def kept(host: dict[str, Any]) -> dict[str, str]:
     """What is kept for this host."""
-    found = artifact_ids.kept_of(host)
+    found = artifact_ids.kept_ids(host)
     if found is None:
         pytest.skip(
-            f"no artifact ids are kept for this host ({artifact_ids.in_words(host)});"
+            f"no artifact ids are kept for this host ({artifact_ids.host_text(host)});"
             " 'make ids KEEP=1' keeps them"
         )
     return found
@@ -41,18 +41,18 @@ def built(
     host: dict[str, Any], kept: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
     """The id, or the refusal, of every model that this host builds."""
-    models, _ = artifact_ids.buildable(host)
+    models, _ = artifact_ids.buildable_models(host)
     folder = tmp_path_factory.mktemp("ids")
     made = artifact_ids.build_all(models, ROOT / "toolchain", folder / "here")
     return {name: str(each) for name, each in made.items()}
 
 
-@pytest.mark.parametrize("name", [each.name for each in IDENTIFIED])
+@pytest.mark.parametrize("name", [model.name for model in IDENTIFIED])
 def test_id_is_the_one_that_is_kept(
     name: str, host: dict[str, Any], kept: dict[str, str], built: dict[str, str]
 ) -> None:
-    _, absent = artifact_ids.buildable(host)
-    if reasons := [each for each in absent if each.startswith(f"{name}:")]:
+    _, absent = artifact_ids.buildable_models(host)
+    if reasons := [line for line in absent if line.startswith(f"{name}:")]:
         pytest.skip(reasons[0])
     assert built[name] == kept.get(name), (
         "'make ids AGAINST=REVISION' says which bytes differ from what a revision builds;"
@@ -61,14 +61,14 @@ def test_id_is_the_one_that_is_kept(
 
 
 def test_ten_models_are_built_on_any_host() -> None:
-    assert len([each for each in IDENTIFIED if not each.needs]) == 10
-    assert len({each.name for each in IDENTIFIED}) == len(IDENTIFIED)
+    assert len([model for model in IDENTIFIED if not model.needs]) == 10
+    assert len({model.name for model in IDENTIFIED}) == len(IDENTIFIED)
 
 
 def test_every_host_kept_the_ten() -> None:
-    ten = {each.name for each in IDENTIFIED if not each.needs}
-    for each in artifact_ids.read_kept():
-        assert ten <= set(each["ids"]) <= {model.name for model in IDENTIFIED}
+    ten = {model.name for model in IDENTIFIED if not model.needs}
+    for host in artifact_ids.read_kept():
+        assert ten <= set(host["ids"]) <= {model.name for model in IDENTIFIED}
 
 
 def test_differences_name_the_model() -> None:
@@ -85,14 +85,14 @@ def test_ids_of_other_hosts_are_dropped_once_builds_are_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifact_ids, "KEPT", tmp_path / "kept.json")
-    assert artifact_ids.keep(HOST, {"a": "1"}) == []
-    assert artifact_ids.keep(OTHER, {"a": "2"}) == []
-    assert artifact_ids.keep(HOST, {"a": "1"}) == []
-    assert artifact_ids.kept_of(OTHER) == {"a": "2"}
+    assert artifact_ids.keep_ids(HOST, {"a": "1"}) == []
+    assert artifact_ids.keep_ids(OTHER, {"a": "2"}) == []
+    assert artifact_ids.keep_ids(HOST, {"a": "1"}) == []
+    assert artifact_ids.kept_ids(OTHER) == {"a": "2"}
 
-    (line,) = artifact_ids.keep(HOST, {"a": "5"})
+    (line,) = artifact_ids.keep_ids(HOST, {"a": "5"})
     assert "of another kind" in line
-    assert artifact_ids.kept_of(OTHER) is None
+    assert artifact_ids.kept_ids(OTHER) is None
     assert json.loads((tmp_path / "kept.json").read_text())["hosts"] == [
         {"host": HOST, "ids": {"a": "5"}}
     ]
@@ -105,7 +105,7 @@ def test_another_byte_is_told_by_file(tmp_path: Path, capsys: pytest.CaptureFixt
         (folder / "payload").mkdir(parents=True)
         (folder / "payload" / "aotc.json").write_text(f'{{"made": "{side}"}}')
         (folder / "payload" / "weights.bin").write_bytes(weights)
-        sides.append(artifact_ids.Made(folder=folder, id=side))
+        sides.append(artifact_ids.BuildOutcome(folder=folder, id=side))
     here, there = sides
     assert artifact_ids.compare({"m": here}, {"m": here}, "REVISION") == 0
     assert "m           here          here          2, all equal" in capsys.readouterr().out

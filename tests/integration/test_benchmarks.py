@@ -19,6 +19,7 @@ PLAIN = (
     "verify",
     "build",
     "load",
+    "first_answer",
     "packed_load",
     "system_store",
     "latency",

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from repository import ROOT
+from ready_command import ReadyCommand, may_be_ready
+from repository import TOOLCHAIN
 
-TOOLCHAIN = ROOT / "toolchain"
 # This machine as less than it is holds for what the tests start as well.
 _OF_THE_HOST = ("AOTC_HOST_ISA", "AOTC_HOST_WITHOUT")
 SCRIPT = Path(sys.executable).with_name("aotc")
 # Generous: a machine may be busy, and only what is broken takes so long.
 SECONDS = 600.0
+Running = subprocess.Popen[str] | ReadyCommand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +62,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`aotc` with HOME, configuration, cache, store, temporary and working folder in `folder`."""
+    """`aotc` with HOME, configuration, cache, store, temporary and working folder in `folder`.
+
+    `anew`: started as a user starts it, and not forked from a process that has imported it all.
+    """
 
     folder: Path
     extra: Mapping[str, str] = field(default_factory=dict)
+    anew: bool = False
 
     def environment(self) -> dict[str, str]:
         """What the command sees; of the user who runs the tests no more than PATH."""
@@ -88,12 +93,16 @@ class Command:
         """The command's store."""
         return self.folder / "store"
 
-    def start(self, *words: str | Path, prefix: Sequence[str] = ()) -> subprocess.Popen[str]:
+    def start(self, *words: str | Path, prefix: Sequence[str] = ()) -> Running:
         """Start the command, as the leader of a group of processes."""
+        typed = [*prefix, str(SCRIPT), *(str(word) for word in words)]
+        environment = self.environment()
+        if not prefix and not self.anew and may_be_ready(environment):
+            return ReadyCommand(typed, self.folder, environment)
         return subprocess.Popen(
-            [*prefix, str(SCRIPT), *(str(word) for word in words)],
+            typed,
             cwd=self.folder,
-            env=self.environment(),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -118,7 +127,7 @@ class Command:
         return sorted(names)
 
 
-def finish(process: subprocess.Popen[str]) -> Outcome:
+def finish(process: Running) -> Outcome:
     """Wait for a command; no traceback may be in what it says."""
     try:
         stdout, stderr = process.communicate(timeout=SECONDS)

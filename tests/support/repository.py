@@ -6,3 +6,4 @@ from pathlib import Path
 
 SUPPORT = Path(__file__).resolve().parent
 ROOT = SUPPORT.parents[1]
+TOOLCHAIN = ROOT / "toolchain"

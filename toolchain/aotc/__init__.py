@@ -1,7 +1,7 @@
 """aotc: an ahead-of-time build toolchain for ONNX models.
 
-`build`, `check_models`, `verify`, `inspect` and `load` are imported when first used, so that a
-deploy host that verifies needs neither onnx nor onnxruntime nor numpy.
+`build`, `check_models`, `verify`, `inspect` and `load` are imported when first used, so a host that
+only verifies artifacts needs neither onnx, onnxruntime nor numpy.
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             from aotc.errors import missing_package
 
-            raise missing_package(error, f"aotc.{name}", loads=name == "load") from None
+            raise missing_package(error, f"aotc.{name}", only_loads=name == "load") from None
     raise AttributeError(f"module 'aotc' has no attribute {name!r}")

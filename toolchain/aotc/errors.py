@@ -1,4 +1,4 @@
-"""The one error type of the project, and the exit statuses of the command line."""
+"""The error type of the project, and the exit statuses of the command line."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ EXIT_INTERRUPTED: Final = 130
 
 
 class AotcError(Exception):
-    """A refusal: what happened, where, what was expected and found, and the fix.
+    """A refusal: what happened, where, what was expected and found, and how to fix it.
 
-    `code` is a stable reason code of `aotc.reasons.REASONS`; an unknown one is our own bug.
-    `where` names a file, node or field.  `fix` defaults to the catalogue's.
-    `also` holds further refusals of the same kind, so that a report lists every reason; `rows`
-    is a table of what it is about, such as nodes, by column.
+    `code` is a stable reason code of `aotc.reasons.REASONS`, which also gives `title` and
+    `exit_status`; an unknown code raises KeyError.  `what` is a sentence without a full stop.
+    `where` names a file, node or field.  `expected` and `found` are short texts.  `fix` defaults to
+    the catalogue's.  `also` holds further refusals, so that a report can list every reason.  `rows`
+    is a table with details, such as the nodes concerned: one mapping from column to cell per row.
     """
 
     def __init__(
@@ -50,22 +51,22 @@ class AotcError(Exception):
         super().__init__(self.line())
 
     def __reduce__(self) -> tuple[Callable[[Mapping[str, Any]], AotcError], tuple[Any, ...]]:
-        """Copied and pickled with all its fields: a pool's process hands its errors back so."""
+        """Copy and pickle all fields: errors of a worker process are pickled."""
         fields = ("code", "what", "where", "expected", "found", "fix", "also", "rows")
-        return _restored, ({name: getattr(self, name) for name in fields},)
+        return _from_fields, ({name: getattr(self, name) for name in fields},)
 
     def line(self) -> str:
-        """The error in one line that can be shown, without the fix."""
+        """The error as one printable line, without the fix."""
         what, where, expected, found = map(
             printable, (self.what, self.where, self.expected, self.found)
         )
         text = f"{self.code} {what}"
         if where:
             text += f" [{where}]"
-        return text + compared(expected, found)
+        return text + expected_and_found(expected, found)
 
     def to_dict(self) -> dict[str, str]:
-        """The error as data; empty fields are left out."""
+        """The error as JSON-like data, as `--json` shows it; empty fields are left out."""
         fields: Mapping[str, str] = {
             "code": self.code,
             "title": self.title,
@@ -78,19 +79,19 @@ class AotcError(Exception):
         return {name: value for name, value in fields.items() if value}
 
 
-def _restored(fields: Mapping[str, Any]) -> AotcError:
+def _from_fields(fields: Mapping[str, Any]) -> AotcError:
     return AotcError(**fields)
 
 
-def compared(expected: str, found: str) -> str:
-    """What was expected and what was found, in brackets; of what is not known, nothing."""
+def expected_and_found(expected: str, found: str) -> str:
+    """` (expected A; found B)` with a leading blank; an empty text is left out."""
     pairs = (("expected", expected), ("found", found))
     text = "; ".join(f"{name} {value}" for name, value in pairs if value)
     return f" ({text})" if text else ""
 
 
 def install_extra(extra: str) -> str:
-    """The fix that installs an extra: aotc comes as a clone or a wheel, and from no index yet."""
+    """The command that installs an extra of aotc, which is not on a package index yet."""
     return f"pip install '.[{extra}]' in a clone of aotc, or 'FILE.whl[{extra}]' of its wheel"
 
 
@@ -98,25 +99,27 @@ INSTALL_RUNTIME: Final = (
     "pip install onnxruntime, which brings numpy, is enough to load and run. To build as well: "
     + install_extra("cpu")
 )
-# What loading and running needs.
+# All that loading and running needs.
 _RUNTIME_MODULES: Final = ("onnxruntime", "numpy")
-# Packages that the extra `cpu` brings, and what protobuf's is called.
+# Top-level modules of the extra `cpu`; `google` is protobuf's.
 _EXTRA_MODULES: Final = ("onnx", "onnxruntime", "numpy", "google")
 
 
 def missing_package(
-    error: ModuleNotFoundError, what: str, extra: str = "cpu", *, loads: bool = False
+    error: ModuleNotFoundError, what: str, extra: str = "cpu", *, only_loads: bool = False
 ) -> Exception:
-    """AOTC-I019 where the module is of an extra; else `error` itself, a bug of ours.
+    """The exception to raise for a module that was not found.
 
-    What only `loads` and runs needs no extra: ONNX Runtime's package is enough.
+    It is an AotcError with AOTC-I019 if an extra installs the module, else `error` itself, as that
+    is a bug.  `what` names the function that needs the module.  With `only_loads`, it only loads
+    and runs artifacts, for which ONNX Runtime's package is enough without the extra.
     """
     missing = (error.name or "").partition(".")[0]
     if missing not in _EXTRA_MODULES:
         return error
-    enough = loads and missing in _RUNTIME_MODULES
+    is_runtime = only_loads and missing in _RUNTIME_MODULES
     return AotcError(
         "AOTC-I019",
         f"{what} needs the package {missing}",
-        fix=INSTALL_RUNTIME if enough else install_extra(extra),
+        fix=INSTALL_RUNTIME if is_runtime else install_extra(extra),
     )

@@ -22,7 +22,8 @@ from attacked_artifact import Attacked
 
 from aotc import load
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.variant import SessionSpec

@@ -20,7 +20,8 @@ from policy_host import SIGNATURE, loaded, policy_host, resign
 from policy_setting import Setting
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import MAX_VALUES, ParseError, strict_json
+from aotc.contract.codec.parsing import ParseError
+from aotc.contract.codec.strict_json import MAX_VALUES, strict_json
 from aotc.contract.results.reports import VerifyReport
 from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError

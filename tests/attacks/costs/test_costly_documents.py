@@ -15,19 +15,20 @@ from typing import Any
 import pytest
 from artifact_builder import build_artifact
 
-from aotc.checking.outcomes import read_answer
+from aotc.checking.outcomes import read_report
 from aotc.contract.builtin import load_profile, load_target
-from aotc.contract.codec.parsing import MAX_PROBLEMS, ParseError, decode, record
+from aotc.contract.codec.parsing import MAX_PROBLEMS, ParseError, decode
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.codec.strict_yaml import MAX_YAML_VALUES
 from aotc.contract.manifest.interface import Value
 from aotc.contract.traffic import read_traffic
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
+from aotc.records import record
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command
-from aotc.stages.tuning.tuned_evidence import tuning_of
+from aotc.stages.tuning.tuned_evidence import read_tuning
 from aotc.verification.container.base import MAX_BUNDLES
 from aotc.verification.policy.policy_document import read_policy, read_roots
 
@@ -39,7 +40,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "root.yaml": read_roots,
     "signer.yaml": load_command,
     "signer.json": load_command,
-    "against.json": read_answer,
+    "against.json": read_report,
 }
 
 
@@ -111,7 +112,7 @@ def test_files_without_end_are_not_read_whole(name: str, tmp_path: Path) -> None
     path = tmp_path / name
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    refused(tuning_of if name == "evidence.json" else read_answer, path)
+    refused(read_tuning if name == "evidence.json" else read_report, path)
 
 
 @record

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from aotc.cli.main import main
-from aotc.engine.kept_logs import kept_log
+from aotc.engine.kept_logs import keep_log
 from aotc.errors import AotcError
-from aotc.host import plugin_libraries as plugin_library
+from aotc.host import plugin_libraries
 from aotc.host.plugin_libraries import libraries_digest
 from aotc.signing.keys.development import default_trust, development_key
 from aotc.verification.policy.state import SeenPolicy, state_to_compare, user_state
@@ -100,7 +100,7 @@ def test_digests_of_libraries_are_not_kept_in_another_users_home(home: Path, sec
         give(home)
         # Root's file, such as it lay there before, is believed through no link of the stranger's.
         os.chown(kept, 0, 0)
-        plugin_library._digest.cache_clear()
+        plugin_libraries._combined_digest.cache_clear()
         assert libraries_digest([library]) == digest
 
 
@@ -108,7 +108,7 @@ def test_logs_are_not_kept_in_another_users_home(home: Path, tmp_path: Path) -> 
     log = tmp_path / "step" / "log.txt"
     log.parent.mkdir()
     log.write_text("crashed\n")
-    assert kept_log(log)
+    assert keep_log(log)
     logs = home / ".local" / "state" / "aotc" / "logs"
     theirs = tmp_path / "logs"
     logs.rename(theirs)
@@ -116,7 +116,7 @@ def test_logs_are_not_kept_in_another_users_home(home: Path, tmp_path: Path) -> 
         (theirs / f"{number}.log").touch()
     logs.symlink_to(theirs)
     give(home)
-    assert kept_log(log) == ""
+    assert keep_log(log) == ""
     assert len(list(theirs.iterdir())) == 31
 
 
@@ -157,7 +157,7 @@ def test_what_we_make_in_a_home_is_the_users_alone(home: Path, mask: int, tmp_pa
     try:
         development_key()
         libraries_digest([library])
-        assert kept_log(log)
+        assert keep_log(log)
     finally:
         os.umask(before)
     modes = {

@@ -12,7 +12,7 @@ from made_certificates import NOW, authority, leaf
 from policy_host import loaded, policy_host, resign
 from policy_setting import Setting, ago
 
-from aotc.contract.trust.attestations import instant, parse_instant
+from aotc.contract.trust.attestations import format_instant, parse_instant
 from aotc.errors import AotcError
 from aotc.store.installing import install
 from aotc.verification.container.folder_container import FolderContainer
@@ -31,7 +31,9 @@ def soon(steps: Callable[[], object]) -> str:
     """A moment some seconds from now, as it is written: at least ten times what `steps` take."""
     started = time.monotonic()
     steps()
-    return instant(datetime.now(UTC) + timedelta(seconds=2 + 10 * (time.monotonic() - started)))
+    return format_instant(
+        datetime.now(UTC) + timedelta(seconds=2 + 10 * (time.monotonic() - started))
+    )
 
 
 def wait_until(moment: str) -> None:

@@ -99,7 +99,7 @@ def test_a_cache_that_cannot_be_used(
         "error: AOTC-R014 cache cannot be used\n"
         "  what:     others may write the cache\n"
         f"  where:    {cache.folder}\n"
-        "  expected: nothing that group or others may write\n"
+        "  expected: not writable by group or others\n"
         "  found:    mode 0777\n"
         "  fix:      Take a folder of your own (AOTC_CACHE), or look at what is in this one, "
         f"then: chmod go-w {cache.folder}\n"

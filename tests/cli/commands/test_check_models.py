@@ -115,14 +115,14 @@ def aotc(tmp_path_factory: pytest.TempPathFactory) -> Command:
     (folder / "broken" / "sitecustomize.py").write_text(_BROKEN)
     write_models(folder / "models")
     (folder / "tight.yaml").write_text(_PROFILE)
-    path = os.pathsep.join((str(TOOLCHAIN), str(folder / "broken")))
-    return Command(folder, {"PYTHONPATH": path})
+    return Command(folder)
 
 
 @pytest.fixture(scope="module")
 def checked(aotc: Command) -> Outcome:
     words = ("check-models", "models", "--profile", "tight.yaml", "--output", "first.json")
-    return aotc(*words, "--jobs", "2")
+    path = os.pathsep.join((str(TOOLCHAIN), str(aotc.folder / "broken")))
+    return Command(aotc.folder, {"PYTHONPATH": path})(*words, "--jobs", "2")
 
 
 def words_of(document: Mapping[str, Any]) -> dict[str, str]:
@@ -235,7 +235,7 @@ def test_builds_come_from_the_cache_where_that_is_asked(tmp_path: Path) -> None:
 def test_a_folder_without_models(aotc: Command, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found = aotc("check-models", tmp_path / "empty").refused("AOTC-I001", 3)
-    assert found["what"] == "no *.onnx file is below the folder"
+    assert found["what"] == "there is no *.onnx file below the folder"
     found = aotc("check-models", tmp_path / "none").refused("AOTC-I001", 3)
     assert found["what"] == "no such folder of models"
     found = aotc("check-models", "models", "--pattern", "sound/*").refused("AOTC-I001", 3)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,7 @@ def test_an_interrupted_replacement_keeps_the_artifact(aotc: Command, slow: str)
 @pytest.mark.slow
 def test_a_signal_at_any_time(aotc: Command) -> None:
     """From the first import to the last clean-up, the output is the old artifact or the new."""
+    aotc = replace(aotc, anew=True)
     save(linear(features=128), aotc.folder / "linear.onnx")
     words = ("build", "linear.onnx", "-o", "out.aotc", "--force", "--json")
     started = time.monotonic()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aotc.cli.views.requirement_words import requirements_in_words
-from aotc.contract.codec.parsing import record
 from aotc.contract.manifest.requirements import Requirements
+from aotc.records import record
 
 
 @record

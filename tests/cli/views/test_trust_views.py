@@ -17,11 +17,15 @@ from aotc.cli.views.verification_view import verify_view
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.finding import Finding
 from aotc.contract.results.command_reports import RunReport
-from aotc.contract.results.policy_decision import Considered, PolicyDecision, RequirementResult
+from aotc.contract.results.policy_decision import (
+    ConsideredAttestation,
+    PolicyDecision,
+    RequirementResult,
+)
 from aotc.contract.results.reports import LoadReport, VerifyReport
 from aotc.contract.results.store_reports import InstallReport, StoreEntry, StoreListReport
 from aotc.contract.trust.attestations import Approval, ArtifactName, AttestReport
-from aotc.errors import compared
+from aotc.errors import expected_and_found
 
 ID = "8a" * 32
 KEY = "7d" * 32
@@ -82,9 +86,9 @@ def test_signers_have_the_names_of_the_policy() -> None:
 
 
 def test_what_is_not_known_is_not_shown() -> None:
-    assert compared("", "x") == " (found x)"
-    assert compared("a", "b") == " (expected a; found b)"
-    assert compared("", "") == ""
+    assert expected_and_found("", "x") == " (found x)"
+    assert expected_and_found("a", "b") == " (expected a; found b)"
+    assert expected_and_found("", "") == ""
 
 
 def test_an_install_shows_whole_ids_and_findings() -> None:
@@ -130,7 +134,9 @@ def test_every_column_of_a_store_has_its_heading(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_decision_without_a_channel() -> None:
-    counted = Considered(path="attestations/oms.sigstore.json", key=KEY, id="release", counts=True)
+    counted = ConsideredAttestation(
+        path="attestations/oms.sigstore.json", key=KEY, id="release", counts=True
+    )
     need = RequirementResult(
         predicate="oms",
         signers=("release",),

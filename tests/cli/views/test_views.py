@@ -68,7 +68,7 @@ def capture() -> Capture:
         initializers=4,
         initializer_bytes=61_000,
         contrib_ops=("com.microsoft::Gelu",),
-        control_flow=(ControlFlow(node="choose", op_type="If", bodies={"then_branch": 3}),),
+        control_flow=(ControlFlow(node="choose", op_type="If", subgraphs={"then_branch": 3}),),
         side_inputs=("choose.then_branch: hidden",),
         external_data=(ExternalFile(location="weights.bin", size=2_500_000_000, sha256="a" * 64),),
         half=True,
@@ -283,7 +283,12 @@ def built_report() -> BuildReport:
 def run_answer() -> RunReport:
     outputs = (
         RunOutput(
-            name="logits", value="float32[1, 10]", least=-4.68615, mean=-1.5, most=1.0, file="o.npy"
+            name="logits",
+            value="float32[1, 10]",
+            minimum=-4.68615,
+            mean=-1.5,
+            maximum=1.0,
+            file="o.npy",
         ),
         RunOutput(name="label", value="string[1]"),
     )

@@ -10,7 +10,8 @@ from repository import ROOT
 from structured import json_number, mutated, words_of
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import ParseError, decode, encode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 
 VECTORS = ROOT / "manifests" / "vectors"

@@ -13,7 +13,8 @@ from made_keys import AUTHORITY, TRUSTED, signer
 from structured import mutated, words_of
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode, strict_json
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.trust.trust_policy import RootKeys, TrustPolicy
 from aotc.errors import AotcError
@@ -51,8 +52,8 @@ def _check_policy(policy: TrustPolicy) -> None:
         text = yaml_text(policy, full=full).encode("utf-8")
         assert parse_policy(text, FILE).policy == policy
     assert decode(TrustPolicy, strict_json(canonical_json(encode(policy)))) == policy
-    holders = {each.id: each for each in policy.holders()}
-    assert len(holders) == len(policy.holders())
+    holders = {each.id: each for each in policy.signers()}
+    assert len(holders) == len(policy.signers())
     assert len({each.pem for each in policy.keys}) == len(policy.keys)
     # A rule that asks for nothing, or for nobody, would let everything in.
     assert policy.rules

@@ -12,7 +12,8 @@ from structured import mutated, words_of
 
 from aotc.contract.builtin import load_profile, load_target
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import Json, ParseError, decode, encode, strict_json
+from aotc.contract.codec.parsing import Json, ParseError, decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.codec.strict_yaml import strict_yaml, yaml_text
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target as Host

@@ -10,7 +10,7 @@ from edited_artifact import make_place
 from fuzz_target import Target
 from structured import mutated, words_of
 
-from aotc.contract.results.policy_decision import ReleaseOf
+from aotc.contract.results.policy_decision import ArtifactRelease
 from aotc.errors import AotcError
 from aotc.verification.policy.state import SeenPolicy, SeenState, StateFile
 
@@ -32,7 +32,7 @@ def check(data: bytes) -> bool:
     name = next(iter(before.policies), "prod")
     model = next(iter(before.artifacts), "m")
     seen = SeenPolicy(sequence=2**53 - 1, sha256="0" * 64)
-    release = ReleaseOf(kind="version", value="9.9")
+    release = ArtifactRelease(kind="version", value="9.9")
     try:
         STATE.note_policy(name, seen, NOW, exact=True)
         STATE.note_artifact(model, release, NOW, allowed=False)

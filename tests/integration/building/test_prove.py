@@ -275,9 +275,9 @@ def test_many_files_are_many_fixtures(bench: Workbench) -> None:
     ("arrays", "what"),
     [
         ({"z": np.ones((2, 3, 4), np.float32)}, "inputs are missing"),
-        ({"x": np.ones((2, 3, 4), np.float64)}, "fixture has another type than the input"),
-        ({"x": np.ones((2, 3), np.float32)}, "fixture has another rank than the input"),
-        ({"x": np.ones((2, 3, 5), np.float32)}, "fixture has another size than the input"),
+        ({"x": np.ones((2, 3, 4), np.float64)}, "the fixture's type differs from the input's"),
+        ({"x": np.ones((2, 3), np.float32)}, "the fixture's rank differs from the input's"),
+        ({"x": np.ones((2, 3, 5), np.float32)}, "the fixture's size differs from the input's"),
     ],
 )
 def test_fixtures_that_do_not_fit(
@@ -299,7 +299,7 @@ def test_a_fixture_that_the_stated_dims_rule_out(
         bench.build(counted(), "bad", fixtures=path, dims={"batch": dims})
     assert caught.value.exit_status == 3
     assert caught.value.line() == (
-        "AOTC-I024 fixture has a size outside of the stated range [private: batch]"
+        "AOTC-I024 the fixture's size is outside the stated range [private: batch]"
         f" (expected {expected}; found 2)"
     )
 
@@ -386,7 +386,7 @@ def test_a_call_outside_of_what_is_stated_or_strict_is_refused(bench: Workbench,
             model.run(built.inputs({"batch": 9}))
         assert model.telemetry.to_dict()["rejects"] == {"AOTC-S010": 1}
     assert caught.value.line() == (
-        "AOTC-S010 dim 'batch' is outside of the proven range [dim batch] (expected 1..8; found 9)"
+        "AOTC-S010 dim 'batch' is outside the proven range [dim batch] (expected 1..8; found 9)"
     )
 
 
@@ -407,13 +407,13 @@ def test_steps_of_a_dim(bench: Workbench) -> None:
     [
         ({"bach": 4}, "AOTC-S002", "the model has no dim 'bach'"),
         ({"batch": "8..1"}, "AOTC-S003", "8 is more than max 1"),
-        ({"batch": "few"}, "AOTC-I027", "'few' is neither SIZE nor MIN..MAX nor MIN..MAX:STEP"),
+        ({"batch": "few"}, "AOTC-I027", "'few' is not SIZE, MIN..MAX or MIN..MAX:STEP"),
         (
             {"batch": "8..64:3"},
             "AOTC-S003",
-            "the ends of 8..64 are no multiples of 3",
+            "the ends of 8..64 are not multiples of 3",
         ),
-        ({"batch": "8..64:0"}, "AOTC-S003", "the step of '8..64:0' is not 1 or more"),
+        ({"batch": "8..64:0"}, "AOTC-S003", "the step of '8..64:0' is less than 1"),
         ({"x.1": 4}, "AOTC-S004", "the model fixes this dim"),
     ],
 )

@@ -99,7 +99,7 @@ def test_what_the_artifact_refuses(ask: Ask, tmp_path: Path) -> None:
 def test_data_that_is_none(ask: Ask, tmp_path: Path) -> None:
     found = ask(write(tmp_path / "a", X, 2 * X, X))
     assert (found["answers"], found["code"]) == ("refused", "AOTC-I024")
-    assert found["what"] == "another number of outputs"
+    assert found["what"] == "the number of outputs differs"
 
 
 def test_of_several_sets_the_worst_counts(ask: Ask, tmp_path: Path) -> None:

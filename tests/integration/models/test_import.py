@@ -21,7 +21,7 @@ from workbench import (
 )
 
 from aotc import build
-from aotc.contract.codec.parsing import strict_json
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.interface import Value
 from aotc.errors import AotcError
 from aotc.verification.gate import verify
@@ -305,7 +305,7 @@ def test_if_with_values_of_the_graph_around_it(bench: Workbench) -> None:
         profile="server-cpu",
     )
     source = built.manifest.source
-    flows = [(flow.node, flow.op_type, dict(flow.bodies)) for flow in source.control_flow]
+    flows = [(flow.node, flow.op_type, dict(flow.subgraphs)) for flow in source.control_flow]
     assert sorted(flows) == [
         ("deep", "If", {"then_branch": 1, "else_branch": 1}),
         ("outer", "If", {"then_branch": 1, "else_branch": 1}),
@@ -354,7 +354,7 @@ def test_loop_with_a_value_of_the_graph_around_it(bench: Workbench) -> None:
     )
     source = built.manifest.source
     (flow,) = source.control_flow
-    assert (flow.op_type, dict(flow.bodies)) == ("Loop", {"body": 3})
+    assert (flow.op_type, dict(flow.subgraphs)) == ("Loop", {"body": 3})
     assert source.side_inputs == ("loop.body: step",)
     assert_works(bench, built, {"x": np.arange(5, dtype=np.float32)})
 

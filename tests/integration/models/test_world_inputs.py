@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import build, inspect
-from aotc.contract.codec.parsing import strict_json
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.profile import ProbeLimits, Profile, VariantSpec
 from aotc.errors import AotcError
 from aotc.verification.gate import verify
@@ -152,7 +152,7 @@ def nested(depth: int) -> bytes:
     return varint(1 << 3) + varint(8) + graph + opset
 
 
-def test_bodies_within_bodies(bench: Workbench) -> None:
+def test_subgraphs_within_bodies(bench: Workbench) -> None:
     """As many as ONNX Runtime reads; it takes no more than 100 messages within each other."""
     deepest = bench.folder / "deepest.onnx"
     deepest.write_bytes(nested(31))

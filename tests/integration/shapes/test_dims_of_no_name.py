@@ -150,7 +150,7 @@ def test_the_refusal_of_an_old_name_says_what_to_write(bench: Workbench) -> None
         bench.build(style_network("None", "None", "None"), "old", dims={"None": 64})
     error = caught.value
     assert (error.code, error.where) == ("AOTC-S002", "dims.None")
-    assert error.what == "'None' is the name of 3 dims that are not one"
+    assert error.what == "'None' is the name of 3 different dims"
     assert error.expected == f"{BATCH}, {ROWS}, {COLUMNS}"
     relation = error.fix.split("equal: ")[1].rstrip(".")
     built = bench.build(

@@ -89,8 +89,8 @@ def test_third_party_models() -> None:
     trees = claim_of(named(MODELS / "xgboost_onnxmltools.onnx"))
     assert trees.nodes == frozenset()
     voice = named(MODELS / "silero_vad_v6.onnx")
-    bodies = {node.name for node in walk_nodes(voice)} - {node.name for node in voice.graph.node}
-    assert bodies and bodies <= claim_of(voice).nodes
+    subgraphs = {node.name for node in walk_nodes(voice)} - {node.name for node in voice.graph.node}
+    assert subgraphs and subgraphs <= claim_of(voice).nodes
     streamed = claim_of(named(MODELS / "gtcrn_stream.onnx"))
     assert any("compute shapes, which ONNX Runtime prefers" in note for note in streamed.notes)
 
@@ -144,7 +144,7 @@ def test_unknown_types_refuse_nothing_and_are_told() -> None:
     assert claims.notes == ("types are unknown at exp: assumed to have a kernel",)
 
 
-def test_bodies_of_control_flow() -> None:
+def test_subgraphs_of_control_flow() -> None:
     then = helper.make_graph(
         [helper.make_node("Exp", ["x"], ["t"], name="exp")], "then", [], [value("t", [2, 2])]
     )

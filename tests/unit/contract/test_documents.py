@@ -55,7 +55,7 @@ def test_every_problem_is_named_with_its_path(tmp_path: Path) -> None:
         (
             "AOTC-S003",
             f"{path}: dims.seq.multiple_of",
-            "the ends of 1..64 are no multiples of 3",
+            "the ends of 1..64 are not multiples of 3",
         ),
         ("AOTC-I022", f"{path}: fixtures.max_count", "99 is more than 16"),
         ("AOTC-I022", f"{path}: parity.float32.atol", "-1.0 is less than 0"),

@@ -40,7 +40,7 @@ GAPPED = Dim(min=1, max=6, opt=1, gaps=(3, 5))
 def test_sizes_as_is_and_padded(dim: Dim, as_is: set[int], padded: dict[int, int]) -> None:
     """`padded` holds the ends of each stretch that is padded to one size."""
     assert {size for size in range(30) if dim.allows(size)} == as_is
-    found = {size: full for size in range(30) if (full := dim.padded(size)) is not None}
+    found = {size: full for size in range(30) if (full := dim.padded_size(size)) is not None}
     assert {size: found.get(size) for size in padded} == padded
     ends = [
         size
@@ -120,10 +120,10 @@ def test_fitted_is_as_defined(one: DimRange, other: DimRange, constant: int, dat
             expected = None
         elif expected is not None:
             expected["sum"] = sum(expected.values()) + constant
-        assert domain.fitted(buckets, domain.complete(sizes)) == expected, buckets
+        assert domain.padded_sizes(buckets, domain.complete(sizes)) == expected, buckets
 
 
 def test_sizes_of_unknown_dims_stay_and_missing_ones_are_not_asked_for() -> None:
     relation = Relation(dim="sum", terms=("seq", "absent"))
     domain = Domain(dims={"seq": FILLED, "absent": GRID}, relations=(relation,))
-    assert domain.fitted({"seq": 16}, {"seq": 5, "x": 7}) == {"seq": 16, "x": 7}
+    assert domain.padded_sizes({"seq": 16}, {"seq": 5, "x": 7}) == {"seq": 16, "x": 7}

@@ -70,29 +70,29 @@ def test_nothing_is_wrong_with_a_good_one() -> None:
 @pytest.mark.parametrize(
     ("made", "path", "what"),
     [
-        (dims(batch=replace(BATCH, opt=9)), "domain.dims.batch", "1, 9, 4 are not rising"),
-        (dims(batch=replace(BATCH, max=2**50)), "domain.dims.batch", "are not rising"),
-        (dims(seq=replace(SEQ, buckets=(8, 4))), "domain.dims.seq.buckets", "not rising"),
-        (dims(seq=replace(SEQ, buckets=(8, 99))), "domain.dims.seq.buckets", "not rising"),
+        (dims(batch=replace(BATCH, opt=9)), "domain.dims.batch", "1, 9, 4 are not increasing"),
+        (dims(batch=replace(BATCH, max=2**50)), "domain.dims.batch", "are not increasing"),
+        (dims(seq=replace(SEQ, buckets=(8, 4))), "domain.dims.seq.buckets", "not increasing"),
+        (dims(seq=replace(SEQ, buckets=(8, 99))), "domain.dims.seq.buckets", "not increasing"),
         (dims(seq=replace(SEQ, pad_from=17)), "domain.dims.seq.pad_from", "more than max"),
         (related(Relation(dim="seq", terms=("batch",))), "domain.relations[0]", "is free"),
-        (related(RELATION, RELATION), "domain.relations[1]", "follows already"),
-        (related(Relation(dim="a", terms=("b",))), "domain.relations[0]", "not known"),
+        (related(RELATION, RELATION), "domain.relations[1]", "has a relation already"),
+        (related(Relation(dim="a", terms=("b",))), "domain.relations[0]", "neither free nor"),
         (
             related(Relation(dim="a", terms=("seq",), constant=2**52)),
             "domain.relations[0]",
             "adds",
         ),
-        (padded(Padding(inputs={"idz": PadSpec()})), "padding.inputs.idz", "is no input"),
+        (padded(Padding(inputs={"idz": PadSpec()})), "padding.inputs.idz", "is not an input"),
         (
             padded(Padding(inputs={"ids": PadSpec(value=-1)})),
             "padding.inputs.ids.value",
-            "is no uint8",
+            "is not a value of type uint8",
         ),
         (
             padded(Padding(inputs={"ids": PadSpec(value="abc")})),
             "padding.inputs.ids.value",
-            "is no uint8",
+            "is not a value of type uint8",
         ),
         (
             replace(
@@ -100,7 +100,7 @@ def test_nothing_is_wrong_with_a_good_one() -> None:
                 inputs=(replace(IDS, dtype="float32"),),
             ),
             "padding.inputs.ids.value",
-            "is no float32",
+            "is not a value of type float32",
         ),
         (
             padded(Padding(crops=(Crop(output="y", axis=7, dims=("seq",)),))),
@@ -110,7 +110,7 @@ def test_nothing_is_wrong_with_a_good_one() -> None:
         (
             padded(Padding(crops=(Crop(output="z", axis=0, dims=("seq",)),))),
             "padding.crops[0]",
-            "of no output",
+            "does not name an output",
         ),
         (
             padded(Padding(crops=(Crop(output="y", axis=1, dims=("total",)),))),
@@ -131,12 +131,12 @@ def test_nothing_is_wrong_with_a_good_one() -> None:
         (
             replace(good(), variants=(replace(good().variants[0], buckets={"seq": 5}),)),
             "variants[0].buckets",
-            "not the domain's",
+            "not buckets of the domain",
         ),
         (
             replace(good(), variants=(replace(good().variants[0], buckets={"batch": 1}),)),
             "variants[0].buckets",
-            "domain's dims",
+            "bucketed dims of the domain",
         ),
     ],
 )

@@ -11,16 +11,16 @@ import pytest
 from artifact_builder import build_artifact, payload_digests
 from policy_setting import Setting, make_keys
 
-from aotc.checking.outcomes import read_answer
+from aotc.checking.outcomes import read_report
 from aotc.contract.builtin import load_profile, load_target
-from aotc.contract.versions import is_newer, unsupported_manifest
+from aotc.contract.versions import is_newer, unsupported_reason
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
-from aotc.signing import statements as attest
+from aotc.signing import statements
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command
-from aotc.stages.tuning.tuned_evidence import tuning_of
+from aotc.stages.tuning.tuned_evidence import read_tuning
 from aotc.verification.gate import verify
 from aotc.verification.policy.policy_document import read_policy, read_roots
 from aotc.verification.policy.state import StateFile
@@ -31,7 +31,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "aotc.trust": read_policy,
     "aotc.root": read_roots,
     "aotc.signer": load_command,
-    "aotc.check-models": read_answer,
+    "aotc.check-models": read_report,
     "aotc.trust-state": lambda path: StateFile(path).read(),
 }
 
@@ -80,11 +80,11 @@ def test_an_artifact_by_a_newer_aotc(schema: str, tmp_path: Path) -> None:
 
 
 def test_versions() -> None:
-    assert unsupported_manifest("aotc.manifest/1.3") == ""
-    assert unsupported_manifest("aotc.manifest/1.99") == ""
-    assert unsupported_manifest("aotc.manifest/0.9") == "the manifest's version is not supported"
-    assert unsupported_manifest("aotc.profile/2") == ""
-    assert unsupported_manifest(None) == ""
+    assert unsupported_reason("aotc.manifest/1.3") == ""
+    assert unsupported_reason("aotc.manifest/1.99") == ""
+    assert unsupported_reason("aotc.manifest/0.9") == "the manifest's version is not supported"
+    assert unsupported_reason("aotc.profile/2") == ""
+    assert unsupported_reason(None) == ""
     assert is_newer("urn:aotc:approval:v2", "urn:aotc:approval:v1")
     assert not is_newer("urn:aotc:approval:v1", "urn:aotc:approval:v1")
     assert not is_newer("https://slsa.dev/provenance/v2", "https://slsa.dev/provenance/v1")
@@ -99,7 +99,7 @@ def test_an_attestation_of_a_later_kind_is_a_finding_and_meets_no_requirement(
     keys = make_keys(tmp_path)
     host = Setting(tmp_path, keys)
     artifact = host.artifact
-    bundle = attest.attest(
+    bundle = statements.sign(
         "urn:aotc:approval:v2", {}, {"aotc.json": payload_digests(artifact)["aotc.json"]},
         keys["release"],
     )  # fmt: skip
@@ -125,5 +125,5 @@ def test_evidence_of_a_later_kind(tmp_path: Path) -> None:
     path = tmp_path / "evidence.sigstore.json"
     path.write_text(json.dumps({"dsseEnvelope": {"payload": payload}}))
     with pytest.raises(AotcError) as caught:
-        tuning_of(path)
+        read_tuning(path)
     assert caught.value.code == "AOTC-I046"

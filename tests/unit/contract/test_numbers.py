@@ -7,9 +7,10 @@ import random
 import pytest
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import ParseError, decode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.interface import Value
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile_terms import Tolerance
 
 # Canonical JSON writes floats below 1e21 as integers, beyond 2^53 - 1 too.
 DIGITS = ("9007199254740992.0", "1e16", "1e17", "-1e17", "999999999999999900000.0")

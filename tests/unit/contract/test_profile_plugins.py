@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.builtin import load_profile, with_libraries
+from aotc.contract.builtin import load_profile, with_plugin_paths
 from aotc.contract.profile import PluginSpec
-from aotc.engine.named_backends import threaded
+from aotc.engine.named_backends import with_threads
 from aotc.errors import AotcError
 from aotc.host.plugin_libraries import stated_libraries
 
@@ -49,7 +49,7 @@ def test_a_library_of_a_profile_that_is_no_file_is_found_from_here(
     assert profile.plugins["mine"].library == "/opt/mine.so"
     monkeypatch.chdir(tmp_path)
     spec = PluginSpec(provider="MineProvider", library="mine.so")
-    made = with_libraries(replace(profile, plugins={"mine": spec}), Path())
+    made = with_plugin_paths(replace(profile, plugins={"mine": spec}), Path())
     assert made.plugins["mine"].library == str(tmp_path / "mine.so")
 
 
@@ -104,16 +104,16 @@ def test_what_bounds_the_cpu_where_it_is_the_first_choice_is_refused(
 
 def test_threads_reach_a_provider_that_has_its_own() -> None:
     stated = {"load_config": '{"CPU":{"INFERENCE_PRECISION_HINT":"f32"}}', "other": "kept"}
-    options = threaded(OPENVINO, dict(stated), 1)
+    options = with_threads(OPENVINO, dict(stated), 1)
     assert options["other"] == "kept"
     assert json.loads(options["load_config"]) == {
         "CPU": {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
     }
-    assert json.loads(threaded(OPENVINO, {}, 3)["load_config"]) == {
+    assert json.loads(with_threads(OPENVINO, {}, 3)["load_config"]) == {
         "CPU": {"INFERENCE_NUM_THREADS": 3}
     }
 
 
 @pytest.mark.parametrize("name", [CPU, "MineProvider"])
 def test_other_providers_get_their_options_alone(name: str) -> None:
-    assert threaded(name, {"some": "option"}, 1) == {"some": "option"}
+    assert with_threads(name, {"some": "option"}, 1) == {"some": "option"}

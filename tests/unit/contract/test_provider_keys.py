@@ -21,9 +21,9 @@ def written(backend: Backend) -> list[dict[str, str]]:
         options = dict(backend.session("all", precision).provider_options.get(backend.ort_name, {}))
         found += [
             options,
-            backend.threaded(options, 3),
-            backend.beside(options, ["Add", "Softmax"]),
-            backend.threaded(backend.beside(options, ["Add"]), 1),
+            backend.with_threads(options, 3),
+            backend.options_excluding(options, ["Add", "Softmax"]),
+            backend.with_threads(backend.options_excluding(options, ["Add"]), 1),
         ]
     return found
 
@@ -49,7 +49,7 @@ def test_what_compiled_parts_of_openvino_need_may_stand_in_an_artifact() -> None
     entries = {"CACHE_MODE": "OPTIMIZE_SIZE", "WEIGHTS_PATH": "${weights}/weights.bin"}
     for precision in OpenVinoBackend.precisions:
         options = {"load_config": _config(precision, entries)}
-        more = OpenVinoBackend().threaded(options, 2)["load_config"]
+        more = OpenVinoBackend().with_threads(options, 2)["load_config"]
         assert all(name in more for name in form.properties)
         assert option_problem(OPENVINO, "load_config", more, plugin=True) == ""
 

@@ -24,9 +24,9 @@ SECOND = Plugin(name="second", version="2")
 
 
 def test_a_part_states_what_it_needs_and_no_more() -> None:
-    joined = BASE.joined((NO_REQUIREMENTS, NO_REQUIREMENTS))
+    joined = BASE.merged((NO_REQUIREMENTS, NO_REQUIREMENTS))
     assert joined == replace(BASE, isa=("avx2", "avx512f"))
-    assert encode(BASE.joined(())) == encode(joined)
+    assert encode(BASE.merged(())) == encode(joined)
 
 
 def test_parts_are_joined_field_by_field() -> None:
@@ -46,7 +46,7 @@ def test_parts_are_joined_field_by_field() -> None:
         compute_capabilities=("8.9",),
         compatibility={"B": "2"},
     )
-    joined = BASE.joined((one, other))
+    joined = BASE.merged((one, other))
     # Lists follow each other; features of the CPU are a set, in order of names.
     assert joined.plugins == (FIRST, SECOND)
     assert joined.compute_capabilities == ("8.6", "12.0", "8.9")
@@ -62,6 +62,6 @@ def test_parts_are_joined_field_by_field() -> None:
 
 def test_of_two_c_libraries_the_newer_holds() -> None:
     part = replace(NO_REQUIREMENTS, libc=Libc(name="glibc", version="2.9"))
-    assert BASE.joined((part,)).libc == BASE.libc
+    assert BASE.merged((part,)).libc == BASE.libc
     newer = replace(NO_REQUIREMENTS, libc=Libc(name="glibc", version="2.100"))
-    assert BASE.joined((part, newer)).libc == newer.libc
+    assert BASE.merged((part, newer)).libc == newer.libc

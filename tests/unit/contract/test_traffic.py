@@ -56,7 +56,7 @@ def test_a_table(tmp_path: Path) -> None:
     [
         (
             '{"seq": 4',
-            "AOTC-S020 the line is no JSON [{at}] (found not JSON: Expecting ',' "
+            "AOTC-S020 the line is not JSON [{at}] (found not JSON: Expecting ',' "
             "delimiter: line 1 column 10 (char 9))",
         ),
         ("[1, 2]", "AOTC-S020 the line holds no shapes [{at}] (expected an object; found [1, 2])"),
@@ -95,12 +95,11 @@ def test_a_table(tmp_path: Path) -> None:
         ),
         (
             '{"seq": 4.5}',
-            "AOTC-S022 the size of 'seq' is no whole number [{at}]"
-            " (expected an integer; found 4.5)",
+            "AOTC-S022 the size of 'seq' is not an integer [{at}] (expected an integer; found 4.5)",
         ),
         (
             '{"seq": true}',
-            "AOTC-S022 the size of 'seq' is no whole number [{at}]"
+            "AOTC-S022 the size of 'seq' is not an integer [{at}]"
             " (expected an integer; found True)",
         ),
     ],
@@ -116,14 +115,14 @@ def test_a_line_that_cannot_be_used(tmp_path: Path, line: str, message: str) -> 
 @pytest.mark.parametrize(
     ("text", "code", "says"),
     [
-        ("1,2\n", "AOTC-S020", "the header names no dims"),
-        ("seq,seq\n1,2\n", "AOTC-S020", "the header names no dims"),
-        ("batch,seq\n1\n", "AOTC-S020", "another number of cells"),
-        ("seq\nlong\n", "AOTC-S022", "no whole number"),
+        ("1,2\n", "AOTC-S020", "the header does not name dims"),
+        ("seq,seq\n1,2\n", "AOTC-S020", "the header does not name dims"),
+        ("batch,seq\n1\n", "AOTC-S020", "as many cells as the header"),
+        ("seq\nlong\n", "AOTC-S022", "not an integer"),
         ("seq\n-1\n", "AOTC-S022", "impossible"),
         ("seq\n", "AOTC-S023", "holds no request"),
         ("", "AOTC-S023", "holds no request"),
-        ('seq\n"1\n', "AOTC-S020", "the line is no CSV"),
+        ('seq\n"1\n', "AOTC-S020", "the line is not CSV"),
     ],
 )
 def test_a_table_that_cannot_be_used(tmp_path: Path, text: str, code: str, says: str) -> None:

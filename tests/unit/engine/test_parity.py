@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode, strict_json
-from aotc.contract.profile import Tolerance
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.strict_json import strict_json
+from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.engine import parity
 from aotc.engine.parity import UNBOUNDED, compare, same_bits

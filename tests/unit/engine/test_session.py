@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import subprocess
 import sys
@@ -188,8 +187,10 @@ def test_a_session_is_silent() -> None:
     assert result.stderr == b""
 
 
-def test_two_distributions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.31.1")
+def test_two_distributions_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("onnxruntime", "onnxruntime_gpu"):
+        (tmp_path / f"{name}-1.31.1.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
     onnxruntime_import.import_onnxruntime.cache_clear()
     try:
         with pytest.raises(AotcError) as caught:

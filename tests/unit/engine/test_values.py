@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from aotc.contract.manifest.interface import Value
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile_terms import Tolerance
 from aotc.engine import values
 from aotc.engine.parity import compare
 from aotc.errors import AotcError
@@ -45,7 +45,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path_factory: Any, value: Any) -> N
     folder = tmp_path_factory.mktemp("value")
     path = values.save(value, folder / "x.npy")
     assert path.parent == folder
-    assert path.suffix == (".npy" if values.is_plain(value) else ".json")
+    assert path.suffix == (".npy" if values.is_npy_array(value) else ".json")
     error = compare(value, values.load(path), EXACT, "x")
     assert error.passed, error
     again = values.save(values.load(path), folder / "again")

@@ -32,14 +32,14 @@ def test_each_is_told_with_what_helps(number: int) -> None:
     assert written.found == os.strerror(number)
     read = failures.cannot_read(error, "cannot read it", "/some/file")
     assert (read.code, read.what) == ("AOTC-I001", f"cannot read it: {os.strerror(number)}")
-    last = failures.unforeseen(error)
+    last = failures.uncaught_refusal(error)
     assert last is not None
     assert (last.code, last.where) == ("AOTC-I018" if full else "AOTC-I043", "/some/file")
     assert os.strerror(number) in last.line()
     if not full:
         # Not the code's own words, which know nothing of the reason.
-        assert failures.fix(error)
-        assert written.fix == read.fix == last.fix == failures.fix(error)
+        assert failures.fix_for(error)
+        assert written.fix == read.fix == last.fix == failures.fix_for(error)
 
 
 def test_a_variable_that_leads_to_somebody_elses_folder_is_named(
@@ -47,18 +47,18 @@ def test_a_variable_that_leads_to_somebody_elses_folder_is_named(
 ) -> None:
     monkeypatch.setenv("HOME", "/home/other")
     denied = PermissionError(errno.EACCES, "Permission denied", "/home/other/.config/x")
-    assert "HOME leads there" in failures.fix(denied)
+    assert "HOME leads there" in failures.fix_for(denied)
     elsewhere = PermissionError(errno.EACCES, "Permission denied", "/srv/x")
-    assert "HOME" not in failures.fix(elsewhere)
+    assert "HOME" not in failures.fix_for(elsewhere)
 
 
 def test_what_is_no_error_of_the_system_stays_a_bug() -> None:
     for bug in (ValueError("of ours"), KeyError("x"), io.UnsupportedOperation("read")):
-        assert failures.unforeseen(bug) is None
+        assert failures.uncaught_refusal(bug) is None
     for path in ("a\0b", "a\ud800b"):
         with pytest.raises(ValueError, match=r"null|surrogates") as refused:
             Path(path).stat()
-        told = failures.unforeseen(refused.value)
+        told = failures.uncaught_refusal(refused.value)
         assert told is not None
         assert told.code == "AOTC-I027"
 
@@ -71,12 +71,12 @@ def test_two_names_and_none() -> None:
 
 
 def test_within_a_block_all_is_told() -> None:
-    with pytest.raises(AotcError) as caught, failures.told("/out"):
+    with pytest.raises(AotcError) as caught, failures.translated_errors("/out"):
         raise OSError(errno.EFBIG, "File too large")
     assert (caught.value.code, caught.value.where) == ("AOTC-I043", "/out")
-    with pytest.raises(ZeroDivisionError), failures.told("/out"):
+    with pytest.raises(ZeroDivisionError), failures.translated_errors("/out"):
         raise ZeroDivisionError
-    with pytest.raises(ValueError, match="of ours"), failures.told("/out"):
+    with pytest.raises(ValueError, match="of ours"), failures.translated_errors("/out"):
         raise ValueError("of ours")
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from aotc.errors import AotcError
 from aotc.files import renaming, replacing
-from aotc.files.removing import erase, take_away
-from aotc.files.replacing import check_output, put
-from aotc.files.work_folders import beside
+from aotc.files.removing import erase, move_aside
+from aotc.files.replacing import check_output, put_in_place
+from aotc.files.work_folders import work_folder
 
 FORK = multiprocessing.get_context("fork")
 
@@ -31,7 +31,7 @@ def artifact(place: Path, text: str = "old") -> Path:
 
 def texts(place: Path) -> set[str]:
     """What all files of an artifact hold: one text, where it is whole."""
-    found = [each.read_text() for each in place.rglob("*") if each.is_file()]
+    found = [path.read_text() for path in place.rglob("*") if path.is_file()]
     assert len(found) == 3
     return set(found)
 
@@ -108,7 +108,7 @@ def test_what_is_replaced(
         draft.write_text("new")
     if force and kind == ("artifact" if folder else "file"):
         check_output(place, folder=folder, force=True)
-        put(draft, place, force=True)
+        put_in_place(draft, place, force=True)
         assert (place / "payload/aotc.json" if folder else place).read_text() == "new"
         return
     with pytest.raises(AotcError) as caught:
@@ -116,7 +116,7 @@ def test_what_is_replaced(
     assert caught.value.code == "AOTC-I017"
     # Whatever it was when it was looked at.
     with pytest.raises(AotcError) as caught:
-        put(draft, place, force=force)
+        put_in_place(draft, place, force=force)
     assert caught.value.code == "AOTC-I017"
     after = place.lstat()
     assert (after.st_ino, after.st_mode, after.st_rdev) == (
@@ -183,7 +183,7 @@ def test_a_thing_that_changes_between_look_and_exchange(
 
     monkeypatch.setattr(replacing, "check_output", late)
     with pytest.raises(AotcError) as caught:
-        put(draft, place, force=True)
+        put_in_place(draft, place, force=True)
     assert caught.value.code == "AOTC-I017"
     assert place.is_fifo()
     assert draft.read_text() == "new"
@@ -211,7 +211,7 @@ def test_what_fails_halfway_restores_the_old_one(
     monkeypatch.setattr(renaming, "_renameat2", unknown)
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(type(error)):
-        put(draft, place, force=True)
+        put_in_place(draft, place, force=True)
     assert texts(place) == {"old"}
 
 
@@ -223,8 +223,8 @@ def replacer(place: Path, number: int, exchanges: bool) -> None:
 
         renaming._renameat2 = unknown
     for turn in range(30):
-        with beside(place) as work:
-            put(artifact(work / "new", f"{number}-{turn}"), place, force=True)
+        with work_folder(place) as work:
+            put_in_place(artifact(work / "new", f"{number}-{turn}"), place, force=True)
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
@@ -234,29 +234,29 @@ def test_several_that_replace_at_once(exchanges: bool, tmp_path: Path) -> None:
     processes = [
         FORK.Process(target=replacer, args=(place, number, exchanges)) for number in range(3)
     ]
-    for each in processes:
-        each.start()
+    for process in processes:
+        process.start()
     if exchanges:
-        while any(each.is_alive() for each in processes):
+        while any(process.is_alive() for process in processes):
             assert (place / "payload" / "aotc.json").is_file()
-    for each in processes:
-        each.join()
-    assert [each.exitcode for each in processes] == [0, 0, 0]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
     assert len(texts(place)) == 1
-    assert [each.name for each in tmp_path.iterdir()] == ["place"]
+    assert [path.name for path in tmp_path.iterdir()] == ["place"]
 
 
 def maker(place: Path, number: int, exchanges: bool, made: str) -> None:
     if not exchanges:
         renaming._NOREPLACE = 1 << 20  # type: ignore[misc]
-    with beside(place) as work:
+    with work_folder(place) as work:
         draft = work / "new"
         if made == "file":
             draft.write_text(str(number))
         else:
             artifact(draft, str(number))
         try:
-            put(draft, place)
+            put_in_place(draft, place)
         except AotcError as error:
             sys.exit(3 if error.code == "AOTC-I017" else 4)
 
@@ -272,12 +272,12 @@ def test_of_several_that_make_a_new_one_at_once_one_does(
         processes = [
             FORK.Process(target=maker, args=(place, number, exchanges, made)) for number in range(4)
         ]
-        for each in processes:
-            each.start()
-        for each in processes:
-            each.join()
-        assert sorted(each.exitcode or 0 for each in processes) == [0, 3, 3, 3]
-        assert [each.name for each in place.parent.iterdir()] == ["place"]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        assert sorted(process.exitcode or 0 for process in processes) == [0, 3, 3, 3]
+        assert [path.name for path in place.parent.iterdir()] == ["place"]
 
 
 def test_read_only_folders_are_erased(tmp_path: Path) -> None:
@@ -308,8 +308,8 @@ def test_read_only_folders_are_erased(tmp_path: Path) -> None:
             assert outside.stat().st_mode & 0o777 == 0o500
             sealed = artifact(tmp_path / "sealed")
             seal(sealed)
-            assert take_away(sealed, tmp_path / "aside")
-            assert not take_away(sealed, tmp_path / "again")
+            assert move_aside(sealed, tmp_path / "aside")
+            assert not move_aside(sealed, tmp_path / "again")
             erase(tmp_path / "aside")
             status = 0 if not (tmp_path / "aside").exists() else 2
         finally:

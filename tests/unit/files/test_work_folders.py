@@ -26,13 +26,13 @@ from aotc.files.replacing import NEW, OLD
 from aotc.files.work_folders import (
     DAY_SECONDS,
     MINUTE_SECONDS,
-    beside,
-    drafted,
-    held,
-    new_name,
-    remove_dead,
-    remove_dead_in,
-    temporary,
+    draft_path,
+    locked_folder,
+    name_with_owner,
+    remove_abandoned,
+    remove_abandoned_in,
+    temporary_folder,
+    work_folder,
 )
 
 FORK = multiprocessing.get_context("fork")
@@ -73,7 +73,7 @@ def killed(opened: Callable[[], AbstractContextManager[Path]]) -> Path:
 
 def left(parent: Path, **changed: str) -> Path:
     """A folder as a process leaves it that is there no more, of this boot but for `changed`."""
-    found = NAME.fullmatch(new_name(".out."))
+    found = NAME.fullmatch(name_with_owner(".out."))
     assert found is not None
     start, boot, space, _, _, rest = found.groups()
     fields = {"boot": boot, "space": space, "pid": "4194305", "start": "1", **changed}
@@ -85,24 +85,24 @@ def left(parent: Path, **changed: str) -> Path:
 
 def aged(place: Path, seconds: float) -> Path:
     then = time.time() - seconds
-    for each in (place, *place.rglob("*")):
-        os.utime(each, (then, then))
+    for path in (place, *place.rglob("*")):
+        os.utime(path, (then, then))
     return place
 
 
 def test_it_is_gone_at_the_end(tmp_path: Path) -> None:
-    with beside(tmp_path / "out") as folder:
+    with work_folder(tmp_path / "out") as folder:
         assert folder.parent == tmp_path
         assert folder.name.startswith(".out.")
         assert folder.stat().st_mode & 0o777 == 0o700
-    with pytest.raises(ZeroDivisionError), beside(tmp_path / "out") as folder:
+    with pytest.raises(ZeroDivisionError), work_folder(tmp_path / "out") as folder:
         (folder / "file").write_text("x")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(AotcError) as caught, beside(tmp_path / "none" / "out"):
+    with pytest.raises(AotcError) as caught, work_folder(tmp_path / "none" / "out"):
         pass
     assert caught.value.code == "AOTC-I026"
-    with pytest.raises(AotcError) as caught, drafted(tmp_path / "out") as draft:
+    with pytest.raises(AotcError) as caught, draft_path(tmp_path / "out") as draft:
         (draft / "none").write_text("x")
     assert caught.value.code == "AOTC-I026"
     assert list(tmp_path.iterdir()) == []
@@ -110,71 +110,71 @@ def test_it_is_gone_at_the_end(tmp_path: Path) -> None:
 
 def test_what_the_dead_left_goes_with_the_next(tmp_path: Path) -> None:
     place = tmp_path / "out"
-    dead = killed(lambda: beside(place))
+    dead = killed(lambda: work_folder(place))
     # A result of another name in the same folder finds it as well.
-    with living(lambda: beside(tmp_path / "other")) as (_, alive):
+    with living(lambda: work_folder(tmp_path / "other")) as (_, alive):
         assert not dead.exists()
-        with beside(place) as mine:
+        with work_folder(place) as mine:
             assert set(tmp_path.iterdir()) == {alive, mine}
 
 
 def test_one_that_lives_stays_without_its_lock_too(tmp_path: Path) -> None:
     """A file system may have no locks, and a lock is taken a moment after its folder is made."""
-    with living(lambda: beside(tmp_path / "out")) as (process, folder):
+    with living(lambda: work_folder(tmp_path / "out")) as (process, folder):
         aged(folder, 10 * DAY_SECONDS)
-        assert not remove_dead(folder)
+        assert not remove_abandoned(folder)
         unlocked = folder.with_name(folder.name[:-16] + "0" * 16)
         shutil.copytree(folder, unlocked)
         assert NAME.fullmatch(unlocked.name)[4] == str(process.pid)  # type: ignore[index]
-        assert not remove_dead(aged(unlocked, 10 * DAY_SECONDS))
-    assert remove_dead(unlocked)
+        assert not remove_abandoned(aged(unlocked, 10 * DAY_SECONDS))
+    assert remove_abandoned(unlocked)
 
 
 def test_a_number_of_a_process_comes_again(tmp_path: Path) -> None:
-    assert remove_dead(left(tmp_path, pid=str(os.getpid()), start="1"))
-    start = NAME.fullmatch(new_name())[5]  # type: ignore[index]
-    assert not remove_dead(left(tmp_path, pid=str(os.getpid()), start=start))
+    assert remove_abandoned(left(tmp_path, pid=str(os.getpid()), start="1"))
+    start = NAME.fullmatch(name_with_owner())[5]  # type: ignore[index]
+    assert not remove_abandoned(left(tmp_path, pid=str(os.getpid()), start=start))
 
 
 def test_a_process_that_nobody_waited_for_is_dead(tmp_path: Path) -> None:
-    with living(lambda: beside(tmp_path / "out")) as (process, folder):
+    with living(lambda: work_folder(tmp_path / "out")) as (process, folder):
         os.kill(process.pid, signal.SIGKILL)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert Path(f"/proc/{process.pid}").exists()
-        assert remove_dead(folder)
+        assert remove_abandoned(folder)
 
 
 def test_a_lock_that_is_held_says_that_it_is_in_use(tmp_path: Path) -> None:
     place = aged(left(tmp_path), 10 * DAY_SECONDS)
-    lock = work_folders.lock(place)
+    lock = work_folders.lock_path(place)
     assert lock is not None
-    assert not remove_dead(place)
+    assert not remove_abandoned(place)
     os.close(lock)
-    assert remove_dead(place)
+    assert remove_abandoned(place)
 
 
 def test_of_another_pid_namespace(tmp_path: Path) -> None:
     place = left(tmp_path, space="1")
     # A moment ago it may have been made, and not yet locked.
-    assert not remove_dead(aged(place, MINUTE_SECONDS / 2))
-    assert remove_dead(aged(place, MINUTE_SECONDS + 1))
+    assert not remove_abandoned(aged(place, MINUTE_SECONDS / 2))
+    assert remove_abandoned(aged(place, MINUTE_SECONDS + 1))
 
 
 def test_of_another_boot_or_another_host(tmp_path: Path) -> None:
     for boot in ("0123456789ab", "0" * 12):
         place = left(tmp_path, boot=boot, pid=str(os.getpid()))
-        assert not remove_dead(aged(place, DAY_SECONDS / 2))
+        assert not remove_abandoned(aged(place, DAY_SECONDS / 2))
         aged(place, 2 * DAY_SECONDS)
         (place / "deep" / "file").write_text("still written to")
-        assert not remove_dead(place)
-        assert remove_dead(aged(place, 2 * DAY_SECONDS))
+        assert not remove_abandoned(place)
+        assert remove_abandoned(aged(place, 2 * DAY_SECONDS))
 
 
 _IN_A_CONTAINER = """
 import sys, time
 from pathlib import Path
-from aotc.files.work_folders import beside
-with beside(Path(sys.argv[1])) as folder:
+from aotc.files.work_folders import work_folder
+with work_folder(Path(sys.argv[1])) as folder:
     print(folder, flush=True)
     time.sleep(600)
 """
@@ -195,12 +195,12 @@ def test_a_living_one_of_a_real_pid_namespace_stays(tmp_path: Path) -> None:
         assert process.stdout is not None
         folder = aged(Path(process.stdout.readline().strip()), 10 * DAY_SECONDS)
         # /proc is this namespace's there, and the boot and its number of the namespace are told.
-        assert not remove_dead(folder)
+        assert not remove_abandoned(folder)
     finally:
         process.kill()
         process.communicate()
     deadline = time.monotonic() + 60
-    while not remove_dead(aged(folder, MINUTE_SECONDS + 1)):
+    while not remove_abandoned(aged(folder, MINUTE_SECONDS + 1)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -210,7 +210,7 @@ def test_those_of_others_stay(tmp_path: Path) -> None:
         pytest.skip("another user's folder needs root to be made")
     place = aged(left(tmp_path), 10 * DAY_SECONDS)
     os.chown(place, pwd.getpwnam("nobody").pw_uid, -1)
-    assert not remove_dead(place)
+    assert not remove_abandoned(place)
     assert (place / "deep" / "file").exists()
 
 
@@ -220,7 +220,7 @@ def test_those_of_others_stay(tmp_path: Path) -> None:
 def test_what_is_none_stays(name: str, tmp_path: Path) -> None:
     place = tmp_path / name
     place.mkdir()
-    assert remove_dead_in(aged(tmp_path, 10 * DAY_SECONDS)) == 0
+    assert remove_abandoned_in(aged(tmp_path, 10 * DAY_SECONDS)) == 0
     assert place.is_dir()
 
 
@@ -231,7 +231,7 @@ def test_an_artifact_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
     (dead / NEW).mkdir()
     (dead / OLD / "payload").mkdir(parents=True)
     (dead / OLD / "payload" / "aotc.json").write_text("{}")
-    remove_dead_in(tmp_path)
+    remove_abandoned_in(tmp_path)
     assert (place / "payload" / "aotc.json").read_text() == "{}"
     assert list(tmp_path.iterdir()) == [place]
     # Where another stands there by now, that one stays.
@@ -239,57 +239,57 @@ def test_an_artifact_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
     (dead / NEW).mkdir()
     shutil.copytree(place, dead / OLD)
     (place / "payload" / "aotc.json").write_text("newer")
-    remove_dead_in(tmp_path)
+    remove_abandoned_in(tmp_path)
     assert (place / "payload" / "aotc.json").read_text() == "newer"
     assert list(tmp_path.iterdir()) == [place]
     # Where its own had taken the place, and was removed since, the old one stays away.
     dead = left(tmp_path)
     shutil.copytree(place, dead / OLD)
     shutil.rmtree(place)
-    remove_dead_in(tmp_path)
+    remove_abandoned_in(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "ü" * 127, "o" * 161, "\udcff" * 200])
 def test_long_names(name: str, tmp_path: Path) -> None:
     """What is put back gets the name of its output, of which a work folder's cannot hold all."""
-    with beside(tmp_path / name) as folder:
+    with work_folder(tmp_path / name) as folder:
         assert len(os.fsencode(folder.name)) <= 255
-    dead = killed(lambda: beside(tmp_path / name))
+    dead = killed(lambda: work_folder(tmp_path / name))
     (dead / NEW).mkdir()
     (dead / OLD / "payload").mkdir(parents=True)
-    with beside(tmp_path / f"{name[:-1]}y"):
+    with work_folder(tmp_path / f"{name[:-1]}y"):
         assert dead.exists()
-    with beside(tmp_path / name):
+    with work_folder(tmp_path / name):
         assert (tmp_path / name / "payload").is_dir()
-    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_temporary_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    dead = killed(lambda: temporary("check"))
+    dead = killed(lambda: temporary_folder("check"))
     assert dead.name.startswith("aotc-check-")
-    with living(lambda: temporary("learn")) as (_, alive):
-        with temporary("check") as mine:
+    with living(lambda: temporary_folder("learn")) as (_, alive):
+        with temporary_folder("check") as mine:
             assert set(tmp_path.iterdir()) == {alive, mine}
         assert list(tmp_path.iterdir()) == [alive]
 
 
 def looker(parent: Path) -> None:
     while True:
-        remove_dead_in(parent)
+        remove_abandoned_in(parent)
 
 
 def test_one_that_is_looked_at_while_it_is_made(tmp_path: Path) -> None:
     processes = [FORK.Process(target=looker, args=(tmp_path,)) for _ in range(2)]
-    for each in processes:
-        each.start()
+    for process in processes:
+        process.start()
     try:
         for _ in range(300):
-            with held(tmp_path, ".out.") as folder:
+            with locked_folder(tmp_path, ".out.") as folder:
                 (folder / "file").write_text("x")
     finally:
-        for each in processes:
-            each.kill()
-            each.join()
+        for process in processes:
+            process.kill()
+            process.join()
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ import pytest
 from repository import ROOT
 
 from aotc.files import writing
-from aotc.files.writing import PREFIX, remove_leftovers, write_new, write_unseen, write_whole
+from aotc.files.writing import PREFIX, remove_leftovers, write_atomically, write_hidden, write_new
 
 TOOLCHAIN = ROOT / "toolchain"
 BIG = 1 << 16
@@ -43,7 +43,7 @@ def small_files() -> Iterator[None]:
 def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        write_whole(tmp_path / "new", b"text")
+        write_atomically(tmp_path / "new", b"text")
         write_new(tmp_path / "secret", b"text", mode=0o600)
     finally:
         os.umask(before)
@@ -57,7 +57,7 @@ def test_what_fails_leaves_what_was_there(tmp_path: Path, small_files: None) -> 
     old.write_bytes(b"old")
     for place in (old, tmp_path / "new"):
         with pytest.raises(OSError, match=str(place)) as failed:
-            write_whole(place, bytes(BIG))
+            write_atomically(place, bytes(BIG))
         assert failed.value.errno == errno.EFBIG
     assert old.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["old"]  # noqa: PTH208
@@ -66,7 +66,7 @@ def test_what_fails_leaves_what_was_there(tmp_path: Path, small_files: None) -> 
 def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     place = tmp_path / "file"
     contents = [bytes([number]) * BIG for number in range(4)]
-    write_whole(place, contents[0])
+    write_atomically(place, contents[0])
     done = threading.Event()
     seen: list[bytes] = []
 
@@ -77,11 +77,11 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     for number in range(200):
-        write_whole(place, contents[number % 4])
+        write_atomically(place, contents[number % 4])
     done.set()
     reader.join()
     assert seen
-    assert all(each in contents for each in seen)
+    assert all(content in contents for content in seen)
 
 
 def test_an_old_file_keeps_its_mode_and_links_their_target(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_an_old_file_keeps_its_mode_and_links_their_target(tmp_path: Path) -> No
     target.write_bytes(b"a longer old text")
     target.chmod(0o604)
     link.symlink_to(target.name)
-    write_whole(link, b"new")
+    write_atomically(link, b"new")
     assert link.is_symlink()
     assert target.read_bytes() == b"new"
     assert stat.S_IMODE(target.stat().st_mode) == 0o604
@@ -107,10 +107,10 @@ def test_one_of_many_writes_a_new_file(tmp_path: Path) -> None:
         won.append(number)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert [str(number).encode() for number in won] == [place.read_bytes()]
     link = tmp_path / "link"
     link.symlink_to("nowhere")
@@ -119,16 +119,16 @@ def test_one_of_many_writes_a_new_file(tmp_path: Path) -> None:
 
 
 def test_devices_and_pipes_are_written_to(tmp_path: Path) -> None:
-    write_whole(Path("/dev/null"), b"text")
+    write_atomically(Path("/dev/null"), b"text")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
     with pytest.raises(OSError, match="No space left"):
-        write_whole(Path("/dev/full"), b"text")
+        write_atomically(Path("/dev/full"), b"text")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     got: list[bytes] = []
     reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
     reader.start()
-    write_whole(pipe, bytes(BIG * 4))
+    write_atomically(pipe, bytes(BIG * 4))
     reader.join()
     assert got == [bytes(BIG * 4)]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
@@ -137,8 +137,8 @@ def test_devices_and_pipes_are_written_to(tmp_path: Path) -> None:
 def test_standard_output_is_written_to_where_it_stands(tmp_path: Path) -> None:
     """A shell's `> log` is an open file: neither replaced nor cut."""
     job = (
-        "import sys; from pathlib import Path; from aotc.files.writing import write_whole\n"
-        "print('before'); write_whole(Path('/dev/stdout'), b'data\\n'); print('after')"
+        "import sys; from pathlib import Path; from aotc.files.writing import write_atomically\n"
+        "print('before'); write_atomically(Path('/dev/stdout'), b'data\\n'); print('after')"
     )
     log = tmp_path / "log"
     with log.open("wb") as file:
@@ -151,25 +151,25 @@ def test_standard_output_is_written_to_where_it_stands(tmp_path: Path) -> None:
 
 def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path: Path) -> None:
     place = tmp_path / ("n" * os.pathconf(tmp_path, "PC_NAME_MAX"))
-    write_whole(place, b"1")
-    write_whole(place, b"2")
+    write_atomically(place, b"1")
+    write_atomically(place, b"2")
     assert place.read_bytes() == b"2"
     with pytest.raises(OSError, match="n" * 256) as failed:
-        write_whole(place.with_name(place.name + "n"), b"")
+        write_atomically(place.with_name(place.name + "n"), b"")
     assert failed.value.errno == errno.ENAMETOOLONG
 
 
 def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> None:
     job = (
         "import os, sys; from pathlib import Path; from aotc.files import writing\n"
-        "writing._beside(Path(sys.argv[1]), 0o600); os.kill(os.getpid(), 9)"
+        "writing._locked_draft(Path(sys.argv[1]), 0o600); os.kill(os.getpid(), 9)"
     )
     words = [sys.executable, "-c", job, str(tmp_path / "file")]
     assert subprocess.run(words, env={"PYTHONPATH": str(TOOLCHAIN)}).returncode == -9
     assert len(list(tmp_path.glob(f"{PREFIX}*"))) == 1
-    held, descriptor = writing._beside(tmp_path / "file", 0o600)
-    write_whole(tmp_path / "file", b"")
-    assert sorted(each.name for each in tmp_path.iterdir()) == sorted([held.name, "file"])
+    held, descriptor = writing._locked_draft(tmp_path / "file", 0o600)
+    write_atomically(tmp_path / "file", b"")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([held.name, "file"])
     os.close(descriptor)
     remove_leftovers(tmp_path)
     assert not held.exists()
@@ -178,11 +178,11 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> 
 def test_unseen_means_nothing_was_there_to_see(tmp_path: Path, way: str) -> None:
     place, beside = tmp_path / "a", tmp_path / "b"
     for number, data in enumerate((b"1", b"2")):
-        done = write_unseen(place, data, beside=beside, new=not number)
+        done = write_hidden(place, data, second_name=beside, new=not number)
         assert done is (way == "nameless")
         assert list(tmp_path.iterdir()) == ([place] if done else [])
         assert not done or place.read_bytes() == data
     if way == "nameless":
         with pytest.raises(FileExistsError):
-            write_unseen(place, b"3", beside=beside, new=True)
+            write_hidden(place, b"3", second_name=beside, new=True)
         assert place.read_bytes() == b"2"

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from aotc.graphs.shape_nodes import shape_nodes
+from aotc.graphs.shape_nodes import count_shape_nodes
 
 
 def count(*nodes: NodeProto, output: str = "y", **initializers: Any) -> int:
@@ -21,7 +21,7 @@ def count(*nodes: NodeProto, output: str = "y", **initializers: Any) -> int:
         [numpy_helper.from_array(np.asarray(array), name) for name, array in initializers.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return shape_nodes(model)
+    return count_shape_nodes(model)
 
 
 def node(op_type: str, inputs: str, output: str, **attributes: Any) -> NodeProto:

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from aotc.graphs import weights
-from aotc.graphs.weight_sharing import share
+from aotc.graphs.weight_sharing import remove_shared
 
 # Bytes of a tensor, and of what kernels packed of it, by ONNX Runtime's name of the packing.
 Content = tuple[bytes, Mapping[str, Sequence[bytes]]]
@@ -91,7 +91,7 @@ def test_twins_are_found_and_only_the_rest_is_kept(tmp_path: Path) -> None:
     mine = {"b": plain(B), "own": plain(C), "a": plain(A)}
     model, data = stored(tmp_path, "mine.bin", mine)
     before = base_data.read_bytes()
-    assert share(model, data, base, base_data) == [1, None, 0]
+    assert remove_shared(model, data, base, base_data) == [1, None, 0]
     kept = data.read_bytes()
     assert C in kept and A[:64] not in kept and B[:64] not in kept
     (own,) = (t for t in model.graph.initializer if t.name == "own")
@@ -103,7 +103,7 @@ def test_twins_are_found_and_only_the_rest_is_kept(tmp_path: Path) -> None:
 def test_nothing_is_left_of_a_file_of_twins(tmp_path: Path) -> None:
     base, base_data = stored(tmp_path, "base.bin", {"a": plain(A), "b": plain(B)})
     model, data = stored(tmp_path, "mine.bin", {"other": plain(A)})
-    assert share(model, data, base, base_data) == [0]
+    assert remove_shared(model, data, base, base_data) == [0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base.bin"]
 
 
@@ -111,7 +111,7 @@ def test_nothing_changes_where_nothing_is_alike(tmp_path: Path) -> None:
     base, base_data = stored(tmp_path, "base.bin", {"a": plain(A)})
     model, data = stored(tmp_path, "mine.bin", {"a": plain(B), "c": plain(C)})
     before = data.read_bytes()
-    assert share(model, data, base, base_data) == [None, None]
+    assert remove_shared(model, data, base, base_data) == [None, None]
     assert data.read_bytes() == before
     assert read(model, tmp_path) == {"a": plain(B), "c": plain(C)}
 
@@ -125,7 +125,7 @@ def test_one_byte_makes_another_tensor(tmp_path: Path) -> None:
         "longer": plain(A + A[:1]),
     }
     model, data = stored(tmp_path, "mine.bin", near)
-    assert share(model, data, base, base_data) == [None] * 4
+    assert remove_shared(model, data, base, base_data) == [None] * 4
     assert read(model, tmp_path) == near
 
 
@@ -133,22 +133,22 @@ def test_difference_behind_the_first_block_is_seen(tmp_path: Path) -> None:
     large = b"\5" * ((4 << 20) + 10)
     base, base_data = stored(tmp_path, "base.bin", {"a": plain(large)})
     model, data = stored(tmp_path, "mine.bin", {"a": plain(large[:-1] + b"\6"), "b": plain(large)})
-    assert share(model, data, base, base_data) == [None, 0]
+    assert remove_shared(model, data, base, base_data) == [None, 0]
 
 
 def test_of_several_twins_the_one_of_the_same_name_is_taken(tmp_path: Path) -> None:
     alike = {name: plain(A) for name in ("x", "y", "z")}
     base, base_data = stored(tmp_path, "base.bin", alike)
     model, data = stored(tmp_path, "mine.bin", {"y": plain(A), "other": plain(A), "z": plain(A)})
-    assert share(model, data, base, base_data) == [1, 0, 2]
+    assert remove_shared(model, data, base, base_data) == [1, 0, 2]
 
 
 def test_no_file_has_no_tensors(tmp_path: Path) -> None:
     base, base_data = stored(tmp_path, "base.bin", {"a": plain(A)})
     empty = helper.make_model(helper.make_graph([], "graph", [], []))
-    assert share(empty, tmp_path / "none.bin", base, base_data) == []
+    assert remove_shared(empty, tmp_path / "none.bin", base, base_data) == []
     model, data = stored(tmp_path, "mine.bin", {"a": plain(A)})
-    assert share(model, data, empty, tmp_path / "none.bin") == [None]
+    assert remove_shared(model, data, empty, tmp_path / "none.bin") == [None]
     assert read(model, tmp_path) == {"a": plain(A)}
 
 
@@ -162,7 +162,7 @@ def test_twins_are_packed_by_the_same_kernel(tmp_path: Path) -> None:
         "more": (A, {"MatMul+1": [b"p" * 300, b"q" * 9], "Gemm+2": [b"r" * 300]}),
     }
     model, data = stored(tmp_path, "mine.bin", mine)
-    assert share(model, data, base, base_data) == [0, 1, None, None]
+    assert remove_shared(model, data, base, base_data) == [0, 1, None, None]
     rest = [t for t in model.graph.initializer if t.name in ("other", "more")]
     left = helper.make_model(helper.make_graph([], "rest", [], [], rest))
     assert read(left, tmp_path) == {name: mine[name] for name in ("other", "more")}
@@ -178,7 +178,7 @@ def test_what_is_kept_moves_together_with_what_is_packed_of_it(tmp_path: Path) -
         "c": plain(C),
     }
     model, data = stored(tmp_path, "data.bin", contents)
-    weights.keep(model, data, [True, False, True])
+    weights.keep_tensors(model, data, [True, False, True])
     del model.graph.initializer[1]
     assert read(model, tmp_path) == {"a": contents["a"], "c": contents["c"]}
     assert B[:64] not in data.read_bytes() and b"4444" not in data.read_bytes()
@@ -189,7 +189,7 @@ def test_what_is_kept_moves_together_with_what_is_packed_of_it(tmp_path: Path) -
 def test_all_that_is_wanted_is_left_as_it_is(tmp_path: Path) -> None:
     model, data = stored(tmp_path, "data.bin", {"a": plain(A), "b": plain(B)})
     before, text = data.read_bytes(), model.SerializeToString()
-    weights.keep(model, data, [True, True])
+    weights.keep_tensors(model, data, [True, True])
     assert (data.read_bytes(), model.SerializeToString()) == (before, text)
 
 
@@ -208,7 +208,7 @@ def test_equal_keys_are_placed_once(tmp_path: Path, folder: Path) -> None:
     model, data = stored(tmp_path, "data.bin", contents)
     placed: dict[str, tuple[str, int]] = {}
     files = {"A": "shared.bin", "B": "own.bin"}
-    weights.place(model, data, ["A", "B", "A"], folder, files.__getitem__, placed)
+    weights.place_tensors(model, data, ["A", "B", "A"], folder, files.__getitem__, placed)
     assert read(model, folder) == contents
     assert (folder / "shared.bin").read_bytes() == A
     assert (folder / "own.bin").read_bytes() == B
@@ -219,12 +219,14 @@ def test_what_another_model_placed_is_pointed_at(tmp_path: Path, folder: Path) -
     placed: dict[str, tuple[str, int]] = {}
     packing = {"K+1": [b"1" * 40, b"2" * 50]}
     first, first_data = stored(tmp_path, "one.bin", {"a": (A, packing), "b": plain(B)})
-    weights.place(first, first_data, ["A", "B"], folder, lambda key: "shared.bin", placed)
+    weights.place_tensors(first, first_data, ["A", "B"], folder, lambda key: "shared.bin", placed)
     size = (folder / "shared.bin").stat().st_size
     second, second_data = stored(
         tmp_path, "two.bin", {"b": plain(B), "c": plain(C), "a": (A, packing)}
     )
-    weights.place(second, second_data, ["B", "C", "A"], folder, lambda key: "shared.bin", placed)
+    weights.place_tensors(
+        second, second_data, ["B", "C", "A"], folder, lambda key: "shared.bin", placed
+    )
     assert read(first, folder) == {"a": (A, packing), "b": plain(B)}
     assert read(second, folder) == {"b": plain(B), "c": plain(C), "a": (A, packing)}
     grown = (folder / "shared.bin").read_bytes()
@@ -237,38 +239,38 @@ def test_what_is_packed_stands_in_the_file_of_its_tensor(tmp_path: Path, folder:
     contents: dict[str, Content] = {"a": (A, {"K+1": [b"1" * 40]}), "b": (B, {"K+2": [b"2" * 40]})}
     model, data = stored(tmp_path, "data.bin", contents)
     files = {"A": "shared.bin", "B": "own.bin"}
-    weights.place(model, data, ["A", "B"], folder, files.__getitem__, {})
+    weights.place_tensors(model, data, ["A", "B"], folder, files.__getitem__, {})
     assert read(model, folder) == contents
     assert (folder / "own.bin").read_bytes().endswith(b"2" * 40)
-    assert weights.locations(model) == ("own.bin", "shared.bin")
+    assert weights.external_locations(model) == ("own.bin", "shared.bin")
 
 
 def test_twins_without_a_file_are_placed_by_what_lies_there(tmp_path: Path, folder: Path) -> None:
     base, base_data = stored(tmp_path, "base.bin", {"a": plain(A), "b": plain(B)})
     model, data = stored(tmp_path, "mine.bin", {"x": plain(B)})
-    assert share(model, data, base, base_data) == [1]
+    assert remove_shared(model, data, base, base_data) == [1]
     placed: dict[str, tuple[str, int]] = {}
-    weights.place(base, base_data, ["A", "B"], folder, lambda key: "shared.bin", placed)
-    weights.place(model, data, ["B"], folder, lambda key: "shared.bin", placed)
+    weights.place_tensors(base, base_data, ["A", "B"], folder, lambda key: "shared.bin", placed)
+    weights.place_tensors(model, data, ["B"], folder, lambda key: "shared.bin", placed)
     assert read(model, folder) == {"x": plain(B)}
     with pytest.raises(EOFError, match="external data is gone"):
-        weights.place(model, data, ["C"], folder, lambda key: "shared.bin", placed)
+        weights.place_tensors(model, data, ["C"], folder, lambda key: "shared.bin", placed)
 
 
 def test_an_adopted_file_is_known_by_its_places(tmp_path: Path, folder: Path) -> None:
     contents: dict[str, Content] = {"a": (A, {"K+1": [b"1" * 40, b"2" * 50]}), "b": plain(B)}
     base, base_data = stored(tmp_path, "base.bin", contents)
-    weights.adopt(base, base_data, folder, "shared.bin")
+    weights.adopt_file(base, base_data, folder, "shared.bin")
     assert not base_data.exists()
     assert read(base, folder) == contents
-    placed = weights.places(base, ["A", "B"])
+    placed = weights.tensor_places(base, ["A", "B"])
     assert list(placed) == ["A", "A K+1 0", "A K+1 1", "B"]
     model, data = stored(tmp_path, "mine.bin", {"z": contents["a"], "c": plain(C)})
     before = (folder / "shared.bin").read_bytes()
-    weights.place(model, data, ["A", "C"], folder, lambda key: f"{key}.bin", placed)
+    weights.place_tensors(model, data, ["A", "C"], folder, lambda key: f"{key}.bin", placed)
     assert (folder / "shared.bin").read_bytes() == before
     assert read(model, folder) == {"z": contents["a"], "c": plain(C)}
-    assert weights.locations(model) == ("C.bin", "shared.bin")
+    assert weights.external_locations(model) == ("C.bin", "shared.bin")
 
 
 def test_digests_name_the_wanted_bytes(tmp_path: Path) -> None:
@@ -284,6 +286,6 @@ def test_data_that_ends_early_is_told(tmp_path: Path, folder: Path) -> None:
     model, data = stored(tmp_path, "data.bin", {"a": plain(A)})
     data.write_bytes(data.read_bytes()[:-1])
     with pytest.raises(EOFError, match="external data ends early"):
-        weights.place(model, data, ["A"], folder, lambda key: "shared.bin", {})
+        weights.place_tensors(model, data, ["A"], folder, lambda key: "shared.bin", {})
     with pytest.raises(EOFError, match="external data ends early"):
         weights.digests(model, data, [True])

@@ -14,7 +14,7 @@ from repository import ROOT
 
 from aotc.contract.target import ISA_FEATURES
 from aotc.errors import AotcError
-from aotc.host.lesser_host import LESSER, hidden_providers, lesser_isa
+from aotc.host.lesser_host import LESSER, hidden_providers, visible_isa
 from aotc.host.probe import parse_vendor
 
 TOOLCHAIN = ROOT / "toolchain"
@@ -46,7 +46,7 @@ def probed(**environment: str) -> dict[str, Any]:
 def test_nothing_is_hidden_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AOTC_HOST_ISA", raising=False)
     monkeypatch.delenv("AOTC_HOST_WITHOUT", raising=False)
-    assert lesser_isa(FEATURES) == FEATURES
+    assert visible_isa(FEATURES) == FEATURES
     assert hidden_providers() == frozenset()
 
 
@@ -65,13 +65,13 @@ def test_features_are_taken_away_and_never_added(
     monkeypatch: pytest.MonkeyPatch, stated: str, left: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("AOTC_HOST_ISA", stated)
-    assert lesser_isa(FEATURES) == left
+    assert visible_isa(FEATURES) == left
 
 
 def test_a_feature_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AOTC_HOST_ISA", "avx2 avx-512")
     with pytest.raises(AotcError) as caught:
-        lesser_isa(FEATURES)
+        visible_isa(FEATURES)
     error = caught.value
     assert (error.code, error.where, error.found) == ("AOTC-I027", "$AOTC_HOST_ISA", "avx-512")
     assert "avx512f" in error.expected

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aotc.contract.attestation_kinds import KINDS
-from aotc.inspection.attestation_claims import in_words
+from aotc.inspection.attestation_claims import claim_text
 from aotc.signing import oms
 
 TYPES = (
@@ -29,7 +29,7 @@ APPROVAL = {
 @pytest.mark.parametrize("predicate", [None, [], "x", {}, {"resources": 1}, {"runDetails": []}])
 @pytest.mark.parametrize("kind", TYPES)
 def test_any_predicate_is_put_into_words(kind: str, predicate: Any) -> None:
-    assert len(in_words(kind, predicate)) <= 200
+    assert len(claim_text(kind, predicate)) <= 200
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,17 @@ def test_any_predicate_is_put_into_words(kind: str, predicate: Any) -> None:
 )
 def test_a_release_is_named_where_there_is_one(parameters: dict[str, str], start: str) -> None:
     said = {"buildDefinition": {"externalParameters": parameters, "resolvedDependencies": [{}]}}
-    words = in_words(KINDS["provenance"].predicate_type, said)
+    words = claim_text(KINDS["provenance"].predicate_type, said)
     assert words.startswith(start)
     assert words.endswith("from 1 dependency")
 
 
 def test_an_unknown_type_says_nothing() -> None:
-    assert in_words("https://example.com/other", {"channel": "prod"}) == ""
+    assert claim_text("https://example.com/other", {"channel": "prod"}) == ""
 
 
 def test_an_approval_by_a_newer_release_is_still_read() -> None:
-    said = in_words(
+    said = claim_text(
         KINDS["approval"].predicate_type, {**APPROVAL, "note": "by hand", "colour": "red"}
     )
     assert said == "approved for prod until 2027-01-31T00:00:00Z: by hand"
@@ -63,9 +63,9 @@ def test_an_approval_by_a_newer_release_is_still_read() -> None:
     ],
 )
 def test_an_approval_that_does_not_fit_says_nothing(change: dict[str, Any]) -> None:
-    assert in_words(KINDS["approval"].predicate_type, {**APPROVAL, **change}) == ""
+    assert claim_text(KINDS["approval"].predicate_type, {**APPROVAL, **change}) == ""
 
 
 def test_long_text_is_cut() -> None:
-    said = in_words(KINDS["approval"].predicate_type, {**APPROVAL, "note": "x" * 1000})
+    said = claim_text(KINDS["approval"].predicate_type, {**APPROVAL, "note": "x" * 1000})
     assert len(said) == 200

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from aotc.errors import AotcError
-from aotc.inspection.explanation import LETTERS, explain, explain_all
+from aotc.inspection.explanation import CODE_GROUPS, explain, explain_all
 from aotc.reasons import REASONS
 
 
 def test_every_code_is_explained() -> None:
-    assert [each.code for each in explain_all()] == list(REASONS)
-    assert {code[5] for code in REASONS} == set(LETTERS)
+    assert [explanation.code for explanation in explain_all()] == list(REASONS)
+    assert {code[5] for code in REASONS} == set(CODE_GROUPS)
 
 
 @pytest.mark.parametrize("spelling", ["AOTC-C004", "aotc-c004", "c004", " C004 "])

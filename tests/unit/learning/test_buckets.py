@@ -18,11 +18,11 @@ from repository import ROOT
 from aotc.contract.codec.parsing import ParseError, decode
 from aotc.errors import AotcError
 from aotc.learning.buckets import best_buckets, best_grid
-from aotc.learning.candidate_sizes import between, candidates, powers_of_two
+from aotc.learning.candidate_sizes import candidate_sizes, powers_of_two, sizes_between
 from aotc.learning.cost_arrays import Costs
 from aotc.learning.cost_table import CostTable
 from aotc.learning.measure import drift
-from aotc.learning.plans import Traffic, choose, plans
+from aotc.learning.plans import Traffic, candidate_plans, choose_plan
 
 COSTS = st.floats(0.1, 10, allow_nan=False)
 WEIGHTS = st.integers(0, 9)
@@ -47,8 +47,8 @@ def test_one_dim(rows: list[tuple[float, int]], most: int) -> None:
     found = best_buckets(np.array(cost), np.array(weight), most)
     assert len(found) == min(most, len(cost))
     for count, chosen in enumerate(found, 1):
-        assert len(chosen.places) == count
-        assert chosen.places[-1] == len(cost) - 1
+        assert len(chosen.indices) == count
+        assert chosen.indices[-1] == len(cost) - 1
         assert chosen.cost == pytest.approx(brute_force(cost, weight, count))
 
 
@@ -90,12 +90,12 @@ def _up(chosen: Sequence[int], count: int) -> list[int]:
 
 
 def test_candidates() -> None:
-    assert candidates([3, 5, 9], 32) == (3, 4, 5, 8, 9)
-    many = candidates(range(1, 513), 32)
+    assert candidate_sizes([3, 5, 9], 32) == (3, 4, 5, 8, 9)
+    many = candidate_sizes(range(1, 513), 32)
     assert many == tuple(sorted({1, 2, 4, 8, *range(16, 513, 16)}))
-    assert candidates([7], 32) == (7,)
+    assert candidate_sizes([7], 32) == (7,)
     assert powers_of_two(3, 48) == (4, 8, 16, 32, 48)
-    assert between({17: 5, 20: 9, 32: 50, 40: 1}, (16, 32, 48)) == (20, 40)
+    assert sizes_between({17: 5, 20: 9, 32: 50, 40: 1}, (16, 32, 48)) == (20, 40)
 
 
 # -- on what was recorded from a stepped backend
@@ -116,8 +116,8 @@ def log_normal(requests: int = 4000) -> dict[tuple[int, ...], int]:
 def test_a_stepped_backend_gets_buckets_and_the_right_ones() -> None:
     counts = log_normal()
     traffic = Traffic(counts, Costs(TABLE))
-    found = plans(traffic, 8)
-    chosen, margin = choose(found, traffic)
+    found = candidate_plans(traffic, 8)
+    chosen, margin = choose_plan(found, traffic)
     by_name = {(plan.name, plan.variants): plan for plan in found}
     dynamic = by_name["one dynamic variant", 1]
     assert chosen.buckets
@@ -180,25 +180,25 @@ def least(static: dict[int, float], counts: dict[tuple[int, ...], int], most: in
 
 
 def test_where_cost_is_linear_buckets_only_lose() -> None:
-    sizes = candidates([size for (size,) in log_normal()], 32)
+    sizes = candidate_sizes([size for (size,) in log_normal()], 32)
     seconds = tuple(0.001 * size for size in sizes)
     table = CostTable(
         dims=("sequence",), sizes={"sequence": sizes}, static=seconds, dynamic=seconds
     )
     traffic = Traffic(log_normal(), Costs(table))
-    chosen, margin = choose(plans(traffic, 8), traffic)
+    chosen, margin = choose_plan(candidate_plans(traffic, 8), traffic)
     assert (chosen.name, chosen.variants, chosen.padding) == ("one dynamic variant", 1, 0.0)
     assert margin == 0.02
     busy = Traffic(log_normal(), Costs(replace(table, drift=0.3)))
-    assert choose(plans(busy, 8), busy)[1] == 0.3
+    assert choose_plan(candidate_plans(busy, 8), busy)[1] == 0.3
 
 
 def test_a_backend_without_dynamic_graphs_gets_buckets() -> None:
     table = CostTable(dims=("s",), sizes={"s": (8, 16, 64)}, static=(1.0, 2.0, 9.0))
     traffic = Traffic({(3,): 5, (16,): 1, (60,): 1}, Costs(table))
-    chosen, _ = choose(plans(traffic, 2), traffic)
+    chosen, _ = choose_plan(candidate_plans(traffic, 2), traffic)
     assert chosen.dims == {"s": {"buckets": [16, 64], "min": 3, "outside": "pad"}}
-    chosen, _ = choose(plans(traffic, 3), traffic)
+    chosen, _ = choose_plan(candidate_plans(traffic, 3), traffic)
     assert chosen.buckets == {"s": (8, 16, 64)}
     assert chosen.seconds == pytest.approx((5 * 1 + 2 + 9) / 7)
     assert chosen.padding == pytest.approx((5 * 5 + 4) / (15 + 16 + 60))
@@ -212,34 +212,34 @@ STEPPED = CostTable(
 def test_a_plan_that_refuses_requests_is_not_chosen() -> None:
     """Zeros are never padded: however little buckets cost, only the dynamic graph takes them."""
     traffic = Traffic({(0,): 1, (8,): 9, (16,): 10}, Costs(replace(STEPPED, dynamic=(5.0, 9.0))))
-    found = plans(traffic, 3)
+    found = candidate_plans(traffic, 3)
     by_name = {(plan.name, plan.variants): plan for plan in found}
     assert by_name["buckets", 2].coverage == 0.95
     assert by_name["buckets, and a dynamic variant above", 2].coverage == 0.95
-    chosen, _ = choose(found, traffic)
+    chosen, _ = choose_plan(found, traffic)
     assert (chosen.name, chosen.coverage) == ("popular sizes, and a dynamic variant", 1.0)
     assert chosen.seconds == pytest.approx((5 + 9 * 1 + 10 * 2) / 20)
     # Where no graph takes them, the best of those that refuse least is left.
     traffic = Traffic({(0,): 1, (8,): 9, (16,): 10}, Costs(STEPPED))
-    chosen, _ = choose(plans(traffic, 3), traffic)
+    chosen, _ = choose_plan(candidate_plans(traffic, 3), traffic)
     assert (chosen.buckets, chosen.coverage) == ({"s": (8, 16)}, 0.95)
 
 
 def test_without_padding() -> None:
     costs = Costs(replace(STEPPED, dynamic=(5.0, 9.0)))
     traffic = Traffic({(8,): 9, (16,): 10, (12,): 1}, costs, padding=False)
-    found = plans(traffic, 3)
-    chosen, _ = choose(found, traffic)
+    found = candidate_plans(traffic, 3)
+    chosen, _ = choose_plan(found, traffic)
     stated = {"buckets": [8, 16], "min": 8, "max": 16, "outside": "route"}
     assert (chosen.dims, chosen.padding) == ({"s": stated}, 0.0)
     assert chosen.seconds == pytest.approx((9 * 1 + 10 * 2 + 7) / 20)
     assert {plan.coverage for plan in found if plan.name == "buckets"} == {0.5, 0.95}
     exact = Traffic({(8,): 9, (16,): 10}, costs, padding=False)
-    chosen, _ = choose(plans(exact, 3), exact)
+    chosen, _ = choose_plan(candidate_plans(exact, 3), exact)
     assert chosen.dims == {"s": {"buckets": [8, 16]}}
     with pytest.raises(AotcError, match="AOTC-S026"):
         nothing = Traffic({(12,): 1}, Costs(STEPPED), padding=False)
-        choose(plans(nothing, 3), nothing)
+        choose_plan(candidate_plans(nothing, 3), nothing)
 
 
 def test_drift_between_sessions() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aotc.backends.base import Rates
 from aotc.partitioning.assignment import Assignment, Part, Rules, assign
 from aotc.partitioning.compute import NodeCompute, Sizes
-from aotc.partitioning.graph import BodyNode, GraphNode, PartitionGraph
+from aotc.partitioning.graph import GraphNode, PartitionGraph, SubgraphNode
 
 Claimed = list[tuple[str, frozenset[str]]]
 
@@ -38,7 +38,7 @@ def graph_of(
     `bodies` are (owner, count): that many nodes in one body of the owner.
     """
     inside = tuple(
-        BodyNode(f"n{owner}b{i}", "Add", f"n{owner}", f"n{owner}.body")
+        SubgraphNode(f"n{owner}b{i}", "Add", f"n{owner}", f"n{owner}.body")
         for owner, count in bodies
         for i in range(count)
     )
@@ -48,13 +48,13 @@ def graph_of(
             op="Add",
             inputs=tuple(f"v{source}" for source in sources) or ("x",),
             outputs=(f"v{index}",),
-            bodies=tuple(each.name for each in inside if each.owner == f"n{index}"),
+            inner_nodes=tuple(inner.name for inner in inside if inner.owner == f"n{index}"),
         )
         for index, sources in enumerate(edges)
     )
     read = {value for node in nodes for value in node.inputs}
     outputs = tuple(f"v{i}" for i in range(len(nodes)) if f"v{i}" not in read)
-    return PartitionGraph(nodes=nodes, body_nodes=inside, inputs=("x",), outputs=outputs)
+    return PartitionGraph(nodes=nodes, subgraph_nodes=inside, inputs=("x",), outputs=outputs)
 
 
 def chain(length: int) -> PartitionGraph:
@@ -62,7 +62,7 @@ def chain(length: int) -> PartitionGraph:
 
 
 def every_name(graph: PartitionGraph) -> frozenset[str]:
-    return frozenset(each.name for each in (*graph.nodes, *graph.body_nodes))
+    return frozenset(node.name for node in (*graph.nodes, *graph.subgraph_nodes))
 
 
 @st.composite
@@ -111,8 +111,8 @@ def assert_partitions(case: Case, found: Assignment) -> None:
             # Whole parts run in the order given; convexity follows: no path comes back.
             if value in producers:
                 assert part_of[producers[value]] <= part_of[index]
-    for each in graph.body_nodes:
-        assert each.name in claimed[found.providers[each.name]]
+    for node in graph.subgraph_nodes:
+        assert node.name in claimed[found.providers[node.name]]
     assert set(found.providers) == every_name(graph)
 
 
@@ -185,8 +185,8 @@ def test_who_was_first_to_claim_has_it_or_a_reason_says_why_not(case: Case) -> N
     found = division(case)
     for node in case.graph.nodes:
         first = next(name for name, names in case.claims if node.name in names)
-        assert (found.providers[node.name] != first) == (node.name in found.given_away)
-    for why in found.given_away.values():
+        assert (found.providers[node.name] != first) == (node.name in found.reassigned)
+    for why in found.reassigned.values():
         assert f"fewer than {case.min_nodes}" in why
 
 
@@ -204,20 +204,20 @@ def test_what_nobody_claims_is_named(case: Case, data: st.DataObject) -> None:
 @given(cases())
 def test_a_provider_that_cannot_be_in_a_body_has_none_unless_with_its_owner(case: Case) -> None:
     """A compiled part replaces whole nodes of the main graph, its bodies with them."""
-    found = division(case, outside=frozenset({"p0"}))
-    for each in case.graph.body_nodes:
-        if found.providers[each.name] == "p0":
-            assert found.providers[each.owner] == "p0"
+    found = division(case, not_in_subgraphs=frozenset({"p0"}))
+    for node in case.graph.subgraph_nodes:
+        if found.providers[node.name] == "p0":
+            assert found.providers[node.owner] == "p0"
 
 
 @given(cases())
 def test_what_is_compiled_has_all_nodes_of_its_bodies(case: Case) -> None:
     """A claimed owner with a body that its provider did not claim cannot be compiled."""
-    found = division(case, outside=frozenset({"p0"}))
+    found = division(case, not_in_subgraphs=frozenset({"p0"}))
     claimed = dict(case.claims)["p0"]
-    for each in case.graph.body_nodes:
-        if found.providers[each.owner] == "p0" and each.name in claimed:
-            assert found.providers[each.name] == "p0"
+    for node in case.graph.subgraph_nodes:
+        if found.providers[node.owner] == "p0" and node.name in claimed:
+            assert found.providers[node.name] == "p0"
 
 
 def test_the_same_claims_give_the_same_parts() -> None:
@@ -256,8 +256,8 @@ def test_a_part_given_away_joins_its_neighbours() -> None:
     claims = [("a", every_name(graph) - {"n2"}), ("b", every_name(graph))]
     found, _ = assign(graph, claims, Rules(min_nodes=3))
     assert [(part.provider, len(part.nodes)) for part in found.parts] == [("b", 5)]
-    assert set(found.given_away) == {"n0", "n1", "n3", "n4"}
-    assert found.given_away["n0"] == "its partition has 2 nodes, fewer than 3"
+    assert set(found.reassigned) == {"n0", "n1", "n3", "n4"}
+    assert found.reassigned["n0"] == "its partition has 2 nodes, fewer than 3"
 
 
 def weighed(
@@ -283,13 +283,13 @@ def weighed(
 def test_a_tiny_part_with_large_borders_goes_to_its_neighbour() -> None:
     _, found = weighed(flops=1000, border_bytes=1 << 20)
     assert [part.provider for part in found.parts] == ["b"]
-    assert found.given_away == {"n4": "its borders cost more than it gains"}
+    assert found.reassigned == {"n4": "its borders cost more than it gains"}
 
 
 def test_a_heavy_part_is_kept() -> None:
     _, found = weighed(flops=10**9, border_bytes=1 << 20)
     assert [part.provider for part in found.parts] == ["b", "a", "b"]
-    assert found.given_away == {}
+    assert found.reassigned == {}
 
 
 def test_the_scales_tip_where_gain_equals_cost() -> None:
@@ -347,7 +347,7 @@ def test_a_body_is_never_before_its_owner() -> None:
 def test_who_cannot_be_in_a_body_leaves_it_with_an_owner_that_was_refused() -> None:
     graph = graph_of([[], [0], [1]], [(1, 1)])
     claims = [("a", frozenset({"n0", "n2", "n1b0"})), ("b", every_name(graph))]
-    found, missing = assign(graph, claims, Rules(outside=frozenset({"a"})))
+    found, missing = assign(graph, claims, Rules(not_in_subgraphs=frozenset({"a"})))
     assert missing == ()
     assert (found.providers["n1"], found.providers["n1b0"]) == ("b", "b")
 
@@ -355,7 +355,7 @@ def test_who_cannot_be_in_a_body_leaves_it_with_an_owner_that_was_refused() -> N
 def test_a_body_that_only_one_who_cannot_be_there_claims_is_nobodys() -> None:
     graph = graph_of([[], [0]], [(1, 1)])
     claims = [("a", frozenset({"n0", "n1b0"})), ("b", frozenset({"n0", "n1"}))]
-    _, missing = assign(graph, claims, Rules(outside=frozenset({"a"})))
+    _, missing = assign(graph, claims, Rules(not_in_subgraphs=frozenset({"a"})))
     assert missing == ("n1b0",)
 
 

@@ -11,18 +11,18 @@ from aotc.contract.codec.parsing import decode
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.divided_graph import (
     Compute,
-    Crossing,
     Partition,
     PartitionReport,
     ProviderShare,
     RefusedNode,
+    Transfer,
 )
-from aotc.contract.manifest.variant import NodePlacement, Placement, Transfers
+from aotc.contract.manifest.variant import NodePlacement, Placement, TransferTotals
 from aotc.contract.profile import Profile
 from aotc.engine.placement import placement_of
 from aotc.errors import AotcError
 from aotc.partitioning.budgets import breaches, with_flops
-from aotc.partitioning.partition_report import transfers
+from aotc.partitioning.partition_report import total_transfers
 
 OPENVINO = "OpenVINOExecutionProvider"
 OTHER = "OtherExecutionProvider"
@@ -54,7 +54,7 @@ def report_of(
     shares: Mapping[str, tuple[int, float]] | None = None,
     partitions: int = 3,
     refusals: Sequence[RefusedNode] = (),
-    crossings: Sequence[Crossing] = (),
+    crossings: Sequence[Transfer] = (),
 ) -> PartitionReport:
     """`shares`: nodes and share of operations by provider, as they were before compiling."""
     found = shares or {}
@@ -78,7 +78,7 @@ def report_of(
             for i in range(partitions)
         ),
         alternations=partitions - 1,
-        crossings=tuple(crossings),
+        transfers=tuple(crossings),
         refusals=tuple(refusals),
     )
 
@@ -214,8 +214,8 @@ def test_partitions(most: int, breached: bool) -> None:
     assert found(spec, BOTH, placement, report=None) == expected
 
 
-def crossing(size: int | None, largest: int | None) -> Crossing:
-    return Crossing(
+def crossing(size: int | None, largest: int | None) -> Transfer:
+    return Transfer(
         value="v", source=OPENVINO, target=CPU, dtype="float", bytes=size, bytes_max=largest
     )
 
@@ -223,7 +223,7 @@ def crossing(size: int | None, largest: int | None) -> Crossing:
 @pytest.mark.parametrize(("most", "breached"), [(299, True), (300, False)])
 def test_bytes_that_cross_at_the_largest_shape(most: int, breached: bool) -> None:
     crossings = [crossing(10, 100), crossing(20, 200)]
-    sums = transfers(crossings)
+    sums = total_transfers(crossings)
     assert (sums.count, sums.bytes, sums.bytes_max) == (2, 30, 300)
     spec = profile(budgets={"transfer_bytes": most})
     report = report_of(crossings=crossings)
@@ -239,7 +239,7 @@ def test_tensors_of_unknown_size_do_not_pass_a_budget() -> None:
         BOTH,
         placed([OPENVINO, CPU]),
         report=report_of(crossings=crossings),
-        transfers=transfers(crossings),
+        transfers=total_transfers(crossings),
     )
     assert (error.code, error.found) == ("AOTC-P002", "at least 100, 1 tensors of unknown size")
 
@@ -255,7 +255,7 @@ def test_the_mend_names_the_budget_and_the_direction() -> None:
 def test_large_numbers_are_told_in_full() -> None:
     spec = profile(budgets={"transfer_bytes": 123_456_788})
     report = report_of(crossings=[crossing(1, 123_456_789)])
-    sums = Transfers(count=1, bytes=1, bytes_max=123_456_789)
+    sums = TransferTotals(count=1, bytes=1, bytes_max=123_456_789)
     (error,) = breaches(spec, BOTH, placed([OPENVINO, CPU]), report=report, transfers=sums)
     assert (error.expected, error.found) == ("<= 123456788", "123456789")
 
@@ -275,7 +275,7 @@ def test_all_breaches_are_told_at_once() -> None:
         ALONE,
         placed([OPENVINO, CPU]),
         report=report_of(shares={OPENVINO: (1, 0.5), CPU: (1, 0.5)}),
-        transfers=Transfers(count=1, bytes=1, bytes_max=1),
+        transfers=TransferTotals(count=1, bytes=1, bytes_max=1),
     )
     assert [error.code for error in errors] == ["AOTC-P001"] + ["AOTC-P002"] * 4
     assert len({error.what for error in errors}) == 5

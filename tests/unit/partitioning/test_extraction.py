@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.contract.operator_domains import EP_CONTEXT
 from aotc.graphs.value_types import with_types
 from aotc.partitioning.assignment import Part, Rules, assign
-from aotc.partitioning.extraction import borders, extract, hybrid
+from aotc.partitioning.extraction import boundary_values, extract, hybrid_model
 from aotc.partitioning.graph import PartitionGraph, read_graph
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
@@ -45,13 +45,13 @@ def model_of(
     functions: Sequence[onnx.FunctionProto] = (),
 ) -> onnx.ModelProto:
     """A model with the types of all values."""
-    stated = {each.name for each in inputs}
+    stated = {value.name for value in inputs}
     graph = helper.make_graph(
         nodes,
         "made",
         inputs,
         [
-            next(each for each in inputs if each.name == name)
+            next(value for value in inputs if value.name == name)
             if name in stated
             else onnx.ValueInfoProto(name=name)
             for name in outputs
@@ -59,7 +59,7 @@ def model_of(
         constants,
     )
     opsets = [helper.make_opsetid("", OPSET)]
-    opsets += [helper.make_opsetid(name, 1) for name in {each.domain for each in functions}]
+    opsets += [helper.make_opsetid(name, 1) for name in {function.domain for function in functions}]
     made = helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=functions)
     return with_types(made, Path())
 
@@ -75,8 +75,8 @@ def run(
     session = ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    names = list(wanted) or [each.name for each in session.get_outputs()]
-    given_ = {each.name: values[each.name] for each in session.get_inputs()}
+    names = list(wanted) or [value.name for value in session.get_outputs()]
+    given_ = {value.name: values[value.name] for value in session.get_inputs()}
     return dict(zip(names, session.run(names, given_), strict=True))
 
 
@@ -84,13 +84,13 @@ def run_parts(
     model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence[Part], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Each part as a model of its own, in order, with what those before it made."""
-    values = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     values |= inputs
     for number, part in enumerate(parts):
-        inside, outside = borders(graph, part.nodes)
+        inside, outside = boundary_values(graph, part.nodes)
         extracted = extract(model, graph, part.nodes, f"part{number}")
-        assert [each.name for each in extracted.graph.input] == list(inside)
-        assert [each.name for each in extracted.graph.output] == list(outside)
+        assert [value.name for value in extracted.graph.input] == list(inside)
+        assert [value.name for value in extracted.graph.output] == list(outside)
         values |= run(extracted, values)
     return {name: values[name] for name in graph.outputs}
 
@@ -105,8 +105,8 @@ def divided(model: onnx.ModelProto, taken: Callable[[int], bool]) -> list[Part]:
     """Parts where `a` takes the nodes at some indices, and `b` the others, bodies with them."""
     graph = read_graph(model)
     first = {each.name for index, each in enumerate(graph.nodes) if taken(index)}
-    first |= {each.name for each in graph.body_nodes if each.owner in first}
-    names = frozenset(each.name for each in (*graph.nodes, *graph.body_nodes))
+    first |= {node.name for node in graph.subgraph_nodes if node.owner in first}
+    names = frozenset(node.name for node in (*graph.nodes, *graph.subgraph_nodes))
     found, missing = assign(graph, [("a", frozenset(first)), ("b", names)], Rules())
     assert missing == ()
     return list(found.parts)
@@ -133,22 +133,22 @@ def assert_hybrid(model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence
         for index, part in enumerate(parts)
         if part.provider == "a"
     }
-    made = hybrid(model, graph, parts, chosen, {"SomeProvider": "1;2"} if chosen else {})
+    made = hybrid_model(model, graph, parts, chosen, {"SomeProvider": "1;2"} if chosen else {})
     onnx.checker.check_model(made)
     assert list(made.graph.input) == list(model.graph.input)
     assert list(made.graph.output) == list(model.graph.output)
-    contexts = {each.name: each for each in made.graph.node if each.op_type == EP_CONTEXT}
+    contexts = {node.name: node for node in made.graph.node if node.op_type == EP_CONTEXT}
     assert set(contexts) == {name for name, _ in chosen.values()}
-    stated = {each.name for each in (*made.graph.value_info, *made.graph.output)}
+    stated = {value.name for value in (*made.graph.value_info, *made.graph.output)}
     for index, (name, _) in chosen.items():
-        read, written = borders(graph, parts[index].nodes)
+        read, written = boundary_values(graph, parts[index].nodes)
         assert (list(contexts[name].input), list(contexts[name].output)) == (
             list(read),
             list(written),
         )
         assert stated.issuperset(written)
-    made_there = {value for each in made.graph.node for value in each.output}
-    assert {each.name for each in made.graph.value_info} <= made_there
+    made_there = {value for node in made.graph.node for value in node.output}
+    assert {value.name for value in made.graph.value_info} <= made_there
     if chosen:
         assert {p.key: p.value for p in made.metadata_props} == {
             "ep_compatibility_info.SomeProvider": "1;2"
@@ -163,7 +163,7 @@ def assert_undivided(
     expected: Mapping[str, Any],
 ) -> None:
     """With nothing compiled the hybrid graph is the model, its nodes in another order at most."""
-    made = hybrid(model, graph, parts, {}, {})
+    made = hybrid_model(model, graph, parts, {}, {})
     assert sorted(n.name for n in made.graph.node) == sorted(n.name for n in model.graph.node)
     assert_same(expected, run(made, inputs))
 
@@ -186,7 +186,7 @@ def test_a_chain_with_constants_that_several_parts_read() -> None:
     )
     check(model, {"x": x_of()})
     graph = read_graph(model)
-    kept = [each.name for each in extract(model, graph, [1, 2], "p").graph.initializer]
+    kept = [tensor.name for tensor in extract(model, graph, [1, 2], "p").graph.initializer]
     assert kept == ["w", "v"]
 
 
@@ -197,7 +197,7 @@ def test_an_output_that_is_also_read_inside() -> None:
         ["b", "a", "c"],
     )
     check(model, {"x": x_of()})
-    assert borders(read_graph(model), (0, 1, 2)) == (("x",), ("a", "b", "c"))
+    assert boundary_values(read_graph(model), (0, 1, 2)) == (("x",), ("a", "b", "c"))
 
 
 def test_an_input_that_is_directly_an_output() -> None:
@@ -233,13 +233,13 @@ def test_many_outputs_and_absent_values() -> None:
         ],
     )
     check(model, {"x": x_of()})
-    assert borders(read_graph(model), (0,)) == (("x",), ("s", "t"))
+    assert boundary_values(read_graph(model), (0,)) == (("x",), ("s", "t"))
 
 
 def test_a_value_read_twice_by_one_node() -> None:
     model = model_of([node("Relu", ["x"], "a"), node("Mul", ["a", "a"], "y")], [info("x")], ["y"])
     check(model, {"x": x_of()})
-    assert borders(read_graph(model), (1,)) == (("a",), ("y",))
+    assert boundary_values(read_graph(model), (1,)) == (("a",), ("y",))
 
 
 def condition() -> list[onnx.NodeProto]:
@@ -292,8 +292,8 @@ def test_an_if_whose_bodies_read_values_and_constants_of_the_outer_graph() -> No
     )
     graph = read_graph(model)
     assert set(graph.nodes[4].inputs) == {"positive", "a", "b", "x"}
-    assert set(graph.nodes[4].bodies) == {"then_add", "inner_if", "inner_mul", "inner_neg"}
-    bodies = {each.name: (each.owner, each.body) for each in graph.body_nodes}
+    assert set(graph.nodes[4].inner_nodes) == {"then_add", "inner_if", "inner_mul", "inner_neg"}
+    bodies = {node.name: (node.owner, node.subgraph) for node in graph.subgraph_nodes}
     assert bodies["inner_mul"] == ("if", "inner_if.then_branch")
     for sign in (1, -1):
         check(model, {"x": sign * np.abs(x_of())})
@@ -365,7 +365,7 @@ def test_a_body_that_gives_an_outer_value_as_it_is() -> None:
     )
     graph = read_graph(model)
     assert set(graph.nodes[3].inputs) == {"positive", "a"}
-    assert borders(graph, (3,))[0] == ("positive", "a")
+    assert boundary_values(graph, (3,))[0] == ("positive", "a")
 
 
 def test_functions_of_the_model() -> None:
@@ -387,7 +387,7 @@ def test_functions_of_the_model() -> None:
         ["y"],
         functions=[function],
     )
-    assert [each.op for each in read_graph(model).nodes] == ["own::Twice", "Neg", "own::Twice"]
+    assert [node.op for node in read_graph(model).nodes] == ["own::Twice", "Neg", "own::Twice"]
     check(model, {"x": x_of()})
 
 
@@ -400,9 +400,9 @@ def test_sparse_constants_are_no_inputs_and_stay() -> None:
     model.graph.node.append(node("Add", ["a", "w"], "y"))
     model.graph.output.append(info("y"))
     graph = read_graph(model)
-    assert borders(graph, (1,)) == (("a",), ("y",))
+    assert boundary_values(graph, (1,)) == (("a",), ("y",))
     extracted = extract(model, graph, (1,), "p")
-    assert [each.values.name for each in extracted.graph.sparse_initializer] == ["w"]
+    assert [tensor.values.name for tensor in extracted.graph.sparse_initializer] == ["w"]
     assert not extract(model, graph, (0,), "p").graph.sparse_initializer
 
 
@@ -427,14 +427,14 @@ def test_a_border_of_unknown_type_is_named() -> None:
         extract(model, graph, (1,), "p")
     context = {0: ("c", {"embed_mode": 0})}
     with pytest.raises(ValueError, match="the type of 'a' is not known"):
-        hybrid(model, graph, [Part("a", 0, (0,)), Part("b", 1, (1,))], context, {})
+        hybrid_model(model, graph, [Part("a", 0, (0,)), Part("b", 1, (1,))], context, {})
 
 
 def test_parts_in_a_wrong_order_are_noticed() -> None:
     model = model_of([node("Relu", ["x"], "a"), node("Neg", ["a"], "y")], [info("x")], ["y"])
     parts = [Part("b", 1, (1,)), Part("a", 0, (0,))]
-    with pytest.raises(RuntimeError, match="stands before its inputs"):
-        hybrid(model, read_graph(model), parts, {}, {})
+    with pytest.raises(RuntimeError, match="comes before its inputs"):
+        hybrid_model(model, read_graph(model), parts, {}, {})
 
 
 BINARY = ("Add", "Sub", "Mul", "Max")
@@ -475,7 +475,7 @@ def test_parts_of_random_graphs_compute_what_the_whole_computes(
     chosen = {index for index in range(len(graph.nodes)) if random.random() < 0.5}
     parts = divided(model, chosen.__contains__)
     expected = run(model, inputs)
-    live = [part for part in parts if borders(graph, part.nodes)[1]]
+    live = [part for part in parts if boundary_values(graph, part.nodes)[1]]
     assert_same(expected, run_parts(model, graph, live, inputs))
     assert_hybrid(model, graph, live)
     assert_undivided(model, graph, parts, inputs, expected)

@@ -34,8 +34,8 @@ def graph_of(inputs: Mapping[str, Shape], outputs: Mapping[str, Shape]) -> onnx.
     graph = helper.make_graph(
         [helper.make_node("Sum", list(inputs), ["y"], name="sum")],
         "graph",
-        [info(*each) for each in inputs.items()],
-        [info(*each) for each in outputs.items()],
+        [info(*item) for item in inputs.items()],
+        [info(*item) for item in outputs.items()],
     )
     return helper.make_model(graph)
 
@@ -47,7 +47,7 @@ def params(value: onnx.ValueInfoProto) -> list[str | int]:
 
 def symbols(model: onnx.ModelProto, *relations: str) -> Symbols:
     clashing = clashing_names(model)
-    inputs = [value_of(each, clashing) for each in graph_inputs(model)]
+    inputs = [value_of(value, clashing) for value in graph_inputs(model)]
     return symbols_of(relations, inputs, anonymous_names(model))
 
 
@@ -211,8 +211,8 @@ def test_an_old_name_that_stands_twice_means_neither_until_they_are_equal() -> N
     model = graph_of({"x": ["None", "None"], "z": ["None"]}, {"y": ["None"]})
     found = symbols(model)
     assert found.dim("None") is None
-    assert found.called("None") == ("x.0", "x.1", "z.0")
-    assert symbols(model, "n = x.0 = x.1").called("None") == ("n", "z.0")
+    assert found.dims_of_anonymous("None") == ("x.0", "x.1", "z.0")
+    assert symbols(model, "n = x.0 = x.1").dims_of_anonymous("None") == ("n", "z.0")
     assert symbols(model, "n = x.0 = x.1 = z.0").dim("None") == "n"
 
 
@@ -224,7 +224,7 @@ def test_a_relation_of_an_old_name_that_stands_twice_names_the_positions(relatio
     error = caught.value
     assert (error.code, error.what) == (
         "AOTC-S015",
-        "'None' is the name of 2 dims that are not one",
+        "'None' is the name of 2 different dims",
     )
     assert (error.where, error.expected) == ("relations[0]", "x.0, a-b.0")
     # What the message proposes can be read.

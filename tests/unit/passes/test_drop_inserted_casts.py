@@ -98,7 +98,7 @@ def test_so_is_one_before_an_operator_whose_types_nobody_infers(tmp_path: Path) 
     assert not types_agree(made, source)
 
 
-def test_bodies_of_control_flow_too(tmp_path: Path) -> None:
+def test_subgraphs_of_control_flow_too(tmp_path: Path) -> None:
     def body(op: str, name: str) -> onnx.GraphProto:
         return helper.make_graph(
             [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node(op, ["p"], [name])],

@@ -30,7 +30,7 @@ def model_of(
     graph = helper.make_graph(
         nodes,
         "graph",
-        [helper.make_tensor_value_info(*each) for each in inputs],
+        [helper.make_tensor_value_info(*value) for value in inputs],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
         [numpy_helper.from_array(a, n) for n, a in (initializers or {}).items()],
     )
@@ -128,7 +128,7 @@ def test_tensors_of_two_variants_are_stored_once(tmp_path: Path) -> None:
     target.mkdir()
     placed: dict[str, tuple[str, int]] = {}
     for index, model in enumerate(models):
-        weights.place(
+        weights.place_tensors(
             model,
             data[index],
             keys[index],
@@ -137,7 +137,7 @@ def test_tensors_of_two_variants_are_stored_once(tmp_path: Path) -> None:
             placed,
         )
     assert sorted(path.name for path in target.iterdir()) == ["both", "only0", "only1"]
-    assert weights.locations(models[1]) == ("both", "only1")
+    assert weights.external_locations(models[1]) == ("both", "only1")
     for index, model in enumerate(models):
         onnx.save(model, target / f"{index}.onnx")
         loaded = onnx.load(target / f"{index}.onnx")

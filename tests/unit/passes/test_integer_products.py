@@ -19,7 +19,7 @@ from product_models import CASES, ROWS, answer, made, product
 from aotc.host.probe import probe
 from aotc.passes.base import run_passes
 from aotc.passes.same_sign_weights import SameSignWeights
-from aotc.passes.same_sign_weights.products import PRODUCTS, exact_feature, saturating
+from aotc.passes.same_sign_weights.products import PRODUCTS, exact_feature, saturating_operands
 
 PLAIN_CPU = "EPYC-Milan"
 needs_emulator = pytest.mark.skipif(
@@ -40,7 +40,7 @@ def rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def test_every_operator_of_the_table_is_tried() -> None:
-    assert {(each.domain, each.op) for each in CASES} == set(PRODUCTS) - {
+    assert {(case.domain, case.op) for case in CASES} == set(PRODUCTS) - {
         # What ONNX Runtime's layout step makes of QLinearConv.
         ("com.microsoft", "QLinearConv")
     }
@@ -48,15 +48,15 @@ def test_every_operator_of_the_table_is_tried() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_operands_of_two_signs_are_told(case: Any) -> None:
-    found = list(saturating(case.model()))
+    found = list(saturating_operands(case.model()))
     assert bool(found) == case.saturates
-    assert all(each.mendable for each in found)
+    assert all(operand.fixable for operand in found)
 
 
 @pytest.mark.parametrize("case", OPPOSITE, ids=str)
 def test_nothing_is_left_to_saturate(case: Any) -> None:
     model = rewritten(case.model())
-    assert not list(saturating(model))
+    assert not list(saturating_operands(model))
 
 
 @needs_exact_cpu
@@ -145,7 +145,7 @@ def test_one_operand_of_two_products_is_written_once() -> None:
     }
 
 
-def test_bodies_are_rewritten_with_constants_of_the_graph_around() -> None:
+def test_subgraphs_are_rewritten_with_constants_of_the_graph_around() -> None:
     inner = product()
     body = helper.make_graph(
         [helper.make_node("MatMulInteger", ["x", "w"], ["inside"], name="inner")],
@@ -167,13 +167,15 @@ def test_bodies_are_rewritten_with_constants_of_the_graph_around() -> None:
         [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
         inner.graph.initializer,
     )
-    assert sorted(each.node.name for each in saturating(model)) == ["inner", "other"]
+    assert sorted(operand.node.name for operand in saturating_operands(model)) == ["inner", "other"]
     result = rewritten(model)
-    assert not list(saturating(result))
+    assert not list(saturating_operands(result))
     (node,) = result.graph.node
     assert "w" not in {tensor.name for tensor in result.graph.initializer}
     # The other branch's weights stay where they were.
-    assert [len(each.g.initializer) for each in sorted(node.attribute, key=lambda a: a.name)] == [
+    assert [
+        len(attribute.g.initializer) for attribute in sorted(node.attribute, key=lambda a: a.name)
+    ] == [
         2,
         0,
     ]
@@ -183,8 +185,8 @@ def test_weights_that_are_no_constants_cannot_be_rewritten() -> None:
     model = product()
     del model.graph.initializer[:]
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.INT8, [256, 4]))
-    (found,) = saturating(model)
-    assert not found.mendable
+    (found,) = saturating_operands(model)
+    assert not found.fixable
     assert [node.input[1] for node in rewritten(model).graph.node] == ["w"]
 
 
@@ -193,7 +195,7 @@ def test_weights_of_seven_bits_cannot_saturate(largest: int, told: bool) -> None
     model = product()
     weights = np.full((256, 4), -largest, np.int8)
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "w"))
-    assert bool(list(saturating(model))) == told
+    assert bool(list(saturating_operands(model))) == told
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_the_feature_by_which_sums_are_exact(isa: Sequence[str] | None, feature:
 
 def test_a_signed_activation_needs_no_rewrite() -> None:
     model = product(activation=TensorProto.INT8)
-    assert not list(saturating(model))
+    assert not list(saturating_operands(model))
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_value == ROWS
 
 
@@ -239,4 +241,4 @@ def test_the_type_of_what_is_only_moved_is_known() -> None:
     model = product(activation=TensorProto.INT8)
     model.graph.node[0].input[0] = "moved"
     model.graph.node.insert(0, helper.make_node("Identity", ["x"], ["moved"]))
-    assert not list(saturating(model))
+    assert not list(saturating_operands(model))

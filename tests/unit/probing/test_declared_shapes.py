@@ -25,7 +25,7 @@ def tensor(*shape: int) -> Any:
 def findings(outputs: Sequence[Value], *runs: Run) -> list[str]:
     declared = DeclaredShapes(outputs)
     for sizes, produced in runs:
-        declared.see(sizes, produced)
+        declared.compare_run(sizes, produced)
     found = declared.findings()
     assert {finding.code for finding in found} <= {"AOTC-S009"}
     return [f"{finding.where}: {finding.what}" for finding in found]

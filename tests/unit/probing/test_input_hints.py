@@ -170,7 +170,7 @@ def test_the_smallest_of_several_tables_bounds_an_index() -> None:
     model = parsed("""
         g (float[n, 2] x, float[m, 2] z, int64[9] at) => (y)
         { a = Gather (x, at)  b = Gather (z, at)  y = Add (a, b) }""")
-    assert hints_of(model)["at"]["high"] == {"least": [["x", 0], ["z", 0]]}
+    assert hints_of(model)["at"]["high"] == {"minimum": [["x", 0], ["z", 0]]}
     assert inputs_of(model, {"n": 400, "m": 3})["at"].max() == 2
 
 

@@ -96,7 +96,7 @@ def test_a_dim_that_must_be_a_multiple(step: int) -> None:
 
 
 def test_zero_counts_only_where_no_output_is_empty() -> None:
-    joined = DimHints(emptiable=frozenset({"n"}))
+    joined = DimHints(may_be_empty=frozenset({"n"}))
     assert bounds(search(["n"], lambda s: True, empty=lambda s: False, hints=joined))["n"][0] == 0
     assert bounds(search(["n"], lambda s: True, hints=joined))["n"][0] == 1
 
@@ -129,7 +129,7 @@ def test_a_dim_that_is_the_sum_of_two_others() -> None:
     domain = search(
         ["batch", "new", "total", "past"],
         lambda s: s["total"] == s["new"] + s["past"] and s["new"] > 0 and s["batch"] > 0,
-        hints=DimHints(leading=frozenset({"batch"}), emptiable=frozenset({"past"})),
+        hints=DimHints(leading=frozenset({"batch"}), may_be_empty=frozenset({"past"})),
         empty=lambda s: s["new"] == 0 or s["batch"] == 0,
     )
     assert [str(relation) for relation in domain.relations] == ["total = new + past"]
@@ -444,7 +444,7 @@ def test_the_stated_grid_and_the_models_own_meet() -> None:
 def test_a_grid_that_pads() -> None:
     dim = search(["n"], lambda s: s["n"] > 0, stated={"n": grid(outside="pad", opt=64)}).dims["n"]
     assert (dim.min, dim.max, dim.opt, dim.pad_from) == (8, 1024, 64, 1)
-    assert (dim.padded(13), dim.allows(13), dim.padded(5)) == (16, False, 8)
+    assert (dim.padded_size(13), dim.allows(13), dim.padded_size(5)) == (16, False, 8)
 
 
 def test_no_multiple_runs() -> None:
@@ -469,11 +469,11 @@ def test_a_search_that_may_not_go_on_stays_on_the_grid(most: int) -> None:
 def test_dims_of_one_kind_that_move_as_one_are_equal() -> None:
     """As four inputs `[batch, sequence]` of an encoder, each with names of its own."""
     names = [f"{name}{axis}" for name in "abcd" for axis in (0, 1)]
-    kin = {name: f"int64[?,?].{name[1]}" for name in names}
+    labels = {name: f"int64[?,?].{name[1]}" for name in names}
     found = search(
         names,
         lambda s: all(len({s[n] for n in names if n[1] == axis}) == 1 for axis in "01"),
-        hints=DimHints(leading=frozenset(n for n in names if n[1] == "0"), kin=kin),
+        hints=DimHints(leading=frozenset(n for n in names if n[1] == "0"), labels=labels),
     )
     assert set(found.dims) == {"a0", "a1"}
     assert sorted(map(str, found.relations)) == [
@@ -578,9 +578,12 @@ def test_dims_of_a_kind_start_at_the_size_that_is_stated_of_one() -> None:
         return Trial(ok=ok, error="" if ok else text)
 
     stated = {"ids": DimRange(min=1, max=16), "keys": DimRange(min=1, max=64)}
-    kin = {"keys": "float32[?,?,8].1", "values": "float32[?,?,8].1"}
+    labels = {"keys": "float32[?,?,8].1", "values": "float32[?,?,8].1"}
     prober = prober_of(
-        ["ids", "mask", "keys", "values"], lambda _: False, stated=stated, hints=DimHints(kin=kin)
+        ["ids", "mask", "keys", "values"],
+        lambda _: False,
+        stated=stated,
+        hints=DimHints(labels=labels),
     )
     prober.trial = trial
     prober.__post_init__()

@@ -15,7 +15,7 @@ from aotc.contract.shapes.domain import Dim, Domain, Relation
 from aotc.contract.shapes.padding_rules import Crop, PadSpec
 from aotc.errors import AotcError
 from aotc.probing.pad_plan import padded_dims, plan_padding
-from aotc.probing.produced import Axis, Produced, axes_of, value_shapes
+from aotc.probing.produced import Axis, ObservedRun, axes_of, value_shapes
 
 Sizes = Mapping[str, int]
 
@@ -29,12 +29,12 @@ ANY = Value(name="y", dtype="float32", shape=None)
 
 def runs_of(
     shape: Callable[[Sizes], tuple[int, ...] | None], **dims: Sequence[int]
-) -> list[Produced]:
+) -> list[ObservedRun]:
     """A run at every combination of sizes."""
     runs = []
     for sizes in itertools.product(*dims.values()):
         at = dict(zip(dims, sizes, strict=True))
-        runs.append(Produced(at, (shape(at),)))
+        runs.append(ObservedRun(at, (shape(at),)))
     return runs
 
 
@@ -101,7 +101,7 @@ def test_a_constant_is_told_only_from_sizes_that_varied() -> None:
 
 
 def test_dims_of_equal_size_in_all_runs_are_told_apart_by_the_declared_name() -> None:
-    together = [Produced({"a": n, "b": n}, ((n,),)) for n in (2, 3, 7)]
+    together = [ObservedRun({"a": n, "b": n}, ((n,),)) for n in (2, 3, 7)]
     for name in ("a", "b"):
         (rule,) = axes_of(0, value("y", name), together, ("a", "b")) or ()
         assert rule == Axis((name,))
@@ -121,12 +121,12 @@ def test_the_simplest_of_several_rules_is_taken() -> None:
 
 
 def test_a_run_of_another_rule_ends_a_rule() -> None:
-    runs = [*runs_of(lambda s: (s["n"],), n=[1, 2, 3]), Produced({"n": 9}, ((8,),))]
+    runs = [*runs_of(lambda s: (s["n"],), n=[1, 2, 3]), ObservedRun({"n": 9}, ((8,),))]
     assert axes_of(0, ANY, runs, ("n",)) == (None,)
 
 
 def test_outputs_are_told_apart() -> None:
-    runs = [Produced({"n": n}, ((n,), None, (2, n + 1))) for n in (1, 5)]
+    runs = [ObservedRun({"n": n}, ((n,), None, (2, n + 1))) for n in (1, 5)]
     assert axes_of(0, ANY, runs, ("n",)) == (Axis(("n",)),)
     assert axes_of(1, ANY, runs, ("n",)) is None
     assert axes_of(2, ANY, runs, ("n",)) == (Axis(constant=2), Axis(("n",), 1))
@@ -142,20 +142,20 @@ def test_a_rule_fits_every_run_that_it_was_told_from(
     sizes: list[tuple[int, int]], produced: list[int]
 ) -> None:
     runs = [
-        Produced({"a": a, "b": b}, ((size,),))
+        ObservedRun({"a": a, "b": b}, ((size,),))
         for (a, b), size in zip(sizes, produced, strict=False)
     ]
     (rule,) = axes_of(0, ANY, runs, ("a", "b")) or (None,)
     for run in runs:
-        assert rule is None or rule.fits(run.sizes, (run.shapes[0] or ())[0])
+        assert rule is None or rule.matches(run.sizes, (run.shapes[0] or ())[0])
 
 
 def test_only_sums_of_a_dim_can_be_cut() -> None:
-    assert Axis(("past", "seq"), 3).sums({"seq"})
-    assert Axis(constant=3).sums({"seq"})
-    assert Axis(("height",), by=2, rounded="floor").sums({"seq"})
-    assert not Axis(("seq",), by=2, rounded="floor").sums({"seq"})
-    assert not Axis(("past", "seq"), rounded="ceil").sums({"seq"})
+    assert Axis(("past", "seq"), 3).is_croppable({"seq"})
+    assert Axis(constant=3).is_croppable({"seq"})
+    assert Axis(("height",), by=2, rounded="floor").is_croppable({"seq"})
+    assert not Axis(("seq",), by=2, rounded="floor").is_croppable({"seq"})
+    assert not Axis(("past", "seq"), rounded="ceil").is_croppable({"seq"})
 
 
 def test_shapes_stand_side_by_side() -> None:
@@ -284,7 +284,7 @@ def test_a_stated_crop_may_name_a_dim_that_follows() -> None:
 def test_a_crop_of_what_is_not_there_is_refused(axis: str, dim: str) -> None:
     assert refusal(crops={"logits": {axis: dim}}) == (
         "AOTC-S002",
-        "the crop names an axis or a dim that is not there",
+        "the crop names an unknown axis or dim",
         "outputs.logits.crop",
         "an axis below 3: one of batch, past, rows, seq, total",
         f"{axis}: {dim}",
@@ -314,7 +314,7 @@ def test_an_unknown_output_is_refused() -> None:
 @pytest.mark.parametrize(
     ("rules", "where", "found"),
     [
-        (None, "output logits", "no tensor of one rank"),
+        (None, "output logits", "not a tensor of fixed rank"),
         ((Axis(("batch",)), None), "output logits, axis 1", "a size that follows no simple rule"),
         (
             (Axis(("seq",), by=2, rounded="floor"),),
@@ -359,7 +359,7 @@ def test_a_value_of_another_type_is_refused(dtype: str, fill: Any) -> None:
     given = {"inputs": (value("ids", "seq", dtype=dtype),), "pads": {"ids": PadSpec(value=fill)}}
     assert refusal(**given) == (
         "AOTC-S002",
-        "the pad value is none of the input's type",
+        "the pad value is not of the input's type",
         "inputs.ids.pad.value",
         dtype,
         repr(fill),

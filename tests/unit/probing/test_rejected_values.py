@@ -17,7 +17,7 @@ from aotc.graphs.capture import value_of
 from aotc.graphs.symbols import symbols_of
 from aotc.probing.analysis import analyze_job
 from aotc.probing.inputs.input_hints import hints_of
-from aotc.probing.inputs.rejected_values import MOST_READINGS, readings
+from aotc.probing.inputs.rejected_values import MAX_ALTERNATIVES, alternatives
 
 HEAD = '<ir_version: 9, opset_import: ["" : 20]>\n'
 # How many elements differ shows only when it runs, so that nothing tells what an index may be.
@@ -91,7 +91,7 @@ def test_other_rules_are_asked_before_plain_numbers() -> None:
         Value(name="x", shape=("n",), dtype="float32"),
     ]
     hints: dict[str, Any] = {"at": {"kind": "ones", "or": [{"kind": "index", "high": 4}]}}
-    tried = list(readings(values, hints))
+    tried = list(alternatives(values, hints))
     assert tried[0].hints["at"] == {"kind": "index", "high": 4}
     assert [reading.what for reading in tried] == [
         "at: as index", "at: 0", "at: 1", "at: 2", "x: from 0 to 1", "at: the size of x",
@@ -100,4 +100,4 @@ def test_other_rules_are_asked_before_plain_numbers() -> None:
 
 def test_readings_of_many_inputs_are_few() -> None:
     values = [Value(name=f"i{n}", dtype="int64", shape=(3,)) for n in range(100)]
-    assert len(list(readings(values, {}))) == MOST_READINGS
+    assert len(list(alternatives(values, {}))) == MAX_ALTERNATIVES

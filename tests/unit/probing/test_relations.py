@@ -17,14 +17,19 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import ProbeLimits, Profile
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Dim, Domain, Relation
-from aotc.contract.shapes.relations import Equality, in_order, read_relation, read_relations
+from aotc.contract.shapes.relations import (
+    Equality,
+    in_dependency_order,
+    read_relation,
+    read_relations,
+)
 from aotc.errors import AotcError
 from aotc.graphs.symbols import Symbols, symbols_of
 from aotc.passes.base import run_passes
 from aotc.passes.name_dims import NameDims
-from aotc.probing.inputs.fixture_plan import Given
+from aotc.probing.inputs.fixture_plan import FixtureInputs
 from aotc.probing.sizes.trials import Trial
-from aotc.probing.stated_relations import RelationCheck, refuse_unrelated
+from aotc.probing.stated_relations import RelationCheck, refuse_contradictions
 
 Sizes = Mapping[str, int]
 
@@ -84,25 +89,25 @@ def test_what_a_relation_prints_reads_back(terms: list[str], constant: int) -> N
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is no NAME = NAME and no NAME = SUM"),
-        ("a", "is no NAME = NAME and no NAME = SUM"),
-        ("a =", "is no NAME = NAME and no NAME = SUM"),
-        ("a = = b", "is no NAME = NAME and no NAME = SUM"),
+        ("", "is neither NAME = NAME nor NAME = SUM"),
+        ("a", "is neither NAME = NAME nor NAME = SUM"),
+        ("a =", "is neither NAME = NAME nor NAME = SUM"),
+        ("a = = b", "is neither NAME = NAME nor NAME = SUM"),
         ("a = a", "names a dim twice"),
-        ("a = b = c + 1", "has a sum and more than one '='"),
-        ("a + 1 = b + 2", "has no side that is one name"),
-        ("x = 5", "states one size; sizes stand under dims"),
-        ("x = a b", "has 'b' where '+ TERM' belongs"),
-        ("x = a +", "has '+' where '+ TERM' belongs"),
-        ("x = + a", "has '+' where a name or a number belongs"),
-        ("x = a *", "has '*' where a name or a number belongs"),
-        ("x = a * b", "multiplies dims; only sums are followed"),
-        ("x = a - b", "takes 'b' away; write it as a sum on the other side"),
-        ("x = 0 * a", "takes 'a' 0 times; 1 to 16 are read"),
-        ("x = 99 * a", "takes 'a' 99 times; 1 to 16 are read"),
+        ("a = b = c + 1", "has a sum, and more than one '='"),
+        ("a + 1 = b + 2", "does not have a side that is a single name"),
+        ("x = 5", "states a single size; state sizes under dims"),
+        ("x = a b", "has 'b' where '+ TERM' is expected"),
+        ("x = a +", "has '+' where '+ TERM' is expected"),
+        ("x = + a", "has '+' where a name or a number is expected"),
+        ("x = a *", "has '*' where a name or a number is expected"),
+        ("x = a * b", "multiplies dims; only sums are supported"),
+        ("x = a - b", "subtracts 'b'; write it as a sum on the other side"),
+        ("x = 0 * a", "has 'a' 0 times; 1 to 16 times are supported"),
+        ("x = 99 * a", "has 'a' 99 times; 1 to 16 times are supported"),
         ("x = x + 1", "derives 'x' from itself"),
-        ('x = "a', "cannot be read from '\"a' on"),
-        ("x = a + 99999999999", "has '99999999999' where a name or a number belongs"),
+        ('x = "a', "cannot be read at '\"a'"),
+        ("x = a + 99999999999", "has '99999999999' where a name or a number is expected"),
         ("x = a + 9999999999", "has more than 16 terms, or too large a number"),
         ("x = 9*a + 9*b", "has more than 16 terms, or too large a number"),
     ],
@@ -118,10 +123,10 @@ def test_a_relation_that_cannot_be_read(text: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("texts", "what"),
     [
-        (("x = a + 1", "x = b + 1"), "'x' follows twice: x = a + 1; x = b + 1"),
-        (("x = a + 1", "a = x + 1"), "dims go round in a circle: x = a + 1; a = x + 1"),
-        (("x = a + 1", "y = b + 1", "x = y"), "'x' follows twice: x = a + 1; x = b + 1"),
-        (("x = a + 1", "x = a"), "dims go round in a circle: x = x + 1"),
+        (("x = a + 1", "x = b + 1"), "'x' is derived twice: x = a + 1; x = b + 1"),
+        (("x = a + 1", "a = x + 1"), "the relations are circular: x = a + 1; a = x + 1"),
+        (("x = a + 1", "y = b + 1", "x = y"), "'x' is derived twice: x = a + 1; x = b + 1"),
+        (("x = a + 1", "x = a"), "the relations are circular: x = x + 1"),
     ],
 )
 def test_relations_that_contradict_each_other(texts: tuple[str, ...], what: str) -> None:
@@ -134,7 +139,7 @@ def test_relations_that_contradict_each_other(texts: tuple[str, ...], what: str)
 @given(st.permutations(["c = a + b", "d = c + a", "e = d + c", "f = e + 1"]))
 def test_relations_are_followed_in_the_order_of_their_terms(texts: list[str]) -> None:
     read = [item for item in read_relations(texts) if isinstance(item, Relation)]
-    assert [relation.dim for relation in in_order(read)] == ["c", "d", "e", "f"]
+    assert [relation.dim for relation in in_dependency_order(read)] == ["c", "d", "e", "f"]
 
 
 def test_a_profile_with_unreadable_relations_is_refused_with_all_of_them(tmp_path: Path) -> None:
@@ -151,7 +156,7 @@ def test_a_profile_with_unreadable_relations_is_refused_with_all_of_them(tmp_pat
 
 def test_a_profile_with_circular_relations_is_refused() -> None:
     document = {"schema": "aotc.profile/1", "name": "p", "relations": ["a = b + 1", "b = a + 1"]}
-    with pytest.raises(ParseError, match="relations: dims go round in a circle"):
+    with pytest.raises(ParseError, match="relations: the relations are circular"):
         decode(Profile, document)
 
 
@@ -232,17 +237,17 @@ def test_a_model_without_relations_keeps_its_names() -> None:
         (
             ["p = s + 1", "past.2 = b + 1"],
             "AOTC-S015",
-            "'p' follows twice: p = s + 1; p = b + 1",
+            "'p' is derived twice: p = s + 1; p = b + 1",
             "",
         ),
         (
             ["p = ids.1 + 1", "s = past.2 + 1"],
             "AOTC-S015",
-            "dims go round in a circle: p = s + 1; s = p + 1",
+            "the relations are circular: p = s + 1; s = p + 1",
             "",
         ),
-        (["p = ids.0 + 1", "b = past.2"], "AOTC-S015", "dims go round in a circle: b = b + 1", ""),
-        (["a - "], "AOTC-S015", "'a - ' is no NAME = NAME and no NAME = SUM", ""),
+        (["p = ids.0 + 1", "b = past.2"], "AOTC-S015", "the relations are circular: b = b + 1", ""),
+        (["a - "], "AOTC-S015", "'a - ' is neither NAME = NAME nor NAME = SUM", ""),
     ],
 )
 def test_relations_that_do_not_fit_the_model(
@@ -353,19 +358,19 @@ def box(**dims: tuple[int, ...]) -> Domain:
 
 def test_a_relation_that_the_model_does_not_need_is_told() -> None:
     symbols = symbols_of(["n = x.0 = y.0"], [of("x", "x.0"), of("y", "y.0")])
-    found = check_of(symbols, lambda s: True).unneeded(box(n=(1, 4, 16)))
+    found = check_of(symbols, lambda s: True).unneeded_findings(box(n=(1, 4, 16)))
     (finding,) = found
     assert finding.code == "AOTC-S025"
     assert (finding.what, finding.where) == ("runs at x.0=4, y.0=5, too", "n = x.0 = y.0")
     needed = check_of(symbols, lambda s: s["x.0"] == s["y.0"])
-    assert needed.unneeded(box(n=(1, 4, 16))) == []
+    assert needed.unneeded_findings(box(n=(1, 4, 16))) == []
 
 
 def test_broadcasting_a_size_of_one_counts_for_nothing() -> None:
     symbols = symbols_of(["n = x.0 = y.0"], [of("x", "x.0"), of("y", "y.0")])
     check = check_of(symbols, lambda s: s["x.0"] == s["y.0"] or 1 in s.values())
-    assert check.unneeded(box(n=(1, 2))) == []
-    assert check.unneeded(box(n=(1,))) == []
+    assert check.unneeded_findings(box(n=(1, 2))) == []
+    assert check.unneeded_findings(box(n=(1,))) == []
 
 
 def test_a_relation_that_is_not_needed_costs_at_most_two_runs() -> None:
@@ -378,15 +383,15 @@ def test_a_relation_that_is_not_needed_costs_at_most_two_runs() -> None:
     symbols = symbols_of(["t = p + s"], [of("x", "s"), of("y", "p"), of("z", "t")])
     domain = box(s=(1, 8), p=(0, 8))
     domain = Domain(dims=domain.dims, relations=symbols.relations)
-    assert check_of(symbols, never).unneeded(domain) == []
+    assert check_of(symbols, never).unneeded_findings(domain) == []
     assert runs == [{"s": 8, "p": 8, "t": 17}, {"s": 8, "p": 8, "t": 15}]
 
 
 def test_a_fixture_that_contradicts_a_relation_is_refused() -> None:
-    given = Given("one", {}, {"t": 4, "p": 1, "s": 2})
-    refuse_unrelated([given], (), (Relation(dim="t", terms=("p", "s"), constant=1),))
+    given = FixtureInputs("one", {}, {"t": 4, "p": 1, "s": 2})
+    refuse_contradictions([given], (), (Relation(dim="t", terms=("p", "s"), constant=1),))
     with pytest.raises(AotcError) as caught:
-        refuse_unrelated([given], (), (Relation(dim="t", terms=("p", "s")),))
+        refuse_contradictions([given], (), (Relation(dim="t", terms=("p", "s")),))
     error = caught.value
     assert error.code == "AOTC-I024"
     assert (error.where, error.expected, error.found) == ("one: t", "3", "4")

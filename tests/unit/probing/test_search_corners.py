@@ -23,7 +23,7 @@ from aotc.probing.sizes.likely_sizes import candidates
 from aotc.probing.sizes.moves import Mover
 from aotc.probing.sizes.trials import Trial, Trials
 from aotc.probing.stated_relations import RelationCheck
-from aotc.probing.trial_log import TRIED, TRYING, Done, TrialLog, left_behind
+from aotc.probing.trial_log import TRIED, TRYING, FinishedRun, TrialLog, read_leftovers
 from aotc.runtime.guards import Guard
 
 
@@ -150,14 +150,14 @@ def test_no_elements_are_taken_only_of_dims_that_follow() -> None:
 def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
     log = TrialLog(tmp_path, ())
     log.begin({"n": 3}, 0.5)
-    log.keep({"n": 2}, 0, Done(Trial(ok=True), ((2, 3),)))
-    assert left_behind(tmp_path)[:2] == ({"n": 3}, 0.5)
-    done = left_behind(tmp_path)[2]
+    log.keep({"n": 2}, 0, FinishedRun(Trial(ok=True), ((2, 3),)))
+    assert read_leftovers(tmp_path)[:2] == ({"n": 3}, 0.5)
+    done = read_leftovers(tmp_path)[2]
     with (tmp_path / TRIED).open("a") as file:
         file.write('{"sizes": {"n": 3}, "val')
     (tmp_path / TRYING).write_text('{"sizes": {"n"')
-    assert left_behind(tmp_path) == ({}, 0.0, done)
-    assert TrialLog(tmp_path, done).done({"n": 2}, 0) == Done(Trial(ok=True), ((2, 3),))
+    assert read_leftovers(tmp_path) == ({}, 0.0, done)
+    assert TrialLog(tmp_path, done).done({"n": 2}, 0) == FinishedRun(Trial(ok=True), ((2, 3),))
 
 
 def test_a_statement_is_held_against_runs_of_inputs_that_are_weighed() -> None:

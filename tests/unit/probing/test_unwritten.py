@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from aotc.engine.session import reference_options
-from aotc.probing.unwritten import bare_options, is_unwritten
+from aotc.probing.unwritten import is_unwritten, unpooled_options
 
 FLOAT, UINT8, INT32 = TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT32
 
@@ -26,7 +26,7 @@ def session(op: str, kind: int, result: int) -> ort.InferenceSession:
         [helper.make_tensor_value_info("y", result, ["rows", "columns"])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    options = bare_options(reference_options())
+    options = unpooled_options(reference_options())
     return ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
 
 

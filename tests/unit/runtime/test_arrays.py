@@ -98,11 +98,11 @@ def test_outputs_replace_files_and_nothing_else(tmp_path: Path) -> None:
 def test_an_output_in_words() -> None:
     numbers = np.array([1.0, np.nan, 3.0], np.float32)
     shown = arrays.describe_output("y", numbers, Path("y.npy"))
-    assert (shown.value, shown.least, shown.mean, shown.most) == ("float32[3]", 1.0, 2.0, 3.0)
+    assert (shown.value, shown.minimum, shown.mean, shown.maximum) == ("float32[3]", 1.0, 2.0, 3.0)
     assert shown.file == "y.npy"
     text = arrays.describe_output("t", np.array(["a"], dtype=object))
-    assert (text.value, text.least) == ("string[1]", None)
-    assert arrays.describe_output("n", np.full(2, np.inf)).most is None
+    assert (text.value, text.minimum) == ("string[1]", None)
+    assert arrays.describe_output("n", np.full(2, np.inf)).maximum is None
 
 
 def test_a_fixture_is_repeated_to_other_sizes() -> None:
@@ -138,7 +138,7 @@ def test_an_archive_that_holds_no_such_input(tmp_path: Path) -> None:
     for name, what in (
         ("other", "the archive holds several arrays, and none of them is called 'ids'"),
         ("none", "the archive holds no array"),
-        ("plain", "the file is no .npz archive"),
+        ("plain", "the file is not a .npz archive"),
         ("missing", "no such input file"),
     ):
         with pytest.raises(AotcError, match=what) as caught:
@@ -175,7 +175,7 @@ def test_a_header_without_end_is_not_read(tmp_path: Path) -> None:
     [
         (long_header(16 << 20) + bytes(16 << 20), "a header of 16777216 bytes"),
         (NPY.replace(b"(0,)", b"(9,)") + bytes(16 << 20), ""),
-        (NPY.replace(b"(0,)}       ", b"(9999999,)} ") + bytes(16 << 20), "less than shape"),
+        (NPY.replace(b"(0,)}       ", b"(9999999,)} ") + bytes(16 << 20), "fewer than shape"),
         (bytes(16 << 20), "magic"),
     ],
 )

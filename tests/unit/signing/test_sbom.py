@@ -16,7 +16,8 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from test_provenance import gathered
 
-from aotc.contract.codec.parsing import decode, strict_json
+from aotc.contract.codec.parsing import decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.source import ExternalFile
 from aotc.contract.target import Plugin
@@ -49,7 +50,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 def bill(manifest: Manifest, licence: str = "Apache-2.0") -> dict[str, Any]:
     materials = gathered(licence=licence)
-    found = sbom.document(manifest, ID, materials, provenance.libraries(manifest))
+    found = sbom.bill_of_materials(manifest, ID, materials, provenance.libraries(manifest))
     assert isinstance(found, dict)
     return found
 

@@ -249,7 +249,9 @@ NAMES = st.lists(
 @given(st.dictionaries(NAMES, st.binary(max_size=9000), max_size=5))
 def test_what_is_written_is_read_or_its_names_are_unfit(files: dict[str, bytes]) -> None:
     data = raw(files)
-    unfit = any(map(packed_form.name_problem, files)) or any(packed_form.clashes(sorted(files)))
+    unfit = any(map(packed_form.name_problem, files)) or any(
+        packed_form.colliding_paths(sorted(files))
+    )
     try:
         found = read_files(lambda at, length: data[at : at + length], len(data))
     except AotcError as error:

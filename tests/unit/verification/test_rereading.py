@@ -11,7 +11,7 @@ from artifact_builder import build_artifact
 
 from aotc.errors import AotcError
 from aotc.files.removing import erase
-from aotc.files.replacing import put
+from aotc.files.replacing import put_in_place
 from aotc.inspection.summary import inspect
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import load_private
@@ -46,7 +46,7 @@ class Replaced:
         """Put a copy in its place and remove what was there, as `--force` does."""
         draft = self.place.with_name("new")
         shutil.copytree(self.spare, draft)
-        put(draft, self.place, force=True)
+        put_in_place(draft, self.place, force=True)
         erase(draft)
 
 

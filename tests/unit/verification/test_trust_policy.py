@@ -23,9 +23,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from policy_setting import Setting, ago, ahead, make_keys
 from repository import ROOT
 
-from aotc.authoring.policy_changes import Change, changed, new_policy
+from aotc.authoring.policy_changes import Change, apply_change, new_policy
 from aotc.authoring.policy_files import write_policy
-from aotc.authoring.requested_change import requirement
+from aotc.authoring.requested_change import parse_requirement
 from aotc.cli.main import main
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.schema import schema_of
@@ -127,12 +127,12 @@ BAD = [
     (change("rules", []), "rules 0 is less than 1"),
     (change("rules.0.require", []), "rules[0].require 0 is less than 1"),
     (change("rules.0.require.0.threshold", 0), "threshold 0 is less than 1"),
-    (change("rules.0.require.0.threshold", 2), "2 of 1 is never met"),
+    (change("rules.0.require.0.threshold", 2), "2 of 1 can never be met"),
     (change("rules.0.require.0.threshold", True), "expected an integer, found true"),
     (change("rules.0.require.0.signers", []), "signers 0 is less than 1"),
-    (change("rules.0.require.0.signers", ["release", "release"]), "'release' is there 2 times"),
-    (change("rules.0.require.0.signers", ["nobody"]), "'nobody' is no id of this policy"),
-    (change("rules.0.require.0.signers", ["ops"]), "'ops' has no usage 'oms'"),
+    (change("rules.0.require.0.signers", ["release", "release"]), "'release' is listed 2 times"),
+    (change("rules.0.require.0.signers", ["nobody"]), "'nobody' is not an id of this policy"),
+    (change("rules.0.require.0.signers", ["ops"]), "'ops' does not have the usage 'oms'"),
     (change("rules.0.require.0.predicate", "vibes"), "is none of: oms"),
     (change("rules.0.require.0.builders", ["x"]), "builders is for provenance only"),
     (change("rules.0.require.0.channel", "prod"), "channel is for approval only"),
@@ -142,18 +142,18 @@ BAD = [
     (change("rules.0.min_version", "one"), "does not match"),
     (change("rules.0.min_version", "1.\u0663"), "does not match"),
     (change("sequence", 0), "sequence 0 is less than 1"),
-    (change("expires", "2027-02-30T00:00:00Z"), "is no date and time"),
+    (change("expires", "2027-02-30T00:00:00Z"), "is not a valid date and time"),
     (change("expires", "2027-02-03"), "does not match"),
     (change("valid_from", "2099-01-01T00:00:00Z"), "expires is not after valid_from"),
-    (change("keys.1.id", "release"), "id 'release' is there 2 times"),
+    (change("keys.1.id", "release"), "id 'release' is listed 2 times"),
     (change("keys.1.usage", []), "usage 0 is less than 1"),
-    (change("keys.1.usage", ["oms", "oms"]), "'oms' is there 2 times"),
+    (change("keys.1.usage", ["oms", "oms"]), "'oms' is listed 2 times"),
     (change("keys.1.revoked", ""), "revoked 0 is less than 1"),
     (change("keys.1.pem", "none"), "keys[1].pem is not one PEM public key on P-256"),
-    (change("revoked", {"keys": ["nobody"]}), "'nobody' is no id of this policy"),
+    (change("revoked", {"keys": ["nobody"]}), "'nobody' is not an id of this policy"),
     (change("revoked", {"artifacts": ["ABC"]}), "does not match"),
     (change("limits", {"files": 0}), "limits.files 0 is less than 1"),
-    (change("min_versions", {"linear": "2027-13-01T00:00:00Z"}), "is no date and time"),
+    (change("min_versions", {"linear": "2027-13-01T00:00:00Z"}), "is not a valid date and time"),
     (change("authorities", [{"id": "ca", "pem": "x", "usage": ["oms"]}]), "is not one PEM cert"),
 ]
 
@@ -215,7 +215,7 @@ def test_roots_are_distinct_and_enough(host: Setting) -> None:
     assert read_roots(host.write_roots(2, "root-a", "root-b")).threshold == 2
     for threshold, names, wanted in [
         (0, ("root-a",), "0 is less than 1"),
-        (3, ("root-a", "root-b"), "3 of 2 keys is never met"),
+        (3, ("root-a", "root-b"), "3 of 2 keys can never be met"),
         (2, ("root-a", "root-a"), "are the same key"),
         (1, (), "keys 0 is less than 1"),
     ]:
@@ -364,16 +364,17 @@ def test_a_change_is_the_next_sequence_and_reads_back(host: Setting) -> None:
     made = write_policy(path, policy, new=True)
     assert read_policy(path).policy == made.policy
     assert "  pem: |\n    -----BEGIN PUBLIC KEY-----\n" in path.read_text()
-    rule = Rule(name="default", match=Match(name="b*"), require=(requirement("oms:release"),))
+    rule = Rule(name="default", match=Match(name="b*"), require=(parse_requirement("oms:release"),))
     change = Change(rules=(rule,), rollback=("0" * 64,), expires=ahead(days=2))
-    after = write_policy(path, changed(made.policy, change), new=False).policy
+    after = write_policy(path, apply_change(made.policy, change), new=False).policy
     assert (after.sequence, len(after.rules), after.rules[0].match.name) == (2, 1, "b*")
     assert after.rollback == ("0" * 64,)
     # What would be no policy is not written.
     before = path.read_bytes()
-    bad = Rule(name="x", match=Match(name="*"), require=(requirement("approval:release"),))
-    assert "has no usage" in problems(
-        lambda: write_policy(path, changed(after, Change(rules=(bad,))), new=False), "AOTC-I027"
+    bad = Rule(name="x", match=Match(name="*"), require=(parse_requirement("approval:release"),))
+    assert "does not have the usage" in problems(
+        lambda: write_policy(path, apply_change(after, Change(rules=(bad,))), new=False),
+        "AOTC-I027",
     )
     assert path.read_bytes() == before
     with pytest.raises(AotcError) as caught:
@@ -386,7 +387,7 @@ def test_an_artifact_is_revoked_by_its_whole_id(named: str, host: Setting) -> No
     policy = new_policy("prod", [("release", host.keys["release"].public_pem)], 30)
     for change in (Change(revoked=Revoked(artifacts=(named,))), Change(rollback=(named,))):
         with pytest.raises(AotcError) as caught:
-            changed(policy, change)
+            apply_change(policy, change)
         assert (caught.value.code, caught.value.found) == ("AOTC-I027", named)
         assert "64 digits" in caught.value.expected
 
@@ -395,11 +396,11 @@ def test_an_artifact_is_revoked_by_its_whole_id(named: str, host: Setting) -> No
     "text", ["oms", "oms:", "oms:a:0", "oms:a:x", "vibes:a", "oms:a:1:2", ":a"]
 )
 def test_a_requirement_that_cannot_be_read(text: str) -> None:
-    assert problems(lambda: requirement(text), "AOTC-I027")
+    assert problems(lambda: parse_requirement(text), "AOTC-I027")
 
 
 def test_a_requirement_as_the_command_line_states_it() -> None:
-    need = requirement("approval:ops,security:2")
+    need = parse_requirement("approval:ops,security:2")
     assert (need.predicate, need.signers, need.threshold) == ("approval", ("ops", "security"), 2)
 
 

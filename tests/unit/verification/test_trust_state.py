@@ -12,8 +12,8 @@ import pytest
 import trust_state_jobs
 from repository import ROOT
 
-from aotc.contract.results.policy_decision import ReleaseOf
-from aotc.contract.trust.attestations import instant, parse_instant
+from aotc.contract.results.policy_decision import ArtifactRelease
+from aotc.contract.trust.attestations import format_instant, parse_instant
 from aotc.errors import AotcError
 from aotc.verification.policy.release import is_below, is_older, is_version
 from aotc.verification.policy.state import MAX_STATE_BYTES, SeenPolicy, StateFile
@@ -65,7 +65,7 @@ def test_a_killed_process_leaves_the_last_whole_state(tmp_path: Path) -> None:
 
 def test_the_latest_time_only_rises(tmp_path: Path) -> None:
     state = StateFile(tmp_path / "state.json")
-    seen = ReleaseOf(kind="version", value="1")
+    seen = ArtifactRelease(kind="version", value="1")
 
     def note(name: str, now: datetime) -> None:
         state.note_artifact(name, seen, now, allowed=False)
@@ -106,33 +106,33 @@ def test_a_state_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "release"),
     [
-        ("a", ReleaseOf(kind="built", value="999-01-01T00:00:00Z")),
-        ("a", ReleaseOf(kind="approved", value="2027-13-01T00:00:00Z")),
-        ("a", ReleaseOf(kind="version", value="\u00b2")),
-        ("a", ReleaseOf(kind="version", value="1" * 5000)),
-        ("a" * MAX_STATE_BYTES, ReleaseOf(kind="version", value="1")),
+        ("a", ArtifactRelease(kind="built", value="999-01-01T00:00:00Z")),
+        ("a", ArtifactRelease(kind="approved", value="2027-13-01T00:00:00Z")),
+        ("a", ArtifactRelease(kind="version", value="\u00b2")),
+        ("a", ArtifactRelease(kind="version", value="1" * 5000)),
+        ("a" * MAX_STATE_BYTES, ArtifactRelease(kind="version", value="1")),
     ],
     ids=["year", "month", "letter", "digits", "name"],
 )
 def test_a_state_that_would_not_read_back_is_not_written(
-    tmp_path: Path, name: str, release: ReleaseOf
+    tmp_path: Path, name: str, release: ArtifactRelease
 ) -> None:
     state = StateFile(tmp_path / "state.json")
-    state.note_artifact("good", ReleaseOf(kind="version", value="1"), NOW, allowed=False)
+    state.note_artifact("good", ArtifactRelease(kind="version", value="1"), NOW, allowed=False)
     before = state.path.read_bytes()
     with pytest.raises(AotcError) as caught:
         state.note_artifact(name, release, NOW, allowed=False)
     assert caught.value.code == "AOTC-G035"
     assert len(str(caught.value)) < 1000
     assert state.path.read_bytes() == before
-    state.note_artifact("good", ReleaseOf(kind="version", value="2"), NOW, allowed=False)
+    state.note_artifact("good", ArtifactRelease(kind="version", value="2"), NOW, allowed=False)
     assert state.read().artifacts["good"].value == "2"
 
 
 @pytest.mark.parametrize("year", [1, 999, 1000, 9999])
 def test_a_moment_of_any_year_is_read_as_it_was_written(year: int) -> None:
     moment = datetime(year, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
-    text = instant(moment)
+    text = format_instant(moment)
     assert text == f"{year:04}-12-31T23:59:59Z"
     assert parse_instant(text) == moment.replace(microsecond=0)
 
@@ -157,20 +157,20 @@ def test_moments_and_versions_have_digits_of_ascii_alone() -> None:
     ],
 )
 def test_releases_are_ordered(lower: tuple[str, str], higher: tuple[str, str]) -> None:
-    one = ReleaseOf(kind=lower[0], value=lower[1])  # type: ignore[arg-type]
-    other = ReleaseOf(kind=higher[0], value=higher[1])  # type: ignore[arg-type]
+    one = ArtifactRelease(kind=lower[0], value=lower[1])  # type: ignore[arg-type]
+    other = ArtifactRelease(kind=higher[0], value=higher[1])  # type: ignore[arg-type]
     assert is_older(one, other)
     assert not is_older(other, one)
     assert not is_older(one, one)
 
 
 def test_what_cannot_be_compared_with_the_least_is_below_it() -> None:
-    version = ReleaseOf(kind="version", value="1.4.0")
-    approved = ReleaseOf(kind="approved", value="2027-01-01T00:00:00Z")
+    version = ArtifactRelease(kind="version", value="1.4.0")
+    approved = ArtifactRelease(kind="approved", value="2027-01-01T00:00:00Z")
     assert not is_below(version, "1.4")
     assert is_below(version, "1.4.1")
     assert is_below(version, "2020-01-01T00:00:00Z")
     assert not is_below(approved, "2027-01-01T00:00:00Z")
     assert is_below(approved, "2027-01-01T00:00:01Z")
     assert is_below(approved, "0")
-    assert is_below(ReleaseOf(kind="built", value=""), "2020-01-01T00:00:00Z")
+    assert is_below(ArtifactRelease(kind="built", value=""), "2020-01-01T00:00:00Z")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from aotc.contract.results.policy_decision import ReleaseOf
+from aotc.contract.results.policy_decision import ArtifactRelease
 from aotc.errors import AotcError
 from aotc.verification.policy.state import SeenPolicy, StateFile
 
@@ -25,7 +25,7 @@ def climb(state: StateFile, who: int, steps: int) -> None:
             if error.code != "AOTC-G022":
                 raise
         state.note_policy(f"own-{who}", seen, now, exact=True)
-        release = ReleaseOf(kind="version", value=f"1.{step}")
+        release = ArtifactRelease(kind="version", value=f"1.{step}")
         state.note_artifact(f"artifact-{who}", release, now, allowed=False)
 
 

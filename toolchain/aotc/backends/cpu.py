@@ -1,4 +1,4 @@
-"""ONNX Runtime's own CPU execution provider: it runs whatever ONNX Runtime has a kernel for."""
+"""ONNX Runtime's CPU execution provider: it runs everything that ONNX Runtime has a kernel for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aotc.backends.base import Backend, Capability, ClaimRequest, Claims, Rates
 from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
 from aotc.errors import AotcError
 
 _KNOWN: Final = BY_NAME["cpu"]
@@ -19,13 +19,13 @@ class CpuBackend(Backend):
 
     name = _KNOWN.name
     ort_name = _KNOWN.ort_name
-    # Two cores with AVX2; a transfer to another provider on the same CPU is a call.
+    # Two cores with AVX2; a transfer to another provider on the same CPU costs a call.
     rates: ClassVar[Rates] = Rates(
         flops=1e11, bytes=1e10, transfer_bytes=2e10, transfer_seconds=5e-6
     )
 
     def probe(self) -> Capability:
-        """Available wherever ONNX Runtime can be imported."""
+        """Available if ONNX Runtime can be imported."""
         try:
             version = str(import_onnxruntime().__version__)
         except AotcError as error:
@@ -49,7 +49,7 @@ class CpuBackend(Backend):
         return Claims(nodes=frozenset(names))
 
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
-        """`optimization` alone: the CPU provider takes no options."""
+        """Only `optimization`: the CPU provider takes no options."""
         return SessionSpec(optimization=optimization)
 
     def fingerprint(self) -> str:

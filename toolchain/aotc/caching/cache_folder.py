@@ -1,4 +1,4 @@
-"""The folder of the build cache: where it is, whose it is, its lock, and half-written folders."""
+"""The folder of the build cache: its location, owner and lock, and half-written folders in it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from aotc.files import work_folders
 from aotc.files.failures import cannot_use
 from aotc.files.folders import PRIVATE
 from aotc.files.locking import lock_or_close, locked
-from aotc.files.ownership import Unsafe, known_here, open_folder
-from aotc.files.removing import erase, take_away
+from aotc.files.ownership import Unsafe, can_check_owners, open_folder
+from aotc.files.removing import erase, move_aside
 from aotc.files.user_folders import cache_folder
 
 DEFAULT_LIMIT: Final = 10 << 30
 LOCK: Final = "lock"
 NEW: Final = ".new-"
 OLD: Final = ".old-"
-# A half-written folder this old whose lock is free was left by a process that died.
+# A half-written folder of this age with a free lock was left by a process that ended.
 STALE_SECONDS = 60.0
-# How long a prune waits for another one.
+# How long a prune waits for another one to end.
 _LOCK_SECONDS = 5.0
 
 
 def default_folder() -> Path:
-    """$AOTC_CACHE, or aotc/build in $XDG_CACHE_HOME or ~/.cache; raises R014 with no home."""
+    """$AOTC_CACHE, or aotc/build in $XDG_CACHE_HOME or ~/.cache; raises R014 without a home."""
     stated = os.environ.get("AOTC_CACHE")
     if stated:
         return Path(stated).absolute()
@@ -40,14 +40,14 @@ def default_folder() -> Path:
 
 
 def default_limit() -> int:
-    """$AOTC_CACHE_BYTES, or 10 GiB; raises R014 where the variable is no number."""
+    """The limit in bytes: $AOTC_CACHE_BYTES, or 10 GiB; raises R014 if it is not a number."""
     stated = os.environ.get("AOTC_CACHE_BYTES")
     if not stated:
         return DEFAULT_LIMIT
     if not (stated.isascii() and stated.isdigit() and len(stated) <= 15):
         raise AotcError(
             "AOTC-R014",
-            "the size of the cache is no number of bytes",
+            "the size of the cache is not a number of bytes",
             where="AOTC_CACHE_BYTES",
             expected="at most 15 digits",
             found=stated,
@@ -57,25 +57,25 @@ def default_limit() -> int:
 
 
 def unusable(error: OSError, place: Path) -> AotcError:
-    """R014 for a failed call of the operating system, on `place` where it names no file."""
+    """The refusal R014 for a failed call; `place` is used if the error names no file."""
     return cannot_use(
         error,
         "the cache",
         str(error.filename or place),
         "AOTC-R014",
-        full="the disk is full",
-        instead="Or point AOTC_CACHE at a folder of yours, or build with --no-cache.",
+        when_full="the disk is full",
+        further_fix="Or point AOTC_CACHE at a folder of yours, or build with --no-cache.",
     )
 
 
 def is_usable(folder: Path, *, make: bool = False) -> bool:
-    """Whether the folder is there, and made for this user alone where it is to be and is not.
+    """Whether the folder exists; with `make` it is made for this user alone if it does not.
 
-    Raises R014 where others than this user and root may change it, or a folder that leads to it:
-    they could put files under the key of a build, with digests that fit.
+    Raises R014 if anybody but this user and root can change it or a folder above it: they could
+    store files under the key of a build, with matching digests.
     """
     try:
-        if not known_here():
+        if not can_check_owners():
             if make:
                 folder.mkdir(parents=True, exist_ok=True)
             return folder.is_dir()
@@ -83,7 +83,7 @@ def is_usable(folder: Path, *, make: bool = False) -> bool:
     except FileNotFoundError:
         return False
     except (NotADirectoryError, FileExistsError):
-        raise AotcError("AOTC-R014", "the cache is no folder", where=str(folder)) from None
+        raise AotcError("AOTC-R014", "the cache is not a folder", where=str(folder)) from None
     except OSError as error:
         raise unusable(error, folder) from None
     except Unsafe as error:
@@ -92,11 +92,11 @@ def is_usable(folder: Path, *, make: bool = False) -> bool:
 
 
 def is_own(entry: Path) -> bool:
-    """Whether an entry, and the folder that it is in, are of this user or of root alone.
+    """Whether only this user and root can change an entry and the folder that contains it.
 
-    In a cache that was another user's once, some may be theirs still.  Raises OSError.
+    A cache that once belonged to another user may contain their entries.  Raises OSError.
     """
-    if not known_here():
+    if not can_check_owners():
         return True
     try:
         os.close(open_folder(entry, (os.geteuid(),)))
@@ -105,74 +105,74 @@ def is_own(entry: Path) -> bool:
     return True
 
 
-def make(folder: Path) -> None:
-    """Make the folder for this user alone where it is not there; raises R014."""
+def make_for_user(folder: Path) -> None:
+    """Make the folder for this user alone if it does not exist; raises R014."""
     is_usable(folder, make=True)
 
 
 def draft(root: Path) -> AbstractContextManager[Path]:
-    """A new folder in `root` to fill and rename; locked, and removed where it was not renamed.
+    """A new folder in `root` to fill and rename; locked, and removed if it was not renamed.
 
-    Raises OSError where it cannot be made.
+    Raises OSError if it cannot be made.
     """
-    return work_folders.held(root, NEW)
+    return work_folders.locked_folder(root, NEW)
 
 
-def _lock(path: Path) -> int | None:
-    """A descriptor that holds the lock until it is closed; None where another has it."""
+def _try_lock(path: Path) -> int | None:
+    """A descriptor that holds the lock until it is closed; None if another process holds it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     return descriptor if lock_or_close(descriptor) else None
 
 
 @contextmanager
-def alone(root: Path) -> Iterator[None]:
-    """Keep other prunes out of `root`; raises R014 where one does not end."""
+def locked_for_pruning(root: Path) -> Iterator[None]:
+    """Keep other prunes out of `root`; raises R014 if one does not end."""
     path = root / LOCK
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            held.enter_context(locked(path, seconds=_LOCK_SECONDS, code="AOTC-R014"))
+            stack.enter_context(locked(path, seconds=_LOCK_SECONDS, code="AOTC-R014"))
         except OSError as error:
             raise unusable(error, path) from None
         yield
 
 
-def remove(path: Path, root: Path) -> bool:
-    """Take an entry out of sight, then remove it; whether it was there.
+def remove_entry(path: Path, root: Path) -> bool:
+    """Rename an entry out of sight, then remove it; whether it existed.
 
-    Raises OSError where it cannot be moved or, in a lower layer of an overlay, removed.
+    Raises OSError if it cannot be moved or, in a lower layer of an overlay, removed.
     """
-    old = root / work_folders.new_name(OLD)
-    if not take_away(path, old):
+    old = root / work_folders.name_with_owner(OLD)
+    if not move_aside(path, old):
         return False
     erase(old)
     return True
 
 
 def remove_leftovers(root: Path, seconds: float) -> int:
-    """Remove what dead processes left half-written; how many folders.
+    """Remove what ended processes left half-written; the number of removed folders.
 
-    Where a name does not say whose it is, or with no `seconds` at all, it goes where its lock is
-    free and it is that old.
+    A folder whose name does not state its owner is removed if its lock is free and it is at least
+    `seconds` old; without `seconds` this applies to every folder.
     """
     found = 0
-    for each in list(root.iterdir()):
-        if each.name.startswith(OLD):
-            erase(each)
+    for folder in list(root.iterdir()):
+        if folder.name.startswith(OLD):
+            erase(folder)
             found += 1
-        elif each.name.startswith(NEW):
-            stated = work_folders.states_owner(each.name)
-            dead = work_folders.remove_dead(each)
+        elif folder.name.startswith(NEW):
+            stated = work_folders.has_owner(folder.name)
+            dead = work_folders.remove_abandoned(folder)
             if not dead and (not stated or not seconds):
-                dead = _remove_stale(each, seconds)
+                dead = _remove_stale(folder, seconds)
             found += dead
     return found
 
 
 def _remove_stale(folder: Path, seconds: float) -> bool:
     try:
-        # A young one may be about to be locked.
+        # The owner of a young one may be about to lock it.
         old = time.time() - folder.stat().st_mtime >= seconds
-        descriptor = _lock(folder) if old else None
+        descriptor = _try_lock(folder) if old else None
     except OSError:
         return False
     if descriptor is None:

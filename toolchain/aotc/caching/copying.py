@@ -1,8 +1,8 @@
-"""Copies of files that are hashed on the way, chunk by chunk on several threads.
+"""Copies of files, hashed while they are copied, chunk by chunk on several threads.
 
-What is hashed is what the copy holds: bytes go from one buffer to the hash and to the copy, or,
-where the file system lets two files share blocks, the copy is made first and read for the hash.
-`hashlib`, reads and writes release the interpreter's lock.
+The digest is that of the copy: bytes go from one buffer to the hash and to the copy or, if the file
+system can share blocks between files, the copy is made first and then read for the hash.
+`hashlib`, reads and writes release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import stat
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotc.caching.cache_folder import unusable
 from aotc.contract.manifest.payload_files import CHUNK_BYTES
-from aotc.contract.results.cache_reports import chunks_of
+from aotc.contract.results.cache_reports import chunk_count
 from aotc.files.cloning import share_blocks
+from aotc.records import record
 
-# Small enough to stay in the second-level cache between the read, the hash and the write.
-_BUFFER = 256 << 10
-# Below this a pool of threads costs more than it saves.
-_PARALLEL = 4 << 20
-_THREADS = 8
+# Small enough to stay in the second-level cache from the read to the hash and the write.
+_BUFFER_BYTES = 256 << 10
+# Below this many bytes a pool of threads costs more than it saves.
+_MIN_PARALLEL = 4 << 20
+_MAX_THREADS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Copy:
-    """A file to copy: its size as it must be, and the digest where it need not be computed."""
+    """A file to copy: the size that it must have, and its digest if that is already known."""
 
     source: Path
     target: Path
@@ -39,32 +39,32 @@ class Copy:
     known: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Span:
     copy: Copy
     offset: int
     length: int
     shared: bool
-    """Whether the target has the source's bytes already."""
+    """Whether the target already shares the source's blocks."""
 
 
-def open_plain(path: Path) -> tuple[int, int]:
-    """A descriptor to read a file from, and the file's size; raises OSError for what is no file."""
+def open_regular(path: Path) -> tuple[int, int]:
+    """A descriptor for reading and the file's size; raises OSError if it is not a regular file."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags)
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a plain file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return descriptor, found.st_size
 
 
 def copy_all(copies: Sequence[Copy], made: list[Path]) -> tuple[tuple[str, ...], ...]:
-    """Copy files to places where nothing is yet; the digests of each one's chunks.
+    """Copy files to unused paths; for each copy, the digests of its chunks.
 
-    Folders and files are added to `made` as they are made, so that the caller can undo.
-    Raises OSError where a source cannot be read, or has another size; R014 where a target
-    cannot be written.
+    Folders and files are added to `made` when they are made, so that the caller can remove them.
+    Raises OSError if a source cannot be read, or has another size; R014 if a target cannot be
+    written.
     """
     shares = sys.platform == "linux"
     spans: list[_Span] = []
@@ -72,18 +72,18 @@ def copy_all(copies: Sequence[Copy], made: list[Path]) -> tuple[tuple[str, ...],
         shares = _create(copy, made, shares=shares)
         spans += (
             _Span(copy, start, min(CHUNK_BYTES, copy.size - start), shares)
-            for start in range(0, chunks_of(copy.size) * CHUNK_BYTES, CHUNK_BYTES)
+            for start in range(0, chunk_count(copy.size) * CHUNK_BYTES, CHUNK_BYTES)
         )
-    digests = iter(_run(spans))
-    return tuple(tuple(next(digests) for _ in range(chunks_of(each.size))) for each in copies)
+    digests = iter(_copy_spans(spans))
+    return tuple(tuple(next(digests) for _ in range(chunk_count(copy.size))) for copy in copies)
 
 
 def _create(copy: Copy, made: list[Path], *, shares: bool) -> bool:
-    """Make the target, its folders too; whether it shares the source's blocks now."""
-    source, size = open_plain(copy.source)
+    """Make the target and its folders; whether it now shares the source's blocks."""
+    source, size = open_regular(copy.source)
     try:
         if size != copy.size:
-            text = f"{size} bytes and not {copy.size}"
+            text = f"{size} bytes instead of {copy.size}"
             raise OSError(errno.EINVAL, text, str(copy.source))
         try:
             _make_folders(copy.target.parent, made)
@@ -108,10 +108,10 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
     made.append(folder)
 
 
-def _run(spans: Sequence[_Span]) -> list[str]:
-    """Digests of the spans, in their order."""
-    threads = min(len(spans), len(os.sched_getaffinity(0)), _THREADS)
-    if threads < 2 or sum(span.length for span in spans) < _PARALLEL:
+def _copy_spans(spans: Sequence[_Span]) -> list[str]:
+    """The digests of the spans, in order."""
+    threads = min(len(spans), len(os.sched_getaffinity(0)), _MAX_THREADS)
+    if threads < 2 or sum(span.length for span in spans) < _MIN_PARALLEL:
         return [_copy_span(span) for span in spans]
     with ThreadPoolExecutor(threads) as pool:
         jobs = [pool.submit(_copy_span, span) for span in spans]
@@ -124,14 +124,14 @@ def _run(spans: Sequence[_Span]) -> list[str]:
 
 def _copy_span(span: _Span) -> str:
     copy = span.copy
-    known = copy.known if chunks_of(copy.size) == 1 else ""
+    known = copy.known if chunk_count(copy.size) == 1 else ""
     if known and span.shared:
         return known
-    source, _ = open_plain(copy.target if span.shared else copy.source)
+    source, _ = open_regular(copy.target if span.shared else copy.source)
     try:
         if span.shared:
             return _stream(source, None, span)
-        target = _reopened(copy.target)
+        target = _open_for_writing(copy.target)
         try:
             return _stream(source, target, span, known)
         finally:
@@ -140,7 +140,7 @@ def _copy_span(span: _Span) -> str:
         os.close(source)
 
 
-def _reopened(path: Path) -> int:
+def _open_for_writing(path: Path) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -148,26 +148,26 @@ def _reopened(path: Path) -> int:
 
 
 def _stream(source: int, target: int | None, span: _Span, known: str = "") -> str:
-    """Read a span, and write it where there is a target; its digest, hashed where not known."""
+    """Read a span, and write it if there is a target; its digest, hashed unless known."""
     hasher = hashlib.sha256()
-    buffer = memoryview(bytearray(min(_BUFFER, span.length)))
-    place, end = span.offset, span.offset + span.length
-    while place < end:
-        count = os.preadv(source, [buffer[: end - place]], place)
+    buffer = memoryview(bytearray(min(_BUFFER_BYTES, span.length)))
+    position, end = span.offset, span.offset + span.length
+    while position < end:
+        count = os.preadv(source, [buffer[: end - position]], position)
         if not count:
-            raise OSError(errno.EINVAL, "cut while it was read", str(span.copy.source))
+            raise OSError(errno.EINVAL, "truncated while it was read", str(span.copy.source))
         if not known:
             hasher.update(buffer[:count])
         if target is not None:
-            _write(target, buffer[:count], place, span.copy.target)
-        place += count
+            _write(target, buffer[:count], position, span.copy.target)
+        position += count
     return known or hasher.hexdigest()
 
 
-def _write(target: int, data: memoryview, place: int, path: Path) -> None:
+def _write(target: int, data: memoryview, position: int, path: Path) -> None:
     try:
         while data:
-            count = os.pwrite(target, data, place)
-            data, place = data[count:], place + count
+            count = os.pwrite(target, data, position)
+            data, position = data[count:], position + count
     except OSError as error:
         raise unusable(error, path) from None

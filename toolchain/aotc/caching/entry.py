@@ -1,10 +1,10 @@
-"""One entry of the build cache: a folder whose files are as its index says, or it is damaged.
+"""One entry of the build cache: a folder whose files match its index; otherwise it is damaged.
 
-    <entry>/index.json      what it holds (`CacheIndex`), as canonical JSON; its time: creation
-    <entry>/index.sha256    digest of index.json; its time: the last use
+    <entry>/index.json      what it contains (`CacheIndex`), as canonical JSON; mtime: creation
+    <entry>/index.sha256    digest of index.json; mtime: the last use
     <entry>/files/          the files, and nothing else
 
-The digest of the index finds damage alone: that nobody else wrote it is the folder's matter.
+The digest of the index detects damage only; the folder's permissions protect it from other users.
 """
 
 from __future__ import annotations
@@ -16,41 +16,35 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from aotc.caching.cache_folder import unusable
-from aotc.caching.copying import Copy, copy_all, open_plain
+from aotc.caching.copying import Copy, copy_all, open_regular
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import (
-    MAX_JSON_BYTES,
-    Json,
-    ParseError,
-    decode,
-    encode,
-    strict_json,
-)
-from aotc.contract.results.cache_reports import CachedFile, CacheIndex, chunks_of
+from aotc.contract.codec.parsing import Json, ParseError, decode, encode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
+from aotc.contract.results.cache_reports import CachedFile, CacheIndex, chunk_count
+from aotc.records import replace
 
 INDEX: Final = "index.json"
 SEAL: Final = "index.sha256"
 FILES: Final = "files"
-# Its name: the digest of all that it was made from.
+# An entry's name: the digest of everything it was made from.
 KEY: Final = re.compile(r"[0-9a-f]{64}")
-# They say something of this process or of its rights, and nothing of the entry.
-_NO_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+# Errors that concern this process or its permissions, not the entry.
+_NOT_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
 
 class Damaged(Exception):
-    """An entry is not what its index says, or has none."""
+    """An entry does not match its index, or has none."""
 
 
 def read_index(entry: Path, key: str) -> CacheIndex:
-    """The index of an entry; raises `Damaged`, or R014 where it may not be read."""
+    """The index of an entry; raises `Damaged`, or R014 if it cannot be read."""
     try:
-        if {each.name for each in entry.iterdir()} != {INDEX, SEAL, FILES}:
-            raise Damaged("files are missing or added beside the index")
+        if {child.name for child in entry.iterdir()} != {INDEX, SEAL, FILES}:
+            raise Damaged("files are missing or added next to the index")
         data = _read(entry / INDEX)
         if hashlib.sha256(data).hexdigest().encode() != _read(entry / SEAL):
             raise Damaged("the index has another digest")
@@ -58,14 +52,14 @@ def read_index(entry: Path, key: str) -> CacheIndex:
     except ParseError as error:
         raise Damaged(f"the index: {error}") from None
     except OSError as error:
-        raise _blame(error, entry) from None
+        raise _damage_or_refusal(error, entry) from None
     if index.key != key:
-        raise Damaged(f"the index is of {index.key}")
+        raise Damaged(f"the index belongs to {index.key}")
     return index
 
 
 def touch(entry: Path) -> None:
-    """Note that the entry is used now; a cache that may only be read is left as it is."""
+    """Record that the entry is used now; a read-only cache stays unchanged."""
     now = time.time_ns()
     try:
         os.utime(entry / SEAL, ns=(now, now))
@@ -73,60 +67,60 @@ def touch(entry: Path) -> None:
         return
 
 
-def take(entry: Path, index: CacheIndex, into: Path) -> None:
+def copy_files(entry: Path, index: CacheIndex, into: Path) -> None:
     """Copy the files of an entry into a folder, and verify the copies.
 
-    Raises `Damaged`, or R014 where a copy cannot be made; then `into` is as it was.
+    Raises `Damaged`, or R014 if a copy cannot be made; then `into` is unchanged.
     """
     made: list[Path] = []
     try:
-        wanted = {each.path: each.size for each in index.files}
-        if dict(_listed(entry / FILES)) != wanted:
+        wanted = {file.path: file.size for file in index.files}
+        if dict(_files_below(entry / FILES)) != wanted:
             raise Damaged("files are missing, added or of another size")
         copies = [
-            Copy(entry / FILES / each.path, into / each.path, each.size) for each in index.files
+            Copy(entry / FILES / file.path, into / file.path, file.size) for file in index.files
         ]
         for file, chunks in zip(index.files, copy_all(copies, made), strict=True):
             if chunks != file.chunks:
                 raise Damaged(f"{file.path} has another digest")
     except OSError as error:
         _undo(made)
-        raise _blame(error, entry) from None
+        raise _damage_or_refusal(error, entry) from None
     except BaseException:
         _undo(made)
         raise
 
 
-def plan(key: str, kind: str, document: Json, sizes: Mapping[str, int]) -> CacheIndex:
-    """The index of an entry to be, with no digests yet; raises ValueError for what none can hold.
+def draft_index(key: str, kind: str, document: Json, sizes: Mapping[str, int]) -> CacheIndex:
+    """The index of a future entry, without digests; raises ValueError for what no entry can hold.
 
-    What is written must be readable: keys, kinds, paths and the document are checked as they
-    are read.
+    What is written must be readable, so keys, kinds, paths and the document are checked in the
+    same way as when they are read.
     """
     if document is None:
-        raise ValueError("no document: None says that there is no entry")
+        raise ValueError("no document: None means that there is no entry")
     unknown = "0" * 64
     index = CacheIndex(
         key=key,
         kind=kind,
         document=document,
         files=tuple(
-            CachedFile(path=path, size=size, chunks=(unknown,) * chunks_of(size))
+            CachedFile(path=path, size=size, chunks=(unknown,) * chunk_count(size))
             for path, size in sizes.items()
         ),
     )
     return decode(CacheIndex, strict_json(canonical_json(encode(index, full=True))))
 
 
-def fill(entry: Path, index: CacheIndex, folder: Path, digests: Mapping[str, str]) -> None:
-    """Write an entry: copies of the index's files, from `folder`, and the index with digests.
+def write_entry(entry: Path, index: CacheIndex, folder: Path, digests: Mapping[str, str]) -> None:
+    """Write an entry: copies of the index's files from `folder`, and the index with digests.
 
-    Raises R014 where a file cannot be read or written.
+    Raises R014 if a file cannot be read or written.
     """
     files = entry / FILES
     copies = [
-        Copy(folder / each.path, files / each.path, each.size, digests.get(each.path, ""))
-        for each in index.files
+        Copy(folder / file.path, files / file.path, file.size, digests.get(file.path, ""))
+        for file in index.files
     ]
     try:
         files.mkdir(mode=0o700)
@@ -137,33 +131,33 @@ def fill(entry: Path, index: CacheIndex, folder: Path, digests: Mapping[str, str
         data = canonical_json(encode(replace(index, files=stored), full=True))
         (entry / INDEX).write_bytes(data)
         (entry / SEAL).write_bytes(hashlib.sha256(data).hexdigest().encode())
-        touch(entry)  # More exactly than the file system's own clock.
+        touch(entry)  # More precise than the file system's own clock.
     except OSError as error:
         raise unusable(error, entry) from None
 
 
-def _listed(folder: Path, above: str = "") -> Iterator[tuple[str, int]]:
-    """Paths and sizes of all files; raises `Damaged` for what is neither file nor folder."""
+def _files_below(folder: Path, above: str = "") -> Iterator[tuple[str, int]]:
+    """Paths and sizes of all files; raises `Damaged` for anything but files and folders."""
     with os.scandir(folder) as found:
-        for each in found:
-            path = f"{above}{each.name}"
-            if each.is_dir(follow_symlinks=False):
-                yield from _listed(folder / each.name, f"{path}/")
-            elif each.is_file(follow_symlinks=False):
-                yield path, each.stat(follow_symlinks=False).st_size
+        for child in found:
+            path = f"{above}{child.name}"
+            if child.is_dir(follow_symlinks=False):
+                yield from _files_below(folder / child.name, f"{path}/")
+            elif child.is_file(follow_symlinks=False):
+                yield path, child.stat(follow_symlinks=False).st_size
             else:
-                raise Damaged(f"{path} is no plain file")
+                raise Damaged(f"{path} is not a regular file")
 
 
 def _read(path: Path) -> bytes:
-    descriptor, size = open_plain(path)
+    descriptor, size = open_regular(path)
     with os.fdopen(descriptor, "rb") as file:
         return file.read(min(size, MAX_JSON_BYTES) + 1)
 
 
-def _blame(error: OSError, entry: Path) -> Exception:
-    """Whether a failed read says that the entry is damaged, or that it may not be read."""
-    if error.errno in _NO_DAMAGE:
+def _damage_or_refusal(error: OSError, entry: Path) -> Exception:
+    """`Damaged`, or the refusal R014 if a failed read does not say that the entry is damaged."""
+    if error.errno in _NOT_DAMAGE:
         return unusable(error, entry)
     name = Path(error.filename).name if error.filename else "a file"
     return Damaged(f"{name}: {error.strerror}")
@@ -171,7 +165,7 @@ def _blame(error: OSError, entry: Path) -> Exception:
 
 def _undo(made: list[Path]) -> None:
     for path in reversed(made):
-        with suppress(OSError):  # Something else may be in a folder by now.
+        with suppress(OSError):  # A folder may contain something else by now.
             if path.is_dir():
                 path.rmdir()
             else:

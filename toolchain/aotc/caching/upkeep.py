@@ -1,24 +1,30 @@
-"""What the build cache holds, and what goes when it holds too much."""
+"""Listing the build cache, and removing entries when it is too large."""
 
 from __future__ import annotations
 
 import datetime
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from aotc.caching.cache_folder import STALE_SECONDS, alone, remove, remove_leftovers, unusable
+from aotc.caching.cache_folder import (
+    STALE_SECONDS,
+    locked_for_pruning,
+    remove_entry,
+    remove_leftovers,
+    unusable,
+)
 from aotc.caching.entry import INDEX, KEY, SEAL, Damaged, read_index
 from aotc.contract.results.cache_reports import CacheEntry, PruneReport
 from aotc.errors import AotcError
+from aotc.records import record
 
 _SHARD = re.compile(r"[0-9a-f]{2}")
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """An entry as it lies on the disk; times are seconds since 1970."""
+@record(kw_only=False)
+class StoredEntry:
+    """An entry on disk; times are seconds since 1970."""
 
     path: Path
     bytes: int
@@ -26,48 +32,51 @@ class Held:
     used: float
 
 
-def held(root: Path) -> list[Held]:
-    """All entries, the one used longest ago first; raises R014 where they cannot be listed."""
+def stored_entries(root: Path) -> list[StoredEntry]:
+    """All entries, the one used longest ago first; raises R014 if they cannot be listed."""
     try:
         found = [
-            _weighed(entry)
+            _stored_entry(entry)
             for shard in root.iterdir()
             if _SHARD.fullmatch(shard.name)
-            for entry in _inside(shard)
+            for entry in _children(shard)
             if KEY.fullmatch(entry.name)
         ]
     except OSError as error:
         raise unusable(error, root) from None
     return sorted(
-        (each for each in found if each is not None), key=lambda each: (each.used, each.path.name)
+        (entry for entry in found if entry is not None),
+        key=lambda entry: (entry.used, entry.path.name),
     )
 
 
-def listed(root: Path) -> tuple[CacheEntry, ...]:
-    """All entries as they are shown, the one used last first; raises R014."""
-    return tuple(entry for each in reversed(held(root)) for entry in _described(each))
+def shown_entries(root: Path) -> tuple[CacheEntry, ...]:
+    """All entries for display, the most recently used first; raises R014."""
+    return tuple(
+        entry for stored in reversed(stored_entries(root)) for entry in _shown_entry(stored)
+    )
 
 
 def prune(
     root: Path, limit: int, *, keep: str = "", stale_seconds: float = STALE_SECONDS
 ) -> PruneReport:
-    """Remove what was used longest ago until at most `limit` bytes are left, and leftovers.
+    """Remove leftovers, and the entries used longest ago until at most `limit` bytes remain.
 
-    The entry of the key `keep` goes last, only where it alone is larger.  Half-written folders go
-    where they are `stale_seconds` old and nobody holds them.  Raises R014 where something cannot
-    be removed.
+    The entry with the key `keep` is removed last, only if it alone is larger than `limit`.
+    Half-written folders are removed if they are `stale_seconds` old and nobody holds them.  Raises
+    R014 if something cannot be removed.
     """
-    with alone(root):
+    with locked_for_pruning(root):
         try:
             leftovers = remove_leftovers(root, stale_seconds)
-            entries = sorted(held(root), key=lambda each: each.path.name == keep)
-            total = sum(each.bytes for each in entries)
+            entries = sorted(stored_entries(root), key=lambda entry: entry.path.name == keep)
+            total = sum(entry.bytes for entry in entries)
             removed, freed = 0, 0
-            for each in entries:
+            for entry in entries:
                 if total - freed <= limit:
                     break
-                removed += remove(each.path, root)
-                freed += each.bytes
+                removed += remove_entry(entry.path, root)
+                freed += entry.bytes
         except OSError as error:
             raise unusable(error, root) from None
     return PruneReport(
@@ -80,40 +89,40 @@ def prune(
     )
 
 
-def _inside(folder: Path) -> list[Path]:
+def _children(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def _weighed(entry: Path) -> Held | None:
-    """None for an entry that is gone meanwhile."""
+def _stored_entry(entry: Path) -> StoredEntry | None:
+    """The entry at a path; None if it was removed meanwhile."""
     try:
         own = entry.lstat()
-        created, used = (_changed(entry / name, own.st_mtime) for name in (INDEX, SEAL))
-        return Held(entry, sum(_sizes(entry)), created, used)
+        created, used = (_modified_at(entry / name, own.st_mtime) for name in (INDEX, SEAL))
+        return StoredEntry(entry, sum(_file_sizes(entry)), created, used)
     except FileNotFoundError:
         return None
 
 
-def _changed(path: Path, otherwise: float) -> float:
+def _modified_at(path: Path, otherwise: float) -> float:
     try:
         return path.lstat().st_mtime
     except (FileNotFoundError, NotADirectoryError):
         return otherwise
 
 
-def _sizes(path: Path) -> Iterator[int]:
+def _file_sizes(path: Path) -> Iterator[int]:
     if path.is_dir() and not path.is_symlink():
-        for each in path.iterdir():
-            yield from _sizes(each)
+        for child in path.iterdir():
+            yield from _file_sizes(child)
     else:
         yield path.lstat().st_size
 
 
-def _described(entry: Held) -> Iterator[CacheEntry]:
-    """The entry as it is shown; nothing where it is gone meanwhile."""
+def _shown_entry(entry: StoredEntry) -> Iterator[CacheEntry]:
+    """The entry for display; nothing if it was removed meanwhile."""
     kind, files, title = "damaged", 0, ""
     try:
         index = read_index(entry.path, entry.path.name)
@@ -124,18 +133,18 @@ def _described(entry: Held) -> Iterator[CacheEntry]:
         if not entry.path.exists():
             return
     except AotcError:
-        pass  # It may not be read; it is listed all the same.
+        pass  # It cannot be read, but is listed.
     yield CacheEntry(
         key=entry.path.name,
         kind=kind,
         bytes=entry.bytes,
-        created=_moment(entry.created),
-        used=_moment(entry.used),
+        created=_utc_text(entry.created),
+        used=_utc_text(entry.used),
         files=files,
         title=title,
     )
 
 
-def _moment(seconds: float) -> str:
+def _utc_text(seconds: float) -> str:
     found = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return found.isoformat(timespec="seconds")

@@ -1,15 +1,16 @@
-"""One model built in a process of its own, as `aotc build` would; what it makes stays there."""
+"""Builds one model in a separate process, as `aotc build` would."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.contract.codec.parsing import Json, decode, strict_json
+from aotc.contract.codec.parsing import Json, decode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
 from aotc.engine.worker_pool import Workers
 from aotc.files.artifact_layout import MANIFEST
-from aotc.pipeline import LATER, build
+from aotc.pipeline import PRELOADED_MODULES, build
 from aotc.runtime.loading import host_of
 from aotc.verification.compatibility import judge
 
@@ -17,23 +18,23 @@ from aotc.verification.compatibility import judge
 def build_model(request: Json) -> Json:
     """Build the `model` to `artifact`, signed with the key in the file `key`.
 
-    Returns the verdict on this host and the codes of findings.  Raises what `build` does.
+    Returns the verdict on this host and the codes of findings.  Raises as `build` does.
     """
     profile = decode(Profile, request["profile"])
-    place = Path(request["artifact"])
-    with Workers(profile.limits, LATER, forked=True) as workers:
+    artifact = Path(request["artifact"])
+    with Workers(profile.limits, PRELOADED_MODULES, forked=True) as workers:
         report = build(
             Path(request["model"]),
             profile=profile,
-            output=place,
+            output=artifact,
             key=request["key"],
             fixtures=request["fixtures"],
             cache=request["cache"],
             workers=workers,
         )
-    manifest = decode(Manifest, strict_json((place / MANIFEST).read_bytes()))
-    libraries = {each.provider: Path(each.library) for each in profile.plugins.values()}
+    manifest = decode(Manifest, strict_json((artifact / MANIFEST).read_bytes()))
+    libraries = {plugin.provider: Path(plugin.library) for plugin in profile.plugins.values()}
     return {
         "verdict": judge(manifest, host_of(manifest, libraries)).verdict,
-        "findings": sorted({each.code for each in report.findings}),
+        "findings": sorted({finding.code for finding in report.findings}),
     }

@@ -17,4 +17,4 @@ def needs(command: str, extra: str = "cpu", *, loads: bool = False) -> Iterator[
     try:
         yield
     except ModuleNotFoundError as error:
-        raise missing_package(error, f"'aotc {command}'", extra, loads=loads) from None
+        raise missing_package(error, f"'aotc {command}'", extra, only_loads=loads) from None

@@ -120,7 +120,7 @@ def _unforeseen(error: Exception) -> AotcError:
         lost = streams.failure_of(sys.stdout)
         if lost is not None:
             return streams.unwritten(lost)
-    refused = failures.unforeseen(error)
+    refused = failures.uncaught_refusal(error)
     if refused is not None:
         return refused
     import traceback

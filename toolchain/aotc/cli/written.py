@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aotc.files.failures import cannot_write
 from aotc.files.replacing import check_output
-from aotc.files.writing import is_written_through, write_whole
+from aotc.files.writing import is_written_through, write_atomically
 
 
 def refuse_existing(paths: Iterable[Path], force: bool) -> None:
@@ -26,6 +26,6 @@ def refuse_existing(paths: Iterable[Path], force: bool) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text, all of it or none; raises AOTC-I018 (full disk) and I026."""
     try:
-        write_whole(path, text.encode("utf-8"))
+        write_atomically(path, text.encode("utf-8"))
     except OSError as error:
         raise cannot_write(error, "cannot write the file", str(path)) from None

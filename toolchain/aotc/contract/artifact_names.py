@@ -1,7 +1,7 @@
-"""How an artifact is named: by a path, or by `sha256-<id>`, which is an entry of a store.
+"""How an artifact is named: by a path, or by `sha256-<id>`, which names an entry of a store.
 
-`sha256-` and 64 digits is always an id, whatever lies in the working directory; a folder of that
-name is `./sha256-…`.  Any other word is a path.
+`sha256-` and 64 hexadecimal digits are always an id, even if the working directory has a folder of
+that name; such a folder is named `./sha256-…`.  Everything else is a path.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import re
 from pathlib import Path
 from typing import Final
 
-ENTRY: Final = "sha256-"
-_NAME: Final = re.compile(rf"{ENTRY}([0-9a-f]{{64}})")
+ID_PREFIX: Final = "sha256-"
+_NAME: Final = re.compile(rf"{ID_PREFIX}([0-9a-f]{{64}})")
 
 
-def id_in(word: str | Path) -> str | None:
-    """The id that a word states, and None for a path."""
-    found = _NAME.fullmatch(str(word))
-    return found[1] if found else None
+def stated_id(name: str | Path) -> str | None:
+    """The id (64 hexadecimal digits) if `name` is `sha256-<id>`, or None if it is a path."""
+    match = _NAME.fullmatch(str(name))
+    return match[1] if match else None
 
 
-def artifact_path(word: str | Path) -> Path:
-    """A word as a path that keeps what it means: only an id looks like one.
+def artifact_path(name: str | Path) -> Path:
+    """`name` as a path that still is an id or a path, whichever `name` was.
 
-    `Path` takes away what makes `./sha256-…` and `sha256-…/` paths.
+    `Path` would turn the paths `./sha256-…` and `sha256-…/` into an id, so they become absolute.
     """
-    path = Path(word)
-    if id_in(path) is not None and id_in(word) is None:
+    path = Path(name)
+    if stated_id(path) is not None and stated_id(name) is None:
         return path.absolute()
     return path

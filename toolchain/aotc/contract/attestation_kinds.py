@@ -1,95 +1,98 @@
-"""The kinds of attestations: what may be said of an artifact, one row a kind.
+"""The kinds of attestations: what a signer can state about an artifact, one row per kind.
 
-A further kind is its usage in `Usage`, a row of `KINDS`, and a file with its record and with what
-tells it in words.  Keys may then be allowed it, rules may require it, and `inspect` tells it.
+To add a kind, add its usage to `Usage`, a row to `KINDS`, a record for its predicate, and a
+function that summarizes a predicate.  A policy can then allow keys to sign it and require it in
+rules, and `inspect` shows it.
 
-Sources of those that are not ours: OpenSSF Model Signing v1.0, SLSA provenance v1
+Formats of others: OpenSSF Model Signing v1.0, SLSA provenance v1
 (slsa.dev/spec/v1.0/provenance), CycloneDX 1.6 (cyclonedx.org/docs/1.6/json).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from aotc.contract.versions import is_newer
 from aotc.files.artifact_layout import ATTESTATIONS
+from aotc.records import record
 from aotc.registry import load
 
-# How the name of each file ends.
+# Ends the name of every attestation file.
 BUNDLE_SUFFIX: Final = ".sigstore.json"
 
-# What a key may sign, and a rule may require; by it files are named, too.
+# What a policy allows a key to sign, and what a rule requires; file names begin with it.
 Usage = Literal["oms", "provenance", "sbom", "evidence", "approval", "qualification"]
 
 
-class AttestationKind(NamedTuple):
+@record
+class AttestationKind:
     """One kind of attestation.
 
-    `record`: its predicate, as `module:class`; empty where the format is another's.  `words`: what
-    tells a predicate in a few words, as `module:function`; it may raise ParseError.  `made_at` and
-    `artifact_id` are paths in the predicate: to the moment when it was made, and to the artifact
-    that it names beside its subject; empty where it says no such thing.  `by_build`: each build
-    makes it, with the key of the build.
+    `record` is the record of its predicate, as `module:class`; empty for a format of others.
+    `summary` is a function that describes a predicate in a few words, as `module:function`; it may
+    raise ParseError.  `made_at` and `artifact_id` are paths of keys in the predicate, to the time
+    when it was made and to the artifact that it names in addition to its subject; empty if it
+    states none.  `by_build` is true if every build makes it, with the build's key.
     """
 
     usage: Usage
     predicate_type: str
-    words: str
+    summary: str
     record: str = ""
     made_at: tuple[str, ...] = ()
     artifact_id: tuple[str, ...] = ()
     by_build: bool = False
 
-    def name(self, *which: str) -> str:
-        """What a file of it is called, without its suffix; `which` tells it from others of it."""
-        return "-".join((self.usage, *which))
+    def file_stem(self, *parts: str) -> str:
+        """The name of its file without suffix; `parts` distinguish several files of this kind."""
+        return "-".join((self.usage, *parts))
 
     @property
     def path(self) -> str:
-        """The file of it in an artifact that the build made."""
-        return f"{ATTESTATIONS}/{self.name()}{BUNDLE_SUFFIX}"
+        """Where a build puts it in an artifact."""
+        return f"{ATTESTATIONS}/{self.file_stem()}{BUNDLE_SUFFIX}"
 
-    def is_called(self, path: str) -> bool:
-        """Whether a file is called as one of it, which says nothing of what it is."""
+    def matches_name(self, path: str) -> bool:
+        """Whether a file has a name of this kind; its content may be of another kind."""
         name = path.rpartition("/")[2]
-        return name == f"{self.name()}{BUNDLE_SUFFIX}" or name.startswith(f"{self.usage}-")
+        return name == f"{self.file_stem()}{BUNDLE_SUFFIX}" or name.startswith(f"{self.usage}-")
 
     def load_record(self) -> Any:
-        """The class of its predicate; where the format is ours."""
+        """The record of its predicate; for kinds with a `record` only."""
         return load(self.record)
 
-    def load_words(self) -> Callable[[Any], str]:
-        """What tells a predicate, as JSON, in a few words."""
-        words: Callable[[Any], str] = load(self.words)
-        return words
+    def load_summary(self) -> Callable[[Any], str]:
+        """The function that describes a predicate, given as JSON-like data, in a few words."""
+        summary: Callable[[Any], str] = load(self.summary)
+        return summary
 
 
 _ROWS: Final = (
     AttestationKind(
         usage="oms",
         predicate_type="https://model_signing/signature/v1.0",
-        words="aotc.inspection.attestation_claims:oms",
+        summary="aotc.inspection.attestation_claims:oms",
         by_build=True,
     ),
     AttestationKind(
         usage="provenance",
         predicate_type="https://slsa.dev/provenance/v1",
-        words="aotc.inspection.attestation_claims:provenance",
+        summary="aotc.inspection.attestation_claims:provenance",
         made_at=("runDetails", "metadata", "finishedOn"),
         by_build=True,
     ),
     AttestationKind(
         usage="sbom",
         predicate_type="https://cyclonedx.org/bom",
-        words="aotc.inspection.attestation_claims:sbom",
+        summary="aotc.inspection.attestation_claims:sbom",
         by_build=True,
     ),
     AttestationKind(
         usage="evidence",
         predicate_type="urn:aotc:evidence:v1",
         record="aotc.contract.results.build_evidence:Evidence",
-        words="aotc.inspection.attestation_claims:evidence",
+        summary="aotc.inspection.attestation_claims:evidence",
         made_at=("built_at",),
         by_build=True,
     ),
@@ -97,7 +100,7 @@ _ROWS: Final = (
         usage="approval",
         predicate_type="urn:aotc:approval:v1",
         record="aotc.contract.trust.attestations:Approval",
-        words="aotc.inspection.attestation_claims:approval",
+        summary="aotc.inspection.attestation_claims:approval",
         made_at=("issued_at",),
         artifact_id=("artifact", "id"),
     ),
@@ -105,21 +108,21 @@ _ROWS: Final = (
         usage="qualification",
         predicate_type="urn:aotc:qualification:v1",
         record="aotc.contract.trust.attestations:Qualification",
-        words="aotc.inspection.attestation_claims:qualification",
+        summary="aotc.inspection.attestation_claims:qualification",
         made_at=("issued_at",),
         artifact_id=("artifact", "id"),
     ),
 )
 
-# In the order in which they are listed anywhere.
+# In the order in which every list shows them.
 KINDS: Final[Mapping[Usage, AttestationKind]] = {row.usage: row for row in _ROWS}
 
 
 def kind_of(predicate_type: str) -> AttestationKind | None:
-    """The kind of a signed predicate type; None for what is none of these."""
+    """The kind with this predicate type, or None."""
     return next((kind for kind in _ROWS if kind.predicate_type == predicate_type), None)
 
 
 def older_kind(predicate_type: str) -> AttestationKind | None:
-    """The kind of ours that a later version of it replaces; None: it is none of ours."""
+    """The kind of which this predicate type is a later version, or None."""
     return next((kind for kind in _ROWS if is_newer(predicate_type, kind.predicate_type)), None)

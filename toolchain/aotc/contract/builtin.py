@@ -1,8 +1,7 @@
-"""Profiles and targets by name or file: those that are built in, and the user's own."""
+"""Profiles and targets, loaded by name if they are built in, or from a file."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -17,12 +16,13 @@ from aotc.contract.codec.strict_yaml import MAX_YAML_BYTES, strict_yaml
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 from aotc.errors import AotcError
+from aotc.records import replace
 
 T = TypeVar("T", Profile, Target)
 
 
 def data_folder(name: str) -> Path:
-    """The folder `profiles` or `manifests`: inside the installed package, or in a checkout."""
+    """The path of `profiles` or `manifests`, in the installed package or in a checkout."""
     package = Path(__file__).resolve().parent.parent
     shipped = package / f"_{name}"
     return shipped if shipped.is_dir() else package.parent.parent / name
@@ -36,21 +36,28 @@ def builtin_profiles() -> tuple[str, ...]:
 
 @cache
 def builtin_targets() -> tuple[str, ...]:
-    """Names of the built-in targets; `host` is probed and is not among them."""
+    """Names of the built-in targets; `host` is not among them, as it is probed."""
     return tuple(sorted(path.stem for path in (data_folder("profiles") / "targets").glob("*.yaml")))
 
 
 def load_profile(name_or_path: str | Path) -> Profile:
-    """A built-in profile by name, or one in a YAML file; raises AOTC-I021, I022."""
+    """A built-in profile by its name, or the profile in a YAML file.
+
+    Raises AOTC-I021 (there is no such profile), I022 (it is not valid), I046 (it is of a newer
+    aotc) or I001 (the file cannot be read).
+    """
     builtin = builtin_profiles()
-    profile = _load(name_or_path, Profile, "profile", data_folder("profiles"), builtin)
+    profile = _load_document(name_or_path, Profile, "profile", data_folder("profiles"), builtin)
     if not profile.plugins or str(name_or_path) in builtin:
         return profile
-    return with_libraries(profile, Path(name_or_path).parent)
+    return with_plugin_paths(profile, Path(name_or_path).parent)
 
 
-def with_libraries(profile: Profile, folder: Path) -> Profile:
-    """`profile` with absolute paths of plugin libraries; relative ones are below `folder`."""
+def with_plugin_paths(profile: Profile, folder: Path) -> Profile:
+    """`profile` with absolute paths of plugin libraries; relative paths start at `folder`.
+
+    Raises AOTC-I022 if a path starts with `~` and there is no such home folder.
+    """
     base = folder.resolve()
     plugins = {}
     for name, spec in profile.plugins.items():
@@ -59,7 +66,7 @@ def with_libraries(profile: Profile, folder: Path) -> Profile:
         except RuntimeError:
             raise AotcError(
                 "AOTC-I022",
-                "the library's path begins with the home folder of nobody",
+                "the path of the library starts with a home folder that does not exist",
                 where=f"plugins.{name}.library",
                 found=spec.library,
             ) from None
@@ -68,15 +75,17 @@ def with_libraries(profile: Profile, folder: Path) -> Profile:
 
 
 def load_target(name_or_path: str | Path) -> Target:
-    """A built-in target by name, or one in a YAML file; raises AOTC-I021, I022.
+    """A built-in target by its name, or the target in a YAML file.
 
-    The build host is not loaded but probed (`aotc.host.probe`).
+    The target `host` is not loaded but probed (`aotc.host.probe`).  Raises AOTC-I021 (there is no
+    such target), I022 (it is not valid), I046 (it is of a newer aotc) or I001 (the file cannot be
+    read).
     """
     folder = data_folder("profiles") / "targets"
-    return _load(name_or_path, Target, "target", folder, builtin_targets())
+    return _load_document(name_or_path, Target, "target", folder, builtin_targets())
 
 
-def _load(
+def _load_document(
     name_or_path: str | Path, record: type[T], kind: str, folder: Path, builtin: tuple[str, ...]
 ) -> T:
     text = str(name_or_path)
@@ -95,7 +104,7 @@ def _load(
             document = strict_yaml(file.read(MAX_YAML_BYTES + 1))
         schema = document.get("schema") if isinstance(document, dict) else None
         if isinstance(schema, str) and not schema.startswith(f"aotc.{kind}/"):
-            raise ParseError([Problem("schema", f"this is no {kind}: its schema is {schema}")])
+            raise ParseError([Problem("schema", f"this is not a {kind}: its schema is {schema}")])
         return decode(record, document)
     except ParseError as error:
         first, *others = [

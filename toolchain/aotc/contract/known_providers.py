@@ -1,35 +1,40 @@
-"""The execution providers that have a backend here, one row each, as data.
+"""The execution providers that have a backend, as a table with one row each.
 
-What backends, host probe, option vetting, checks, provenance and bill of materials must know of a
-provider stands in its row, and is read from there; what its backend alone needs stands in the
-backend's file.  It imports nothing that a row names.
+A row holds what backends, host probe, option checks, compatibility checks, provenance and bill of
+materials need to know about a provider; what only its backend needs is in the backend's file.  This
+module imports nothing that a row names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from aotc.errors import install_extra
+from aotc.records import field, record
 
-# ONNX Runtime's own, which takes what no other does.
+# ONNX Runtime's own provider, which runs what no other provider takes.
 CPU: Final = "CPUExecutionProvider"
 
 
-class RuntimeWheel(NamedTuple):
-    """A distribution of ONNX Runtime; `providers` are built in, by ORT's names, best first."""
+@record
+class RuntimeWheel:
+    """A distribution of ONNX Runtime.
+
+    `providers` are those built into it, as ORT names them, fastest first.
+    """
 
     distribution: str
     providers: tuple[str, ...]
 
 
-class PluginPackage(NamedTuple):
-    """The distribution of a plugin, which ONNX Runtime registers.
+@record
+class PluginPackage:
+    """The distribution of a provider plugin, which ONNX Runtime registers.
 
-    `package`: the Python package that holds its libraries.  `cpu_vendor`: of the CPUs that it
-    offers a device for, as /proc/cpuinfo spells it; an installed plugin is no provider on others.
-    Empty: any.
+    `package` is the Python package that holds its libraries.  `cpu_vendor` is the vendor of the
+    CPUs that it supports, as /proc/cpuinfo spells it; on other CPUs it offers no device.  Empty if
+    it supports any.
     """
 
     distribution: str
@@ -37,10 +42,11 @@ class PluginPackage(NamedTuple):
     cpu_vendor: str = ""
 
 
-class DeviceProperties(NamedTuple):
-    """The form of an option that is JSON: properties of one device.
+@record
+class DeviceProperties:
+    """The form of a provider option whose value is JSON: properties of one device.
 
-    `software` is whose configuration it is, for messages.
+    `software` names what the option configures, for messages; `properties` are the allowed ones.
     """
 
     software: str
@@ -48,29 +54,30 @@ class DeviceProperties(NamedTuple):
     properties: frozenset[str]
 
 
-class KnownProvider(NamedTuple):
+@record
+class KnownProvider:
     """One execution provider: `name` in profiles, `ort_name` everywhere else.
 
-    `backend` is `module:class`, imported when asked for.  `options` are those that its backend
-    writes, so that an artifact may hold them; with a form where the value has one.  `compilers`
-    are distributions that it compiles with, beside the plugin that runs what was compiled.
-    `mend_missing` says what to do where ONNX Runtime's wheel lacks it (of a plugin that is missing
-    its distribution is told), `mend_idle` where its plugin offers no device; empty: what holds for
-    any provider.
+    `backend` is `module:class`, imported on first use.  `options` are the provider options that its
+    backend writes, and so an artifact may hold, with the form of values that have one.  `compilers`
+    are the distributions that it compiles with, in addition to the plugin that runs the result.
+    `fix_missing` says what to do if ONNX Runtime's wheel does not have the provider; for a missing
+    plugin, messages name its distribution instead.  `fix_idle` says what to do if its plugin offers
+    no device.  If they are empty, the fix for any provider is used.
     """
 
     name: str
     ort_name: str
     backend: str
-    options: Mapping[str, DeviceProperties | None] = MappingProxyType({})
+    options: Mapping[str, DeviceProperties | None] = field(default_factory=dict)
     plugin: PluginPackage | None = None
     compilers: tuple[str, ...] = ()
-    mend_missing: str = ""
-    mend_idle: str = ""
+    fix_missing: str = ""
+    fix_idle: str = ""
 
     @property
     def distributions(self) -> tuple[str, ...]:
-        """All that decide what it compiles and computes, beside ONNX Runtime's own."""
+        """The distributions that decide what it compiles and computes, except ONNX Runtime's."""
         return (*((self.plugin.distribution,) if self.plugin else ()), *self.compilers)
 
 
@@ -81,7 +88,7 @@ RUNTIME_WHEELS: Final = (
         providers=("TensorrtExecutionProvider", "CUDAExecutionProvider", CPU),
     ),
 )
-# Installed together they break each other.
+# They break each other if installed together.
 RUNTIMES: Final = tuple(wheel.distribution for wheel in RUNTIME_WHEELS)
 
 KNOWN_PROVIDERS: Final = (
@@ -89,14 +96,14 @@ KNOWN_PROVIDERS: Final = (
         name="cpu",
         ort_name=CPU,
         backend="aotc.backends.cpu:CpuBackend",
-        mend_missing=f"{install_extra('cpu')}.",
+        fix_missing=f"{install_extra('cpu')}.",
     ),
     KnownProvider(
         name="cuda",
         ort_name="CUDAExecutionProvider",
         backend="aotc.backends.cuda:CudaBackend",
         options={"cudnn_conv_algo_search": None, "use_tf32": None},
-        mend_missing=f"{install_extra('gpu')}, in place of the extra cpu.",
+        fix_missing=f"{install_extra('gpu')}, in place of the extra cpu.",
     ),
     KnownProvider(
         name="openvino",
@@ -121,7 +128,7 @@ KNOWN_PROVIDERS: Final = (
             package="onnxruntime_ep_openvino",
             cpu_vendor="GenuineIntel",
         ),
-        mend_idle="Of CPUs, OpenVINO serves Intel's only: load it on such a host, "
+        fix_idle="Of CPUs, OpenVINO serves Intel's only: load it on such a host, "
         "or build it for this one with a profile such as edge.",
     ),
     KnownProvider(
@@ -138,7 +145,7 @@ KNOWN_PROVIDERS: Final = (
 )
 BY_NAME: Final[Mapping[str, KnownProvider]] = {row.name: row for row in KNOWN_PROVIDERS}
 BY_ORT_NAME: Final[Mapping[str, KnownProvider]] = {row.ort_name: row for row in KNOWN_PROVIDERS}
-# Packages of the plugins, by distribution.
+# Plugins by distribution.
 PLUGIN_PACKAGES: Final[Mapping[str, PluginPackage]] = {
     row.plugin.distribution: row.plugin for row in KNOWN_PROVIDERS if row.plugin
 }

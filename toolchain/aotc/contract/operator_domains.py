@@ -1,12 +1,12 @@
-"""Domains of operators as models spell them, and the operator that stands for a compiled part."""
+"""Operator domains as models spell them, and the operator of compiled parts."""
 
 from __future__ import annotations
 
 from typing import Final
 
 STANDARD: Final = ("", "ai.onnx")
-"""Both spellings of the ONNX standard's own."""
+"""Both spellings of the ONNX standard's domain."""
 MICROSOFT: Final = "com.microsoft"
-"""ONNX Runtime's."""
+"""ONNX Runtime's domain."""
 EP_CONTEXT: Final = "EPContext"
-"""Of ONNX Runtime's domain: what an execution provider compiled, in place of its nodes."""
+"""The operator in ONNX Runtime's domain that replaces nodes which a provider compiled."""

@@ -1,24 +1,24 @@
 """The packed form of an artifact: which bytes a `NAME.aotc.zip` holds, and where.
 
-It is a zip file (PKWARE's APPNOTE.TXT 6.3.10) in which every byte beside the files' own follows
-from their names, sizes and CRC-32s.  So a reader need not tell harmless variations from tricks:
-it makes these bytes again and compares.
+It is a zip file (PKWARE's APPNOTE.TXT 6.3.10) in which every byte that is not content follows from
+the files' names, sizes and CRC-32s.  So a reader need not tell harmless variations from attacks: it
+makes these bytes again and compares.
 
-    of each file, in the order of the names' UTF-8:
+    for each file, in the order of the names in UTF-8:
       local header     version needed 1.0 (4.5 with zip64), flags 0x0800 (the name is UTF-8),
                        stored, 1980-01-01 00:00, CRC-32, both sizes, the name
-        extra 0x0001   zip64: both sizes; only in a file of 2^32 - 1 bytes or more
-        extra 0xd935   alignment: 4096 in two bytes, then as few zero bytes as put what follows
-                       at a multiple of 4096
-      the file's bytes
-    central directory, a record a file in the same order: made by Unix 4.5, mode 0100644, the
+        extra 0x0001   zip64: both sizes; only for a file of 2^32 - 1 bytes or more
+        extra 0xd935   alignment: 4096 in two bytes, then the fewest zero bytes that put the
+                       content at a multiple of 4096
+      the file's content
+    central directory, one record per file in the same order: made by Unix 4.5, mode 0100644, the
                        fields of the local header, its offset
-        extra 0x0001   zip64: both sizes as above, and the offset from 2^32 - 1 on
-    zip64 end record and locator, only where the directory begins at 2^32 - 1 or later
-    end record without a comment; it is the last of the file
+        extra 0x0001   zip64: both sizes as above, and offsets of 2^32 - 1 or more
+    zip64 end record and locator, only if the directory begins at 2^32 - 1 or later
+    end record without a comment, which ends the file
 
-There are no folders in it, no comments, no other extra fields.  Paths begin at the artifact's
-folder: `payload/aotc.json`.  0xd935 is the field that Android's packages align files by.
+It has no folders, no comments and no other extra fields.  Paths start in the artifact's folder:
+`payload/aotc.json`.  0xd935 is the field with which Android's packages align files.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, get_args
 
 from aotc.contract.codec.parsing import Pattern
 from aotc.contract.manifest.payload_files import PayloadPath
+from aotc.records import record
 
 SUFFIX: Final = ".zip"
 ALIGNMENT: Final = 4096
@@ -46,9 +46,9 @@ LOCAL_SIGNATURE: Final = b"PK\x03\x04"
 CENTRAL_SIGNATURE: Final = b"PK\x01\x02"
 END_SIGNATURE: Final = b"PK\x05\x06"
 ZIP64_SIGNATURE: Final = b"PK\x06\x06"
-# In a field of four bytes: the value stands in the zip64 field or record.
-ELSEWHERE: Final = 0xFFFFFFFF
-# The mode stands in the upper half; what file systems of DOS would say is nothing.
+# In a field of four bytes: the value is in the zip64 field or record instead.
+IN_ZIP64: Final = 0xFFFFFFFF
+# The upper half is the Unix mode; the DOS attributes below it are zero.
 ATTRIBUTES: Final = 0o100644 << 16
 
 _ZIP64 = 0x0001
@@ -87,9 +87,12 @@ END_FIELDS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class StoredFile:
-    """One file of a packed artifact; `header` and `data` are offsets in bytes."""
+    """One file of a packed artifact.
+
+    `header` is the offset of its local header, and `data` of its content, in bytes.
+    """
 
     name: str
     size: int
@@ -99,56 +102,56 @@ class StoredFile:
 
 
 def data_offset(name: bytes, size: int, header: int) -> int:
-    """Where the bytes of a file lie whose local header begins at `header`."""
-    least = header + LOCAL.size + len(name) + len(_sizes64(size)) + _ALIGN_FIELD.size
-    return -(-least // ALIGNMENT) * ALIGNMENT
+    """The offset of the content of a file whose local header is at offset `header`."""
+    minimum = header + LOCAL.size + len(name) + len(_zip64_sizes(size)) + _ALIGN_FIELD.size
+    return -(-minimum // ALIGNMENT) * ALIGNMENT
 
 
 def local_header(name: bytes, size: int, crc32: int, header: int) -> bytes:
-    """All that precedes the bytes of a file, at `header`; the name in UTF-8."""
-    zip64 = _sizes64(size)
+    """The bytes from a local header at offset `header` to the content; `name` is in UTF-8."""
+    zip64 = _zip64_sizes(size)
     data = data_offset(name, size, header)
     padding = data - header - LOCAL.size - len(name) - len(zip64) - _ALIGN_FIELD.size
     extra = zip64 + _ALIGN_FIELD.pack(_ALIGN, 2 + padding, ALIGNMENT) + bytes(padding)
-    fields = _common(name, size, crc32, header, len(extra))
+    fields = _common_fields(name, size, crc32, header, len(extra))
     return LOCAL.pack(LOCAL_SIGNATURE, *fields) + name + extra
 
 
 def central_record(name: bytes, size: int, crc32: int, header: int) -> bytes:
-    """The record in the central directory of a file whose local header is at `header`."""
+    """The central directory's record of a file whose local header is at offset `header`."""
     zip64 = b""
-    if size >= ELSEWHERE:
+    if size >= IN_ZIP64:
         zip64 += struct.pack("<2Q", size, size)
-    if header >= ELSEWHERE:
+    if header >= IN_ZIP64:
         zip64 += struct.pack("<Q", header)
     extra = _EXTRA.pack(_ZIP64, len(zip64)) + zip64 if zip64 else b""
-    fields = _common(name, size, crc32, header, len(extra))
-    offset = min(header, ELSEWHERE)
+    fields = _common_fields(name, size, crc32, header, len(extra))
+    offset = min(header, IN_ZIP64)
     rest = (0, 0, 0, ATTRIBUTES, offset)
     return CENTRAL.pack(CENTRAL_SIGNATURE, _MADE_BY, *fields, *rest) + name + extra
 
 
 def end_records(count: int, size: int, offset: int) -> bytes:
-    """What follows a central directory of `count` records in `size` bytes at `offset`.
+    """The end of an archive with a central directory of `count` records, `size` bytes, at `offset`.
 
     `count` is below 2^16 - 1 and `size` below 2^32 - 1.
     """
     zip64 = b""
-    if offset >= ELSEWHERE:
+    if offset >= IN_ZIP64:
         zip64 = ZIP64_END.pack(
             ZIP64_SIGNATURE,
             ZIP64_END.size - 12,
             *(_MADE_BY, _NEEDED_ZIP64, 0, 0, count, count, size, offset),
         ) + ZIP64_LOCATOR.pack(b"PK\x06\x07", 0, offset + size, 1)
-    stated = (0, 0, count, count, size, min(offset, ELSEWHERE), 0)
+    stated = (0, 0, count, count, size, min(offset, IN_ZIP64), 0)
     return zip64 + END.pack(END_SIGNATURE, *stated)
 
 
 def name_problem(name: str) -> str:
-    """What is wrong with a path in a packed artifact, in words; empty where nothing is.
+    """Why a packed artifact cannot hold a path: a phrase such as `holds a colon`, or empty.
 
-    A payload's own rule, and that no system takes the name for another one: Windows reads a
-    colon as a drive or a stream, and drops dots and spaces that end a part.
+    A path must be valid in a payload, and mean the same on every system: Windows reads a colon as a
+    drive or a stream, and drops dots and spaces at the end of a part.
     """
     try:
         encoded = name.encode("utf-8")
@@ -165,10 +168,10 @@ def name_problem(name: str) -> str:
     return ""
 
 
-def clashes(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Paths that some file system takes for one, in pairs: by case, by Unicode's normal forms.
+def colliding_paths(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of paths that are the same on some file system, by case or Unicode normal form.
 
-    Folders on the way count too, and a file that is also a folder.
+    The folders of a path are compared too, and a path that is both a file and a folder is reported.
     """
     seen: dict[str, tuple[str, bool]] = {}
     given: set[str] = set()
@@ -191,16 +194,16 @@ def _caseless(path: str) -> str:
     return normalize("NFD", normalize("NFD", path).casefold())
 
 
-def _sizes64(size: int) -> bytes:
-    return _EXTRA.pack(_ZIP64, 16) + struct.pack("<2Q", size, size) if size >= ELSEWHERE else b""
+def _zip64_sizes(size: int) -> bytes:
+    return _EXTRA.pack(_ZIP64, 16) + struct.pack("<2Q", size, size) if size >= IN_ZIP64 else b""
 
 
-def _common(name: bytes, size: int, crc32: int, header: int, extra: int) -> tuple[int, ...]:
-    needed = _NEEDED_ZIP64 if max(size, header) >= ELSEWHERE else _NEEDED
-    stated = min(size, ELSEWHERE)
+def _common_fields(name: bytes, size: int, crc32: int, header: int, extra: int) -> tuple[int, ...]:
+    needed = _NEEDED_ZIP64 if max(size, header) >= IN_ZIP64 else _NEEDED
+    stated = min(size, IN_ZIP64)
     fixed = (needed, _UTF8_NAME, _STORED, _TIME, _DATE)
     return (*fixed, crc32, stated, stated, len(name), extra)
 
 
-# The rule stands in the type, which records and schemas read.
+# The rule is in the type, which records and schemas use.
 _NAME = re.compile(next(n for n in get_args(PayloadPath) if isinstance(n, Pattern)).regex)

@@ -1,33 +1,30 @@
-"""Profiles: what the user wants of an artifact. YAML, `aotc.profile/1`.
-
-Later values (execution providers, precisions) are added as values of the fields here, not as a
-second shape.
-"""
+"""Profiles: what a user requires of an artifact.  YAML, schema `aotc.profile/1`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem, record
+from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem
+from aotc.contract.profile_terms import (
+    Isa,
+    Level,
+    Name,
+    Precision,
+    Prepack,
+    Share,
+    Tolerance,
+    Traffic,
+)
 from aotc.contract.provider_keys import option_problem
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.padding_rules import PadSpec
 from aotc.contract.shapes.relations import read_relations
+from aotc.records import field, record
 
-# RFC 8785 keeps integers exact up to here; and no clock of ours runs for longer than this.
+# RFC 8785 keeps integers exact up to 2^53 - 1.
 Bytes = Annotated[int, Bounds(0, 2**53 - 1)]
 Seconds = Annotated[float, Bounds(0, 1e6)]
-Share = Annotated[float, Bounds(0, 1)]
-# How exactly floating-point operators compute: `keep` is as the model's own types say.
-Precision = Literal["keep", "tf32", "float16", "bfloat16"]
-# Classes of it that have a tolerance each, as `ParitySpec` names them.
-Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16"]
-Isa = Literal["baseline", "host"]
-Prepack = Literal["at-load", "saved", "off"]
-Level = Literal["auto", "basic", "extended"]
-Name = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 
 
 @record
@@ -57,26 +54,17 @@ class VariantSpec:
     ] = "auto"
 
     def problems(self) -> list[Problem]:
-        """What the types cannot say."""
+        """Rules that the types do not express."""
         if self.optimization != "auto" and self.isa == "host":
-            return [Problem("optimization", "isa: host is for the highest level alone")]
+            return [Problem("optimization", "isa: host allows the highest level only")]
         if self.prepack == "saved" and self.isa != "host":
             return [Problem("prepack", "weights are packed for one ISA: saved needs isa: host")]
         return []
 
 
 @record
-class Tolerance:
-    """|actual - reference| <= atol + rtol * max|reference| over an output; cosine >= min_cosine."""
-
-    atol: Annotated[float, Bounds(0)]
-    rtol: Annotated[float, Bounds(0)]
-    min_cosine: Annotated[float, Bounds(-1, 1)] = 0.0
-
-
-@record
 class ParitySpec:
-    """How exact a variant must be, by the class of its arithmetic, and on how many shapes."""
+    """How exact a variant must be, by its class of arithmetic, and how many shapes are compared."""
 
     float32: Tolerance = Tolerance(atol=1e-5, rtol=1e-3, min_cosine=0.9999)
     float16: Tolerance = Tolerance(atol=1e-3, rtol=2e-2, min_cosine=0.999)
@@ -89,7 +77,7 @@ class ParitySpec:
     bfloat16: Annotated[Tolerance, "models that compute in bfloat16"] = Tolerance(
         atol=1e-2, rtol=5e-2, min_cosine=0.995
     )
-    random_shapes: Annotated[int, Bounds(0, 64), "shapes drawn between the corners"] = 2
+    random_shapes: Annotated[int, Bounds(0, 64), "shapes drawn at random between the corners"] = 2
     seed: Annotated[int, Bounds(0, 2**32 - 1), "seed of generated fixtures"] = 1729
 
 
@@ -103,33 +91,31 @@ class ProviderBudget:
 
 @record
 class Budgets:
-    """Gates: a breach ends the build with exit status 1."""
+    """Limits that the artifact must meet; exceeding one ends the build with exit status 1."""
 
     artifact_bytes: Annotated[Bytes | None, "payload, in bytes"] = None
-    load_seconds: Annotated[float | None, "one variant's session creation, in seconds"] = None
+    load_seconds: Annotated[float | None, "creation of one variant's session, in seconds"] = None
     peak_memory_bytes: Annotated[Bytes | None, "resident, at the largest shape, in bytes"] = None
     providers: Annotated[Mapping[str, ProviderBudget], "by execution provider"] = field(
         default_factory=dict
     )
     cpu_share: Annotated[
-        Share | None, "of compute (floating-point operations at the optimal shape) on the CPU"
+        Share | None, "of the floating-point operations, at the optimal shape, on the CPU"
     ] = None
-    partitions: Annotated[
-        Annotated[int, Bounds(1)] | None, "runs of nodes of one provider, of one variant"
-    ] = None
+    partitions: Annotated[Annotated[int, Bounds(1)] | None, "partitions of one variant"] = None
     transfer_bytes: Annotated[
-        Bytes | None, "that cross between providers in one call at the largest shape"
+        Bytes | None, "moved between providers in one call at the largest shape"
     ] = None
 
 
 @record
 class Fallback:
-    """What happens to a node that no provider but the CPU takes, and to a budget's breach.
+    """What happens to nodes that only the CPU takes, and if a variant exceeds a budget.
 
-    `fail`: the build fails; nodes may be on the CPU only where `cpu` stands in `providers`.
-    `cpu`: they may be there up to `max_node_share`.
-    `alternate-variant`: the variant is left out, and another one of the profile serves its calls.
-    `reject-route`: a variant by size is left out, and calls of its sizes are refused.
+    `fail`: the build fails; nodes may be on the CPU only if `providers` lists `cpu`.
+    `cpu`: nodes may be on the CPU, up to `max_node_share` of them.
+    `alternate-variant`: the variant is left out, and another one of the profile takes its calls.
+    `reject-route`: a variant for certain sizes is left out, and calls of these sizes are refused.
     """
 
     policy: Literal["fail", "cpu", "alternate-variant", "reject-route"] = "fail"
@@ -138,16 +124,16 @@ class Fallback:
 
 @record
 class PluginSpec:
-    """An execution provider plugin that the user installed: its library and its name."""
+    """An execution provider plugin that the user installed."""
 
     provider: Annotated[str, "execution provider, as the library names it"]
     library: Annotated[str, "path of the shared library"]
-    options: Annotated[Mapping[str, str], "provider options, replayed at load"] = field(
+    options: Annotated[Mapping[str, str], "provider options, used at build and at load"] = field(
         default_factory=dict
     )
 
     def problems(self) -> list[Problem]:
-        """Options that no artifact may have."""
+        """Options that an artifact must not have."""
         found = {
             key: option_problem(self.provider, key, value, plugin=True)
             for key, value in self.options.items()
@@ -157,28 +143,30 @@ class PluginSpec:
 
 @record
 class PartitionSpec:
-    """When a partition is worth its borders."""
+    """When a partition is worth its boundaries."""
+
+    WIRE_NAMES: ClassVar = {"weigh_boundaries": "weigh_borders"}
 
     min_nodes: Annotated[
         int, Bounds(1), "a smaller partition is given to the next provider that takes its nodes"
     ] = 1
-    weigh_borders: Annotated[
-        bool, "so is one that gains less, by rough rates, than its borders cost"
+    weigh_boundaries: Annotated[
+        bool, "so is one that, by estimated rates, gains less than its boundaries cost"
     ] = True
 
 
 @record
 class Waiver:
-    """A refusal at load that is accepted beforehand; it is recorded in the artifact."""
+    """A refusal at load that the builder accepts in advance; the artifact records it."""
 
     code: Literal["AOTC-P003", "AOTC-C013"]
-    variant: Annotated[str, "the profile's variant; empty: all"] = ""
-    reason: Annotated[str, Pattern(r".*\S.*"), "why, for those who audit"]
+    variant: Annotated[str, "variant of the profile; empty: all"] = ""
+    reason: Annotated[str, Pattern(r".*\S.*"), "why, for an audit"]
 
 
 @record
 class TuneSpec:
-    """What `--tune` tries; what is not listed stays as the variant has it."""
+    """What `--tune` tries; the variant's own value is kept for what is not listed."""
 
     providers: Annotated[tuple[tuple[Name, ...], ...], "orders of execution providers"] = ()
     threads: Annotated[tuple[Annotated[int, Bounds(1, 1024)], ...], "of one operator"] = ()
@@ -190,10 +178,10 @@ class TuneSpec:
 
 @record
 class ProbeLimits:
-    """Bounds of the search for the sizes that an unnamed dim may take.
+    """Limits of the search for the sizes at which the model runs.
 
-    All but the seconds are counted, not timed, so that two builds find the same range; seconds are
-    CPU time of the search, which other work on the machine does not use up.
+    Except for the seconds they limit counts, so that two builds find the same range.  Seconds are
+    CPU time of the search, so other work on the machine does not use them up.
     """
 
     max_size: Annotated[int, Bounds(1, 2**31), "largest size tried for a dim"] = 1024
@@ -213,13 +201,13 @@ class ProbeLimits:
 class WorkerLimits:
     """Limits of each sandboxed step."""
 
-    seconds: Annotated[Seconds, "by the clock: who waits without end is ended, too"] = 1800.0
+    seconds: Annotated[Seconds, "wall-clock time, so that a step that only waits ends too"] = 1800.0
     memory_bytes: Annotated[Bytes, "private memory"] = 16 << 30
     processes: Annotated[
-        int, Bounds(1, 1_000_000), "of this user, beyond which a step may start none"
+        int, Bounds(1, 1_000_000), "processes of this user, above which a step cannot start one"
     ] = 16384
     parallel: Annotated[
-        int, Bounds(1, 64), "steps side by side; large models go one at a time all the same"
+        int, Bounds(1, 64), "steps in parallel; large models always run one at a time"
     ] = 4
 
 
@@ -233,7 +221,7 @@ class FixtureSpec:
 
 @record
 class InputSpec:
-    """What the profile states of one input: dims, the dtype it must have, and how it is padded."""
+    """What the profile states about one input: its shape, its dtype, and how it is padded."""
 
     shape: Annotated[tuple[int | str, ...] | None, "sizes or dim names, first to last"] = None
     dtype: Annotated[str | None, "such as float32 or int64"] = None
@@ -242,23 +230,12 @@ class InputSpec:
 
 @record
 class OutputSpec:
-    """What the profile states of one output."""
+    """What the profile states about one output."""
 
     crop: Annotated[
         Mapping[str, str] | None,
-        "dim by axis that padding is cropped along; unset: found by running",
+        "dim by axis along which padding is cut off; unset: found by running",
     ] = None
-
-
-@record
-class Traffic:
-    """What the shapes were learned from, as `aotc profile learn` writes it."""
-
-    requests: Annotated[int, Bounds(1), "requests in the file"]
-    sha256: Annotated[str, Pattern(r"[0-9a-f]{64}"), "of the file"]
-    coverage: Annotated[Share, "of requests that the profile accepts"]
-    padding: Annotated[float, Bounds(0), "elements added, for each element of the requests"]
-    plan: Annotated[str, "what was chosen, in words"] = ""
 
 
 @record
@@ -268,41 +245,41 @@ class Profile:
     schema: Annotated[Literal["aotc.profile/1"], "version of this schema"]
     name: Annotated[Name, "profile's name"]
     description: str = ""
-    target: Annotated[str, "built-in name or file; host is the build host"] = "host"
+    target: Annotated[str, "name of a built-in target, or file; host: the build host"] = "host"
     providers: Annotated[tuple[Name, ...], Bounds(1), "execution providers, first choice first"] = (
         "cpu",
     )
     plugins: Annotated[
-        Mapping[Name, PluginSpec], "execution providers of the user's own, by name"
+        Mapping[Name, PluginSpec], "execution providers that the user adds, by name"
     ] = field(default_factory=dict)
     compute_capabilities: Annotated[
         tuple[Annotated[str, Pattern(r"\d+\.\d+")], ...],
-        "that GPU code is compiled for; none: those of the target's GPUs",
+        "for which GPU code is compiled; none: those of the target's GPUs",
     ] = ()
     precision: Annotated[
         Precision,
         "keep computes exactly as the model's own types say; the others are faster and less exact",
     ] = "keep"
     opset: Annotated[
-        Literal["auto", "keep"], "auto converts where that keeps nodes on an execution provider"
+        Literal["auto", "keep"], "auto converts if that keeps nodes on an execution provider"
     ] = "auto"
     partitioning: PartitionSpec = PartitionSpec()
     variants: Annotated[tuple[VariantSpec, ...], Bounds(1, 64)] = (VariantSpec(name="portable"),)
     dims: Annotated[Mapping[str, DimRange], "ranges of named dims: 8, 1..8 or {min, opt, max}"] = (
         field(default_factory=dict)
     )
-    inputs: Annotated[Mapping[str, InputSpec], "what is stated of inputs, by name"] = field(
+    inputs: Annotated[Mapping[str, InputSpec], "statements about inputs, by name"] = field(
         default_factory=dict
     )
     relations: Annotated[
-        tuple[str, ...], "what holds among dims: 'batch = ids.0 = mask.0', 'total = past + seq'"
+        tuple[str, ...], "relations of dims: 'batch = ids.0 = mask.0', 'total = past + seq'"
     ] = ()
-    outputs: Annotated[Mapping[str, OutputSpec], "what is stated of outputs, by name"] = field(
+    outputs: Annotated[Mapping[str, OutputSpec], "statements about outputs, by name"] = field(
         default_factory=dict
     )
-    max_variants: Annotated[int, Bounds(1, 256), "all that buckets may make together"] = 32
+    max_variants: Annotated[int, Bounds(1, 256), "of the artifact; buckets multiply them"] = 32
     traffic: Annotated[Traffic | None, "what the shapes were learned from"] = None
-    strict: Annotated[bool, "refuse calls outside of ranges that were probed, too"] = False
+    strict: Annotated[bool, "also refuse calls outside ranges that were probed"] = False
     unproven: Annotated[Literal["refuse", "allow"], "variants the build host cannot run"] = "refuse"
     fallback: Fallback = Fallback()
     waivers: tuple[Waiver, ...] = ()
@@ -314,11 +291,11 @@ class Profile:
     limits: WorkerLimits = WorkerLimits()
 
     def problems(self) -> list[Problem]:
-        """What the types cannot say."""
+        """Rules that the types do not express."""
         found = []
         names = [variant.name for variant in self.variants]
         if len(set(names)) != len(names):
-            found.append(Problem("variants", "two variants have one name"))
+            found.append(Problem("variants", "two variants have the same name"))
         if all(variant.isa != "baseline" for variant in self.variants):
             found.append(Problem("variants", "one variant must have isa: baseline"))
         if len(set(self.providers)) != len(self.providers):
@@ -326,14 +303,16 @@ class Profile:
         specs = {variant.name for variant in self.variants}
         for index, waiver in enumerate(self.waivers):
             if waiver.variant and waiver.variant not in specs:
-                found.append(Problem(f"waivers[{index}].variant", "is no variant of the profile"))
+                found.append(
+                    Problem(f"waivers[{index}].variant", "is not a variant of the profile")
+                )
         known = {*self.providers, *(n for spec in self.variants for n in spec.providers or ())}
         known |= {"cpu", *(name for order in self.tune.providers for name in order)}
         for name in self.budgets.providers:
             if name not in known:
-                text = f"is no provider of the profile: {', '.join(sorted(known))}"
+                text = f"is not a provider of the profile: {', '.join(sorted(known))}"
                 found.append(Problem(f"budgets.providers.{name}", text))
-        found += self._bounding_nothing()
+        found += self._bounds_without_effect()
         made = len(self.variants)
         for spec in self.dims.values():
             made *= len(spec.buckets) or 1
@@ -347,11 +326,11 @@ class Profile:
             found += [Problem(f"relations{p.path}", p.what, p.code) for p in error.problems]
         return found
 
-    def _bounding_nothing(self) -> list[Problem]:
-        """Bounds on the CPU's share where all of it is the CPU's."""
+    def _bounds_without_effect(self) -> list[Problem]:
+        """Bounds on the CPU's share although every node is the CPU's."""
         if any((spec.providers or self.providers)[0] != "cpu" for spec in self.variants):
             return []
-        text = "the CPU is the first choice of every variant, so this bounds nothing"
+        text = "has no effect: the CPU is the first choice of every variant"
         found = []
         if self.budgets.cpu_share is not None:
             found.append(Problem("budgets.cpu_share", text))

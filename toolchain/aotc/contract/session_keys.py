@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-# ONNX Runtime takes no longer value.
-MOST_OF_VALUE: Final = 8192
-# Of one operator.
-MOST_THREADS: Final = 1024
+# ONNX Runtime takes no longer values.
+MAX_VALUE_BYTES: Final = 8192
+# For one operator.
+MAX_THREADS: Final = 1024
 
-# May stand in a manifest: they change how a session computes, and name no file.
+# A manifest may hold them: they change how a session computes, and do not name files.
 MANIFEST_KEYS: Final = frozenset(
     {
         "mlas.disable_kleidiai",

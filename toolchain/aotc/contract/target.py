@@ -1,15 +1,15 @@
-"""Targets: a host, described. `host.probe` probes the same record. `aotc.target/1`."""
+"""Targets: descriptions of hosts, written by hand or by `host.probe`.  Schema `aotc.target/1`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Pattern, record
+from aotc.contract.codec.parsing import Pattern
+from aotc.records import field, record
 
-# Which CPU features ONNX Runtime's kernels (MLAS, oneDNN-free) choose by, as /proc/cpuinfo
-# spells them. Others (aes, bmi, ...) change no result and no layout.
+# CPU features by which ONNX Runtime chooses its kernels (MLAS, without oneDNN), as /proc/cpuinfo
+# spells them. Others (aes, bmi, ...) change neither results nor layouts.
 ISA_FEATURES: Mapping[str, tuple[str, ...]] = {
     "x86_64": (
         "sse4_1", "sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni",
@@ -53,7 +53,7 @@ class Plugin:
 
 @record
 class Target:
-    """A host: what it is, and what it has. None means: not known, so not checked."""
+    """A host: what it is, and what it has.  None means unknown, which is not checked."""
 
     schema: Annotated[Literal["aotc.target/1"], "version of this schema"]
     name: str
@@ -72,9 +72,7 @@ class Target:
     gpus: tuple[Gpu, ...] = ()
     compute_capabilities: Annotated[
         tuple[Annotated[str, Pattern(r"\d+\.\d+")], ...],
-        "that GPU code is compiled for; none: those of the GPUs",
+        "for which GPU code is compiled; none: those of the GPUs",
     ] = ()
-    probed: Annotated[
-        bool, "found on the host itself: what is not stated is absent, not unknown"
-    ] = False
+    probed: Annotated[bool, "found on the host itself: None means absent, not unknown"] = False
     extra: Annotated[Mapping[str, str], "free text, never checked"] = field(default_factory=dict)

@@ -1,13 +1,12 @@
-"""Recorded requests: their shapes, one a line, as JSON Lines or CSV, read into counted sizes.
+"""Traffic files: the shapes of recorded requests, as JSON Lines or CSV with one request per line.
 
-A line of `.jsonl` is an object: shapes by input (`{"ids": [1, 40]}`) or sizes by dim
-(`{"batch": 1, "seq": 40}`), and a `count` where one line stands for several requests.  A `.csv`
-has a header of dim names or positions `INPUT.AXIS`, and may have a column `count`.
+A line of `.jsonl` is an object with shapes by input (`{"ids": [1, 40]}`) or sizes by dim
+(`{"batch": 1, "seq": 40}`), and with a `count` if it stands for several requests.  A `.csv` has a
+header with names of dims or positions `INPUT.AXIS`, and may have a column `count`.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 from collections import Counter
@@ -15,21 +14,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from aotc.contract.codec.parsing import Json, ParseError, strict_json
+from aotc.contract.codec.parsing import Json, ParseError
 from aotc.contract.codec.spelling import nearest
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.interface import Value
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 
-# Sizes above this are of no tensor that fits into memory.
+# No tensor with a larger size fits into memory.
 MAX_SIZE = 2**31 - 1
 _COUNT = "count"
-_MOST_LINES = 20
+_MAX_REPORTED = 20
 _LINE_BYTES = 1 << 20
 
 
-class Recorded(NamedTuple):
-    """Requests by their sizes: `counts` has tuples in the order of `dims`."""
+class RecordedTraffic(NamedTuple):
+    """Recorded requests, counted by their sizes.
+
+    The keys of `counts` are sizes in the order of `dims`; its values are numbers of requests.
+    `sha256` is the hexadecimal digest of the file at `path`.
+    """
 
     path: str
     sha256: str
@@ -38,32 +42,34 @@ class Recorded(NamedTuple):
 
     @property
     def requests(self) -> int:
-        """How many there are."""
+        """The number of requests."""
         return sum(self.counts.values())
 
     def sizes(self) -> Iterator[tuple[dict[str, int], int]]:
-        """Sizes by dim, each with its requests."""
+        """Pairs of sizes by dim and the number of requests with these sizes."""
         for sizes, count in self.counts.items():
             yield dict(zip(self.dims, sizes, strict=True)), count
 
 
-class _Line(Exception):
-    """One line cannot be used; becomes an `AotcError` that names file and line."""
+class _LineError(Exception):
+    """A line cannot be used; it becomes an `AotcError` that names file and line."""
 
     def __init__(self, code: str, what: str, expected: str = "", found: str = "") -> None:
         super().__init__(what)
         self.code, self.what, self.expected, self.found = code, what, expected, found
-        self.of_header = False
-        """Whether a name is wrong, which in a table stands in the header."""
+        self.is_header = False
+        """Whether the header of a CSV file is wrong, and so every line."""
 
 
-def read_traffic(path: str | Path, inputs: Sequence[Value] | None = None) -> Recorded:
-    """The requests of a file; `inputs` give the dims their names where it holds shapes.
+def read_traffic(path: str | Path, inputs: Sequence[Value] | None = None) -> RecordedTraffic:
+    """Read a traffic file.  The model's `inputs` name the dims if the file holds shapes.
 
-    Raises AOTC-I001 (no such file), S020 to S023; each bad line is named, up to twenty.
+    Raises AOTC-I001 (there is no such file), S020 (a line is unreadable), S021 (a shape does not
+    fit the model), S022 (a size is impossible) or S023 (there are no requests).  Up to twenty bad
+    lines are reported.
     """
     place = Path(path)
-    reader = _Reader(inputs)
+    reader = _RowReader(inputs)
     digest = hashlib.sha256()
     errors: list[AotcError] = []
     counted: Counter[tuple[tuple[str, int], ...]] = Counter()
@@ -73,13 +79,13 @@ def read_traffic(path: str | Path, inputs: Sequence[Value] | None = None) -> Rec
             for number, row in rows:
                 try:
                     sizes, count = reader.sizes(row)
-                except _Line as bad:
-                    if bad.of_header and place.suffix == ".csv":
+                except _LineError as bad:
+                    if bad.is_header and place.suffix == ".csv":
                         # Each row would say the same.
                         errors = [_refusal(bad, place, 1)]
                         break
                     errors.append(_refusal(bad, place, number))
-                    if len(errors) == _MOST_LINES:
+                    if len(errors) == _MAX_REPORTED:
                         break
                     continue
                 if count:
@@ -97,7 +103,7 @@ def read_traffic(path: str | Path, inputs: Sequence[Value] | None = None) -> Rec
 
 def _recorded(
     counted: Mapping[tuple[tuple[str, int], ...], int], place: Path, sha256: str
-) -> Recorded:
+) -> RecordedTraffic:
     first = next(iter(counted))
     dims = tuple(name for name, _ in first)
     for sizes in counted:
@@ -110,7 +116,7 @@ def _recorded(
                 expected=", ".join(dims),
                 found=", ".join(names),
             )
-    return Recorded(
+    return RecordedTraffic(
         path=str(place),
         sha256=sha256,
         dims=dims,
@@ -118,7 +124,7 @@ def _recorded(
     )
 
 
-def _refusal(bad: _Line, place: Path, number: int) -> AotcError:
+def _refusal(bad: _LineError, place: Path, number: int) -> AotcError:
     return AotcError(
         bad.code, bad.what, where=f"{place}, line {number}", expected=bad.expected, found=bad.found
     )
@@ -138,30 +144,38 @@ def _jsonl(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int
         try:
             yield number, strict_json(line.strip())
         except ParseError as error:
-            yield number, _Line("AOTC-S020", "the line is no JSON", found=error.problems[0].what)
+            yield (
+                number,
+                _LineError("AOTC-S020", "the line is not JSON", found=error.problems[0].what),
+            )
 
 
 def _csv(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int, Json]]:
+    import csv
+
     header: list[str] | None = None
     for number, line in _lines(file, digest):
         try:
             # Spreadsheets begin their files with a byte order mark.
             cells = next(csv.reader([line.decode("utf-8-sig")], strict=True))
         except (UnicodeDecodeError, csv.Error) as error:
-            yield number, _Line("AOTC-S020", "the line is no CSV", found=str(error))
+            yield number, _LineError("AOTC-S020", "the line is not CSV", found=str(error))
             continue
         cells = [cell.strip() for cell in cells]
         if header is None:
             header = cells
-            if not all(cells) or len(set(cells)) != len(cells) or all(map(_whole, cells)):
+            if not all(cells) or len(set(cells)) != len(cells) or all(map(_is_integer, cells)):
                 wanted = "names of dims, each once"
-                yield number, _Line("AOTC-S020", "the header names no dims", wanted, line.decode())
+                yield (
+                    number,
+                    _LineError("AOTC-S020", "the header does not name dims", wanted, line.decode()),
+                )
         elif len(cells) != len(header):
             yield (
                 number,
-                _Line(
+                _LineError(
                     "AOTC-S020",
-                    "the line has another number of cells than the header",
+                    "the line does not have as many cells as the header",
                     str(len(header)),
                     str(len(cells)),
                 ),
@@ -170,18 +184,18 @@ def _csv(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int, 
             yield (
                 number,
                 {
-                    name: int(cell) if _whole(cell) else cell
+                    name: int(cell) if _is_integer(cell) else cell
                     for name, cell in zip(header, cells, strict=True)
                 },
             )
 
 
-def _whole(text: str) -> bool:
+def _is_integer(text: str) -> bool:
     return text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 18
 
 
-class _Reader:
-    """Turns one row into sizes by dim."""
+class _RowReader:
+    """Reads rows as sizes by dim."""
 
     def __init__(self, inputs: Sequence[Value] | None) -> None:
         self._inputs = None if inputs is None else {value.name: value for value in inputs}
@@ -193,62 +207,64 @@ class _Reader:
                     self._dims[dim] = dim
 
     def sizes(self, row: Json) -> tuple[dict[str, int], int]:
-        """Sizes by dim, and how many requests the row stands for; raises `_Line`."""
-        if isinstance(row, _Line):
+        """Sizes by dim, and the number of requests of a row; raises `_LineError`."""
+        if isinstance(row, _LineError):
             raise row
         if not isinstance(row, dict) or not row:
-            raise _Line("AOTC-S020", "the line holds no shapes", "an object", _short(row))
+            raise _LineError(
+                "AOTC-S020", "the line holds no shapes", "an object", _abbreviated(row)
+            )
         count = 1
         fields = dict(row)
         if _COUNT in fields and _COUNT not in (self._inputs or {}) and _COUNT not in self._dims:
-            count = _size(_COUNT, fields.pop(_COUNT))
+            count = _checked_size(_COUNT, fields.pop(_COUNT))
         sizes: dict[str, int] = {}
         for name, value in fields.items():
-            for dim, size in self._of(name, value):
+            for dim, size in self._sizes_of_field(name, value):
                 if sizes.setdefault(dim, size) != size:
                     found = f"{sizes[dim]} and {size}"
-                    raise _Line("AOTC-S020", f"dim {dim!r} has two sizes", "one", found)
+                    raise _LineError("AOTC-S020", f"dim {dim!r} has two sizes", "one", found)
         return sizes, count
 
-    def _of(self, name: str, value: Json) -> Iterator[tuple[str, int]]:
+    def _sizes_of_field(self, name: str, value: Json) -> Iterator[tuple[str, int]]:
         if isinstance(value, list):
-            yield from self._of_shape(name, value)
+            yield from self._sizes_of_shape(name, value)
             return
         if self._inputs is not None and name not in self._dims:
             close = nearest(name, tuple(self._dims))
             hint = f"; did you mean {close!r}?" if close else ""
             known = ", ".join(sorted({dim for dim in self._dims.values() if not dim.isdecimal()}))
-            unknown = _Line("AOTC-S020", f"the model has no dim {name!r}{hint}", known, name)
-            unknown.of_header = True
+            unknown = _LineError("AOTC-S020", f"the model has no dim {name!r}{hint}", known, name)
+            unknown.is_header = True
             raise unknown
-        size = _size(name, value)
+        size = _checked_size(name, value)
         dim = self._dims.get(name, name)
         if dim.isdecimal():
             _require_fixed(name, int(dim), size)
         else:
             yield dim, size
 
-    def _of_shape(self, name: str, shape: list[Json]) -> Iterator[tuple[str, int]]:
+    def _sizes_of_shape(self, name: str, shape: list[Json]) -> Iterator[tuple[str, int]]:
         if self._inputs is None:
             for axis, size in enumerate(shape):
-                yield f"{name}.{axis}", _size(f"{name}.{axis}", size)
+                yield f"{name}.{axis}", _checked_size(f"{name}.{axis}", size)
             return
         value = self._inputs.get(name)
         if value is None:
             close = nearest(name, tuple(self._inputs))
             hint = f"; did you mean {close!r}?" if close else ""
             known = ", ".join(self._inputs)
-            raise _Line("AOTC-S020", f"the model has no input {name!r}{hint}", known, name)
+            raise _LineError("AOTC-S020", f"the model has no input {name!r}{hint}", known, name)
         declared = value.shape if value.shape is not None else (f"{name}.0",)
         if len(declared) != len(shape):
-            raise _Line(
+            raise _LineError(
                 "AOTC-S021",
                 f"the shape of {name!r} has another rank",
                 f"{len(declared)}: [{', '.join(map(str, declared))}]",
-                f"{len(shape)}: {_short(shape)}",
+                f"{len(shape)}: {_abbreviated(shape)}",
             )
         for dim, size in zip(declared, shape, strict=True):
-            checked = _size(name, size)
+            checked = _checked_size(name, size)
             if isinstance(dim, int):
                 _require_fixed(name, dim, checked)
             else:
@@ -257,23 +273,26 @@ class _Reader:
 
 def _require_fixed(name: str, wanted: int, size: int) -> None:
     if size != wanted:
-        raise _Line(
+        raise _LineError(
             "AOTC-S021", f"the shape of {name!r} has another fixed size", str(wanted), str(size)
         )
 
 
-def _size(name: str, value: Json) -> int:
+def _checked_size(name: str, value: Json) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _Line(
-            "AOTC-S022", f"the size of {name!r} is no whole number", "an integer", _short(value)
+        raise _LineError(
+            "AOTC-S022",
+            f"the size of {name!r} is not an integer",
+            "an integer",
+            _abbreviated(value),
         )
     if not 0 <= value <= MAX_SIZE:
-        raise _Line(
+        raise _LineError(
             "AOTC-S022", f"the size of {name!r} is impossible", f"0..{MAX_SIZE}", str(value)
         )
     return value
 
 
-def _short(value: Json) -> str:
+def _abbreviated(value: Json) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,6 +1,7 @@
 """Versions of the wire formats, with their history.
 
-A reader refuses another major, warns of a newer minor, and refuses an unknown required feature.
+A reader refuses another major version and an unknown required feature, and warns of a newer minor
+version.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ VERSION = "0.1.0"
 # 2026-11-22  manifest 1.3: relations that are not enforced, ranges that end where all are largest.
 MANIFEST_SCHEMA = "aotc.manifest/1.3"
 
-# Features that a reader must understand to read an artifact rightly; `shape-routing` is asked of
-# those with several variants by size, or with padding.
+# Features that a reader must know to read an artifact correctly; an artifact with several variants
+# by size, or with padding, requires `shape-routing`.
 KNOWN_FEATURES = frozenset(
     {"ep-context", "rejected-routes", "shape-domain", "shape-routing", "shared-weights"}
 )
 
 _VERSIONED = re.compile(r"(aotc\.[a-z-]+/|urn:aotc:[a-z-]+:v)([0-9]{1,9})(?:\.[0-9]{1,9})?")
 
-# What is built: a version such as 1.4.0.
+# A release of an artifact: a version such as 1.4.0.
 RELEASE = r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}"
 
 
 def manifest_version(schema: str) -> tuple[int, int] | None:
-    """(major, minor) of a manifest's `schema`, or None where it is not one."""
+    """(major, minor) of a manifest's `schema`, or None if it is not a manifest's."""
     match = re.fullmatch(r"aotc\.manifest/([0-9]{1,4})\.([0-9]{1,4})", schema)
     return (int(match[1]), int(match[2])) if match else None
 
@@ -44,8 +45,11 @@ def is_newer(found: object, known: str) -> bool:
     )
 
 
-def unsupported_manifest(schema: object) -> str:
-    """Why this release reads no manifest of such a `schema`; empty: it does, or it is none."""
+def unsupported_reason(schema: object) -> str:
+    """Why this release does not read a manifest with this `schema`, as a sentence.
+
+    Empty if it does, or if the schema is not a manifest's.
+    """
     version = manifest_version(schema) if isinstance(schema, str) else None
     if is_newer(schema, MANIFEST_SCHEMA):
         return "the artifact was made by a newer aotc"
@@ -55,9 +59,9 @@ def unsupported_manifest(schema: object) -> str:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, `1.31.1+cu13` giving (1, 31, 1).
+    """The leading numbers of a version, such as (1, 31, 1) for `1.31.1+cu13`.
 
-    One of more than 18 digits counts as 10^18: Python reads very long ones not at all.
+    A number of more than 18 digits counts as 10^18, because Python refuses very long ones.
     """
     match = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
     parts = match[0].split(".") if match else []

@@ -1,1 +1,1 @@
-"""What build and run share: sessions, placement, parity, the sandboxed worker."""
+"""What build and run share: sessions, placement, parity, and sandboxed workers."""

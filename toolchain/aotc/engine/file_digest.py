@@ -1,4 +1,4 @@
-"""The digest of a file, or of a part of one, read in blocks."""
+"""The sha256 of a file or of a part of it, read in blocks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ _BLOCK = 1 << 20
 
 
 def file_sha256(path: Path, start: int = 0, length: int | None = None) -> str:
-    """sha256 (hex) of `length` bytes from `start`, fewer where the file ends (None: to its end)."""
+    """The sha256 (hex) of `length` bytes from `start`; None or beyond the end: to the end."""
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(_BLOCK))
-    left = length
+    remaining = length
     with path.open("rb", buffering=0) as file:
         file.seek(start)
-        while count := file.readinto(buffer if left is None else buffer[: min(left, _BLOCK)]):
+        while count := file.readinto(
+            buffer if remaining is None else buffer[: min(remaining, _BLOCK)]
+        ):
             digest.update(buffer[:count])
-            left = None if left is None else left - count
+            remaining = None if remaining is None else remaining - count
     return digest.hexdigest()

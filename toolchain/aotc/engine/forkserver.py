@@ -1,13 +1,13 @@
-"""A process that has imported what jobs need, and forks a fresh one for each job.
+"""A server process that imports what jobs need and forks a fresh process for each job.
 
 Importing numpy, onnx and onnxruntime costs more than most jobs.  The server imports them once and
-never creates a session, so every fork starts from the same clean state.  Requests and answers are
-JSON lines over its standard input and output; it ends, with all its children, at end of input.
+never creates a session, so every fork starts from the same clean state.  Requests and responses are
+JSON lines over its standard input and output; it ends, with all its children, when its input ends.
 
-The modules of later jobs are imported while the first one runs, one at a time, when nobody asks:
-else each fork would import them for itself.
+Modules for later jobs are imported one at a time while the first job runs and no request waits;
+otherwise each fork would import them itself.
 
-A job that has jobs of its own forks their server from itself, where it has imported all already.
+A job that runs jobs of its own forks their server from itself, as it has imported everything.
 """
 
 from __future__ import annotations
@@ -27,35 +27,39 @@ from typing import IO, Any, Protocol
 
 from aotc.engine.worker import work
 
-_PRELOAD = ("numpy", "onnx", "onnx.numpy_helper", "aotc.graphs.capture")
-# The first job of a build reads a model and runs none.
-_LATER = ("onnxruntime",)
-# prctl(2): the signal that a process gets when its parent dies.
+_FIRST_IMPORTS = ("numpy", "onnx", "onnx.numpy_helper", "aotc.graphs.capture")
+# The first job of a build only reads a model.
+_BACKGROUND_IMPORTS = ("onnxruntime",)
+# prctl(2): the signal for a process whose parent dies.
 _PR_SET_PDEATHSIG = 1
 
 
 class ForkServer:
-    """The near end: start with `with`, then `run` from any thread."""
+    """The client of a server process: use with `with`, then call `run` from any thread."""
 
     def __init__(
-        self, environment: Mapping[str, str], later: Sequence[str] = (), *, forked: bool = False
+        self,
+        environment: Mapping[str, str],
+        background_imports: Sequence[str] = (),
+        *,
+        forked: bool = False,
     ) -> None:
-        """`later` are modules that jobs after the first will import.
+        """`background_imports` are modules that jobs after the first will import.
 
-        `forked`: the server is forked from this process, which has one thread, no session, and
-        the environment that jobs are to have; else it is a new one.
+        With `forked` the server is forked from this process, which must have one thread, no
+        session, and the environment for the jobs; otherwise a new Python is started.
         """
         self._environment = dict(environment)
-        self._later = tuple(later)
+        self._background_imports = tuple(background_imports)
         self._forked = forked
         self._lock = threading.Lock()
-        self._answers: dict[int, _Answer] = {}
+        self._jobs: dict[int, _Job] = {}
         self._count = 0
         self._closed = False
 
     def __enter__(self) -> ForkServer:
         self._process = self._forked_server() if self._forked else self._new_server()
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader = threading.Thread(target=self._read_messages, daemon=True)
         self._reader.start()
         return self
 
@@ -72,7 +76,7 @@ class ForkServer:
 
     def _new_server(self) -> _Server:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "aotc.engine.forkserver", *self._later],
+            [sys.executable, "-P", "-m", "aotc.engine.forkserver", *self._background_imports],
             env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -81,25 +85,25 @@ class ForkServer:
         )
 
     def _forked_server(self) -> _Server:
-        return _Fork(lambda: serve(self._later))
+        return _Fork(lambda: serve(self._background_imports))
 
     @property
-    def gone(self) -> bool:
-        """Whether the server has ended, so that no job can run any more."""
+    def ended(self) -> bool:
+        """Whether the server has ended, so that no more jobs can run."""
         return self._closed
 
     def run(self, folder: Path, log: str, arguments: list[Any], timeout: float) -> int | None:
-        """Fork a process in `folder` that calls `worker.work(*arguments)`; its wait status.
+        """Run `worker.work(*arguments)` in a forked process in `folder`; returns its exit status.
 
-        Its output goes to the file `log`.  A negative status is a signal, as with subprocess;
-        None means that it was killed for running longer than `timeout` seconds.
+        Its output goes to the file `log`.  A negative status is a signal, as with subprocess; None
+        means that it was killed because it ran longer than `timeout` seconds.
         """
         with self._lock:
             if self._closed:
                 return -signal.SIGKILL
             self._count += 1
             number = self._count
-            answer = self._answers[number] = _Answer()
+            job = self._jobs[number] = _Job()
             request = {"id": number, "folder": str(folder), "log": log, "arguments": arguments}
             assert self._process.stdin is not None
             try:
@@ -109,50 +113,50 @@ class ForkServer:
                 self._closed = True
                 return -signal.SIGKILL
         try:
-            if not answer.ended.wait(timeout):
+            if not job.ended.wait(timeout):
                 return None
-            return answer.status
+            return job.status
         finally:
-            # The group outlives its leader where a job left children behind.
-            if answer.pid:
+            # The process group outlives its leader if the job left children behind.
+            if job.pid:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(answer.pid, signal.SIGKILL)
-                answer.ended.wait(10.0)
+                    os.killpg(job.pid, signal.SIGKILL)
+                job.ended.wait(10.0)
 
-    def failed(self) -> int | None:
-        """Exit status of the server where it ended by itself, and by no signal; else None."""
+    def failure_status(self) -> int | None:
+        """The exit status of the server if it ended by itself and not by a signal; else None."""
         if not self._closed:
             return None
         try:
-            # Its end of the pipe closes a moment before it is gone.
+            # Its end of the pipe closes slightly before the process ends.
             status = self._process.wait(10.0)
         except subprocess.TimeoutExpired:
             return None
         return status if status > 0 else None
 
-    def _read(self) -> None:
+    def _read_messages(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             message = json.loads(line)
             with self._lock:
-                answer = self._answers[message["id"]]
+                job = self._jobs[message["id"]]
             if "pid" in message:
-                answer.pid = message["pid"]
+                job.pid = message["pid"]
             else:
-                answer.status = message["status"]
-                answer.ended.set()
+                job.status = message["status"]
+                job.ended.set()
         self._close()
 
     def _close(self) -> None:
-        """Nobody waits for an answer from here on: the server is gone, or is about to be."""
+        """Wake up everyone who waits for a job: the server has ended or is about to."""
         with self._lock:
             self._closed = True
-            for answer in self._answers.values():
-                answer.ended.set()
+            for job in self._jobs.values():
+                job.ended.set()
 
 
 class _Server(Protocol):
-    """What of `subprocess.Popen` a server's near end needs."""
+    """The part of `subprocess.Popen` that the client of a server needs."""
 
     pid: int
 
@@ -164,7 +168,7 @@ class _Server(Protocol):
 
 
 class _Fork:
-    """A process forked from this one, in a session of its own, that calls `main` and ends."""
+    """A process forked from this one, in its own session, that calls `main` and ends."""
 
     def __init__(self, main: Callable[[], None]) -> None:
         requests, to_server = os.pipe()
@@ -173,7 +177,7 @@ class _Fork:
         self.pid = os.fork()
         if not self.pid:
             status = 1
-            # Whatever happens, the copy of the caller does not go on.
+            # Whatever happens, the copy of the caller must not continue.
             try:
                 os.setsid()
                 os.close(in_session)
@@ -190,20 +194,20 @@ class _Fork:
         os.close(requests)
         os.close(answers)
         os.close(has_session)
-        # Whoever leaves at once ends its group, and there must be one by then.
+        # A caller that leaves at once kills the process group, which must exist by then.
         os.read(in_session, 1)
         os.close(in_session)
         self.stdin: IO[bytes] = os.fdopen(to_server, "wb")
         self.stdout: IO[bytes] = os.fdopen(from_server, "rb")
         self._status: int | None = None
-        self._waiting = threading.Lock()
+        self._wait_lock = threading.Lock()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status, negative for a signal; `TimeoutExpired` after `timeout` seconds."""
+        """The exit status (negative: a signal); raises `TimeoutExpired` after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            # Whoever leaves and whose job was cut off wait side by side; one of them can reap it.
-            with self._waiting:
+            # Several threads may wait at the end; only one of them can reap the process.
+            with self._wait_lock:
                 if self._status is None:
                     pid, status = os.waitpid(self.pid, os.WNOHANG)
                     if pid:
@@ -215,19 +219,19 @@ class _Fork:
             time.sleep(0.002)
 
 
-class _Answer:
+class _Job:
     def __init__(self) -> None:
         self.pid = 0
         self.status = -signal.SIGKILL
         self.ended = threading.Event()
 
 
-def serve(later: Sequence[str] = ()) -> None:
+def serve(background_imports: Sequence[str] = ()) -> None:
     """Fork a process for each request on standard input until it ends."""
-    for name in _PRELOAD:
+    for name in _FIRST_IMPORTS:
         _import(name)
-    waiting = [*_LATER, *later]
-    began = False
+    imports = [*_BACKGROUND_IMPORTS, *background_imports]
+    any_started = False
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     os.set_blocking(wake, False)
@@ -238,15 +242,15 @@ def serve(later: Sequence[str] = ()) -> None:
     server = os.getpid()
     pending = b""
     while True:
-        idle = began and bool(waiting)
+        idle = any_started and bool(imports)
         ready, _, _ = select.select([0, wake], [], [], 0.0 if idle else None)
         if not ready:
-            _import(waiting.pop(0))
+            _import(imports.pop(0))
             continue
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
-        _reap(children)
+        _report_ended(children)
         if 0 not in ready:
             continue
         data = os.read(0, 1 << 16)
@@ -257,12 +261,12 @@ def serve(later: Sequence[str] = ()) -> None:
             request = json.loads(line)
             pid = os.fork()
             if not pid:
-                _become(request, server, wake, waker)
+                _set_up_job_process(request, server, wake, waker)
                 work(*request["arguments"])
                 os._exit(0)
             children[pid] = request["id"]
-            began = True
-            _say({"id": request["id"], "pid": pid})
+            any_started = True
+            _send({"id": request["id"], "pid": pid})
     for pid in children:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
@@ -271,25 +275,25 @@ def serve(later: Sequence[str] = ()) -> None:
 def _import(name: str) -> None:
     from importlib import import_module
 
-    # The job that needs it says what is missing.
+    # The job that needs the module reports what is missing.
     with contextlib.suppress(ImportError):
         import_module(name)
 
 
-def _reap(children: dict[int, int]) -> None:
+def _report_ended(children: dict[int, int]) -> None:
     while children:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
-        _say({"id": children.pop(pid), "status": os.waitstatus_to_exitcode(status)})
+        _send({"id": children.pop(pid), "status": os.waitstatus_to_exitcode(status)})
 
 
-def _say(message: Mapping[str, int]) -> None:
+def _send(message: Mapping[str, int]) -> None:
     os.write(1, json.dumps(message).encode() + b"\n")
 
 
-def _become(request: Mapping[str, Any], server: int, *pipes: int) -> None:
-    """In the child: a session of its own, its folder, its log, and no way to the server."""
+def _set_up_job_process(request: Mapping[str, Any], server: int, *pipes: int) -> None:
+    """In the child: its own session, folder and log, and no connection to the server."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -301,7 +305,7 @@ def _become(request: Mapping[str, Any], server: int, *pipes: int) -> None:
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != server:
-            # It died before the signal was asked for.
+            # The server died before the call above.
             os._exit(1)
     os.chdir(request["folder"])
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

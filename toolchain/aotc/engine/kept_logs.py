@@ -1,4 +1,4 @@
-"""Logs of steps that crashed or hung, kept for those who look into it after the build is gone."""
+"""Keeps logs of steps that crashed or hung, for inspection after the build."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ import time
 from pathlib import Path
 from typing import Final
 
-from aotc.files.folders import is_others, make_folder
+from aotc.files.folders import belongs_to_others, make_folder
 from aotc.files.names import file_name
 
-_MOST: Final = 20
-_MOST_BYTES: Final = 4 << 20
+_MAX_LOGS: Final = 20
+_MAX_LOG_BYTES: Final = 4 << 20
 
 
-def folder() -> Path:
-    """`$XDG_STATE_HOME/aotc/logs`, else `~/.local/state/aotc/logs`."""
+def log_folder() -> Path:
+    """`$XDG_STATE_HOME/aotc/logs`, by default `~/.local/state/aotc/logs`."""
     home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(home).expanduser() / "aotc" / "logs"
 
 
-def kept_log(log: Path) -> str:
-    """Copy the log of a step to the user's folder of logs: ` (log: PATH)`, empty where it cannot.
+def keep_log(log: Path) -> str:
+    """Copy the log of a step to the user's log folder.
 
-    The newest 20 logs stay; of a large one the end.
+    Returns ` (log: PATH)` for a message, or "" if there is nothing to keep or it cannot be copied.
+    The newest 20 logs remain; of a large log, its end.
     """
     try:
         if not log.is_file() or not log.stat().st_size:
             return ""
-        place = folder()
+        place = log_folder()
         make_folder(place)
-        if is_others(place) or is_others(place.parent):
+        if belongs_to_others(place) or belongs_to_others(place.parent):
             return ""
-        told = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{log.parent.name}"
-        kept = place / file_name(told, ".log")
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{log.parent.name}"
+        kept = place / file_name(name, ".log")
         with log.open("rb") as source, kept.open("wb") as target:
-            source.seek(max(0, log.stat().st_size - _MOST_BYTES))
+            source.seek(max(0, log.stat().st_size - _MAX_LOG_BYTES))
             shutil.copyfileobj(source, target)
-        for old in sorted(place.glob("*.log"), key=lambda path: path.stat().st_mtime)[:-_MOST]:
+        for old in sorted(place.glob("*.log"), key=lambda path: path.stat().st_mtime)[:-_MAX_LOGS]:
             with contextlib.suppress(OSError):
                 old.unlink()
     except (OSError, RuntimeError):

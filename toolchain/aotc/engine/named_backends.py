@@ -1,4 +1,4 @@
-"""Execution providers of a profile or an artifact: backends by name, libraries by ORT's name."""
+"""Backends by their names in a profile, and plugin libraries by ONNX Runtime's provider names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aotc.host.plugin_libraries import stated_libraries
 
 
 def backend_of(name: str, plugins: Mapping[str, PluginSpec]) -> Backend:
-    """The backend called `name` in a profile; raises AOTC-P007 where there is none."""
+    """The backend called `name` in a profile; raises AOTC-P007 if there is none."""
     if name in plugins:
         from aotc.backends.plugin import PluginBackend
 
@@ -38,7 +38,7 @@ def backend_of(name: str, plugins: Mapping[str, PluginSpec]) -> Backend:
 
 
 def backends_of(names: Sequence[str], profile: Profile) -> list[Backend]:
-    """Backends of a variant, each available here; raises AOTC-P007 and AOTC-P004."""
+    """The backends of a variant, all available here; raises AOTC-P007 and AOTC-P004."""
     backends = [backend_of(name, profile.plugins) for name in names]
     for backend in backends:
         capability = backend.probe()
@@ -64,7 +64,7 @@ def _built_in(ort_name: str) -> Backend | None:
 
 
 def library_of(ort_name: str) -> Path | None:
-    """The plugin library of a provider on this machine; None for what ORT's wheel is built with."""
+    """The plugin library of a provider on this machine; None if it is part of ORT's wheel."""
     stated = stated_libraries().get(ort_name)
     if stated is not None:
         return stated
@@ -73,20 +73,20 @@ def library_of(ort_name: str) -> Path | None:
 
 
 def prepare(ort_name: str) -> None:
-    """What the provider needs in this process before a session is created."""
+    """Load what the provider needs in this process before a session is created."""
     backend = _built_in(ort_name)
     if backend is not None:
         backend.prepare()
 
 
-def threaded(ort_name: str, options: dict[str, str], threads: int) -> dict[str, str]:
-    """Options of a provider for `threads` of one operator, where it has threads of its own."""
+def with_threads(ort_name: str, options: dict[str, str], threads: int) -> dict[str, str]:
+    """The options of a provider that has threads of its own, with their number set to `threads`."""
     backend = _built_in(ort_name)
-    return options if backend is None else backend.threaded(options, threads)
+    return options if backend is None else backend.with_threads(options, threads)
 
 
 def plugin_devices(ort_name: str, library: Path) -> list[Any]:
-    """ORT's devices for a session with a plugin; raises AOTC-P004."""
+    """ORT's devices for a session with the plugin in `library`; raises AOTC-P004."""
     from aotc.backends.plugin import PluginBackend, devices
 
     backend = _built_in(ort_name)

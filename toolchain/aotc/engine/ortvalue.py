@@ -1,8 +1,8 @@
-"""Tensors of element types that numpy lacks, in and out of ONNX Runtime.
+"""Passes tensors of element types that numpy lacks to and from ONNX Runtime.
 
-ONNX Runtime's numpy binding takes no bfloat16, no float8 and no integers below a byte, so their
-bits travel as unsigned integers in an `OrtValue` that carries the ONNX type.  Integers of 4 and
-2 bits lie packed there, the first in the lowest bits, and have a byte each in numpy.
+ONNX Runtime's numpy binding accepts no bfloat16, float8 or integers below a byte, so their bits are
+passed as unsigned integers in an `OrtValue` with the ONNX type.  Integers of 4 and 2 bits are
+packed there, the first in the lowest bits, and take a byte each in numpy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aotc.engine.values import NARROW_BITS, Data, dtype_name, numpy_dtype
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-# TensorProto.DataType of the types that numpy itself does not have.
+# TensorProto.DataType of the types that numpy lacks.
 _CODES: Final[Mapping[str, int]] = {
     "bfloat16": 16,
     "float8e4m3fn": 17,
@@ -43,29 +43,29 @@ def needs_ortvalues(session: ort.InferenceSession) -> bool:
 def run_with_ortvalues(
     session: ort.InferenceSession, inputs: Mapping[str, Data], outputs: Sequence[str] | None
 ) -> list[Data]:
-    """Run a session some of whose inputs or outputs are tensors of such types.
+    """Run a session that has inputs or outputs of such types.
 
-    Where an output is, all inputs and outputs have to be tensors.
-    Raises what ONNX Runtime raises.
+    If a requested output has such a type, all inputs and outputs have to be tensors.  Raises what
+    ONNX Runtime raises.
     """
     wanted = [arg for arg in session.get_outputs() if outputs is None or arg.name in outputs]
     if not any(arg.type in _TYPES for arg in wanted):
-        found: list[Data] = session.run(outputs, {n: _special(v) for n, v in inputs.items()})
+        found: list[Data] = session.run(outputs, {n: _as_ortvalue(v) for n, v in inputs.items()})
         return found
     kind = import_onnxruntime().OrtValue
-    made = {}
+    ort_inputs = {}
     for name, value in inputs.items():
-        item = _special(value)
-        made[name] = _plain(kind, value) if item is value else item
-    return [_from_ort(value) for value in session.run_with_ort_values(outputs, made)]
+        item = _as_ortvalue(value)
+        ort_inputs[name] = _from_numpy(kind, value) if item is value else item
+    return [_to_numpy(value) for value in session.run_with_ort_values(outputs, ort_inputs)]
 
 
-def _plain(kind: Any, value: Data) -> Any:
+def _from_numpy(kind: Any, value: Data) -> Any:
     return kind.ortvalue_from_numpy(np.asarray(value, order="C"))
 
 
-def _special(value: Data) -> Any:
-    """A tensor of such a type as an `OrtValue`, and else `value` itself."""
+def _as_ortvalue(value: Data) -> Any:
+    """A tensor of such a type as an `OrtValue`; any other value unchanged."""
     name = dtype_name(value.dtype) if isinstance(value, np.ndarray | np.generic) else ""
     if name not in _CODES:
         return value
@@ -78,28 +78,28 @@ def _special(value: Data) -> Any:
 
 
 def _packed(array: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    """An array of the same shape whose first bytes hold the elements, packed.
+    """An array of the same shape whose first bytes hold the packed elements.
 
-    ONNX Runtime takes an element count from the shape, and reads as many bits.
+    ONNX Runtime computes the element count from the shape, and reads as many bits.
     """
-    each = 8 // bits
+    per_byte = 8 // bits
     flat = array.reshape(-1) & ((1 << bits) - 1)
-    rows = np.pad(flat, (0, -flat.size % each)).reshape(-1, each)
-    shifts = np.arange(each, dtype=np.uint8) * bits
-    held = np.bitwise_or.reduce(rows << shifts, axis=1, dtype=np.uint8)
+    rows = np.pad(flat, (0, -flat.size % per_byte)).reshape(-1, per_byte)
+    shifts = np.arange(per_byte, dtype=np.uint8) * bits
+    packed = np.bitwise_or.reduce(rows << shifts, axis=1, dtype=np.uint8)
     result = np.zeros(array.shape, np.uint8)
-    result.reshape(-1)[: held.size] = held
+    result.reshape(-1)[: packed.size] = packed
     return result
 
 
 def _unpacked(data: bytes, bits: int, elements: int) -> bytes:
-    """A byte for each element, its bits the lowest, as in arrays of such types."""
+    """One byte per element, its bits the lowest, as in numpy arrays of such types."""
     shifts = np.arange(8 // bits, dtype=np.uint8) * bits
     flat = (np.frombuffer(data, np.uint8)[:, None] >> shifts).reshape(-1)[:elements]
     return (flat & ((1 << bits) - 1)).tobytes()
 
 
-def _from_ort(value: Any) -> Data:
+def _to_numpy(value: Any) -> Data:
     name = value.data_type().removeprefix("tensor(").removesuffix(")")
     if name not in _CODES:
         return value.numpy()

@@ -1,4 +1,4 @@
-"""Pad inputs up to the sizes that a variant takes, and crop what padding added to its outputs."""
+"""Pads inputs up to the sizes that a variant accepts, and crops its outputs accordingly."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.shapes.padding_rules import Crop, Padding, PadSpec
 from aotc.engine.values import Data
 
-# Plans for so many pairs of sizes are kept.
-_KEPT = 4096
+# For how many pairs of sizes the plan is kept.
+_MAX_PLANS = 4096
 _Sizes = tuple[tuple[str, int], ...]
 
 
 class Padded(NamedTuple):
-    """Inputs at the wanted sizes; elements of all tensors as given, and those added."""
+    """Inputs at the wanted sizes; the elements of all tensors as given, and those added."""
 
     inputs: dict[str, Data]
     given: int
@@ -25,16 +25,16 @@ class Padded(NamedTuple):
 
 
 class _Fill(NamedTuple):
-    """How one input is filled up: the shape it gets, and where its own elements go."""
+    """How one input is padded: its new shape, and where its own elements go."""
 
     name: str
     shape: tuple[int, ...]
-    place: tuple[slice, ...]
+    slices: tuple[slice, ...]
     value: Any
 
 
 class Padder:
-    """Padding and cropping for one set of inputs and outputs; safe from many threads."""
+    """Pads and crops for one set of inputs and outputs; thread-safe."""
 
     def __init__(self, inputs: Sequence[Value], padding: Padding | None) -> None:
         padding = padding or Padding()
@@ -50,59 +50,59 @@ class Padder:
     def pad(
         self, inputs: Mapping[str, Data], sizes: Mapping[str, int], wanted: Mapping[str, int]
     ) -> Padded:
-        """`inputs` of `sizes` filled up to `wanted`, both by dim, related dims included."""
+        """`inputs` of `sizes` padded to `wanted`; both are sizes by dim, derived dims included."""
         key = (tuple(sizes.items()), tuple(wanted.items()))
         fills = self._fills.get(key)
         if fills is None:
-            if len(self._fills) >= _KEPT:
+            if len(self._fills) >= _MAX_PLANS:
                 self._fills.clear()
-            fills = self._fills[key] = tuple(self._planned(sizes, wanted))
+            fills = self._fills[key] = tuple(self._plan_fills(sizes, wanted))
         result = dict(inputs)
         added = 0
-        for name, shape, place, value in fills:
+        for name, shape, slices, value in fills:
             array: Any = result.get(name)
             if array is not None:
-                # Text of a fixed width would cut the pad value short.
+                # A fixed-width text type would truncate the pad value.
                 dtype = object if array.dtype.kind in "UT" else array.dtype
                 filled = np.empty(shape, dtype)
                 filled.fill(value)
-                filled[place] = array
+                filled[slices] = array
                 result[name] = filled
                 added += filled.size - array.size
         return Padded(result, self.elements(inputs), added)
 
-    def _planned(self, sizes: Mapping[str, int], wanted: Mapping[str, int]) -> Iterator[_Fill]:
+    def _plan_fills(self, sizes: Mapping[str, int], wanted: Mapping[str, int]) -> Iterator[_Fill]:
         for value in self._inputs:
             shape: list[int] = []
-            place: list[slice] = []
+            slices: list[slice] = []
             right = self._specs[value.name].side == "right"
             for dim in value.shape or ():
                 size = sizes[dim] if isinstance(dim, str) else dim
                 full = wanted[dim] if isinstance(dim, str) else dim
                 shape.append(full)
-                place.append(slice(size) if right else slice(full - size, full))
+                slices.append(slice(size) if right else slice(full - size, full))
             if any(sizes[dim] != wanted[dim] for dim in value.shape or () if isinstance(dim, str)):
                 spec = self._specs[value.name]
-                yield _Fill(value.name, tuple(shape), tuple(place), spec.value)
+                yield _Fill(value.name, tuple(shape), tuple(slices), spec.value)
 
     def elements(self, inputs: Mapping[str, Data]) -> int:
-        """Elements of all tensors among `inputs`."""
+        """The number of elements of all tensors among `inputs`."""
         return sum(getattr(inputs.get(value.name), "size", 0) for value in self._inputs)
 
     def crop(
         self, names: Sequence[str], outputs: Sequence[Data], sizes: Mapping[str, int]
     ) -> list[Data]:
-        """`outputs` without what padding added to calls of unpadded `sizes`; contiguous copies."""
+        """`outputs` without what padding added for unpadded `sizes`; cropped ones are copies."""
         result = list(outputs)
         for index, name in enumerate(names):
             array: Any = outputs[index]
-            place = None
+            slices = None
             for crop in self._crops.get(name, ()):
                 size, full = crop.size(sizes), array.shape[crop.axis]
                 if 0 <= size < full:
-                    place = place or [slice(None)] * array.ndim
+                    slices = slices or [slice(None)] * array.ndim
                     right = crop.side == "right"
-                    place[crop.axis] = slice(size) if right else slice(full - size, full)
-            if place is not None:
-                result[index] = np.ascontiguousarray(array[tuple(place)])
+                    slices[crop.axis] = slice(size) if right else slice(full - size, full)
+            if slices is not None:
+                result[index] = np.ascontiguousarray(array[tuple(slices)])
         return result

@@ -1,13 +1,13 @@
-"""How far an output is from the reference's.
+"""Compares an output with the reference's.
 
-Rule, over the places where both are finite: |actual - reference| <= atol + rtol * max|reference|.
-NaN and infinities must stand at the same places with the same sign.  Integers, truth values
-and text must be equal.  The cosine of the flattened tensors must reach `min_cosine`, unless
-there is one element only, a norm is zero, or every error is within `atol` (a small tensor's
-direction is noise).  Kind, element type and shape must agree.
+Where both are finite: |actual - reference| <= atol + rtol * max|reference|.  NaN and infinities
+must be at the same positions with the same sign.  Integers, booleans and text must be equal.  The
+cosine of the flattened tensors must reach `min_cosine`, unless there is only one element, a norm is
+zero, or every error is within `atol` (the direction of a small tensor is noise).  Kind, element
+type and shape must agree.
 
-Where no error can be measured (another shape, NaN at another place), `max_abs` and `max_rel`
-are `UNBOUNDED`, the largest float, as JSON has no infinity; `reason` says what is wrong.
+If no error can be measured (another shape, NaN at another position), `max_abs` and `max_rel` are
+`UNBOUNDED`, the largest float, as JSON has no infinity; `reason` tells what is wrong.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.engine.values import Data, describe, dtype_name
+from aotc.records import record
 
 UNBOUNDED: Final = sys.float_info.max
-# Elements upcast at a time: 2 MiB as float64.
+# How many elements are upcast at a time: 2 MiB as float64.
 _CHUNK: Final = 1 << 18
 
 
 def compare(reference: Data, actual: Data, tolerance: Tolerance, name: str) -> OutputError:
-    """Compare one output; sequences and maps item by item, the worst of which counts."""
+    """Compare one output; sequences and maps item by item, and the worst item counts."""
     worst = OutputError(output=name, max_abs=0.0, max_rel=0.0)
     for found in _errors(reference, actual, tolerance, name):
         worst = OutputError(
             output=name,
             max_abs=max(worst.max_abs, found.max_abs),
             max_rel=max(worst.max_rel, found.max_rel),
-            cosine=_least(worst.cosine, found.cosine),
+            cosine=_minimum(worst.cosine, found.cosine),
             passed=worst.passed and found.passed,
             reason=worst.reason or found.reason,
         )
@@ -55,7 +55,7 @@ def same_bits(one: Data, other: Data) -> bool:
     return repr(one) == repr(other)
 
 
-def _least(one: float | None, other: float | None) -> float | None:
+def _minimum(one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
@@ -69,7 +69,7 @@ def _errors(
             yield _mismatch(name, describe(reference), describe(actual))
     elif isinstance(reference, dict):
         if not isinstance(actual, dict) or set(reference) != set(actual):
-            yield _mismatch(name, f"map with keys {_keys(reference)}", _keys(actual))
+            yield _mismatch(name, f"map with keys {_keys_text(reference)}", _keys_text(actual))
         elif reference:
             keys = sorted(reference)
             yield _array_error(
@@ -90,7 +90,7 @@ def _errors(
         yield _array_error(np.asarray(reference), np.asarray(actual), tolerance, name)
 
 
-def _keys(value: Data) -> str:
+def _keys_text(value: Data) -> str:
     if not isinstance(value, dict):
         return describe(value)
     shown = ", ".join(repr(key) for key in sorted(value, key=str)[:5])
@@ -98,10 +98,10 @@ def _keys(value: Data) -> str:
 
 
 def _mismatch(name: str, expected: str, found: str) -> OutputError:
-    return _failed(name, f"expected {expected}, found {found}")
+    return _failure(name, f"expected {expected}, found {found}")
 
 
-def _failed(name: str, reason: str) -> OutputError:
+def _failure(name: str, reason: str) -> OutputError:
     return OutputError(
         output=name, max_abs=UNBOUNDED, max_rel=UNBOUNDED, passed=False, reason=reason
     )
@@ -116,7 +116,7 @@ def _array_error(
     if dtype == "string":
         differ = int(np.count_nonzero(reference.astype(object) != actual.astype(object)))
         if differ:
-            return _failed(name, f"{differ} of {reference.size} texts differ")
+            return _failure(name, f"{differ} of {reference.size} texts differ")
         return OutputError(output=name, max_abs=0.0, max_rel=0.0)
     if dtype == "bool" or reference.dtype.kind in "iu" or dtype.startswith(("int", "uint")):
         return _exact_error(reference, actual, name)
@@ -131,9 +131,9 @@ def _exact_error(
         count = int(np.count_nonzero(one != other))
         if count:
             differ += count
-            wide, against = one.astype(np.float64), other.astype(np.float64)
-            # Neighbours above 2^53 coincide as float64, and yet differ by one at least.
-            largest = max(largest, 1.0, float(np.max(np.abs(against - wide))))
+            expected, found = one.astype(np.float64), other.astype(np.float64)
+            # Neighbors above 2^53 are equal as float64, but differ by at least one.
+            largest = max(largest, 1.0, float(np.max(np.abs(found - expected))))
         scale = max(scale, float(np.max(np.abs(one.astype(np.float64)))))
     return OutputError(
         output=name,
@@ -152,9 +152,9 @@ def _chunks(
         yield tuple(array[start : start + _CHUNK] for array in flat)
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class _Sums:
-    """What one pass over two tensors gathers; products are of values divided by one scale."""
+    """Sums over two tensors; products are of values divided by one scale."""
 
     error: float = 0.0
     reference: float = 0.0
@@ -167,16 +167,16 @@ class _Sums:
 def _float_error(
     reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], tolerance: Tolerance, name: str
 ) -> OutputError:
-    sums = _gather(reference, actual, 1.0)
+    sums = _sums_of(reference, actual, 1.0)
     if sums.misplaced:
-        return _failed(name, f"{sums.misplaced} NaN or infinite values differ")
-    # Squares of numbers this large or small leave the range of float64.
+        return _failure(name, f"{sums.misplaced} NaN or infinite values differ")
+    # Squares of such numbers exceed the range of float64.
     if sums.reference and not 1e-140 < sums.reference < 1e140:
-        sums = _gather(reference, actual, sums.reference)
+        sums = _sums_of(reference, actual, sums.reference)
     cosine = _cosine(sums)
     bound = tolerance.atol + tolerance.rtol * sums.reference
     reason = ""
-    # "not <=", so that an error which overflowed to NaN fails as well.
+    # "not <=", so that an error that overflowed to NaN fails as well.
     if not sums.error <= bound:
         reason = f"error {sums.error:.3g} exceeds {bound:.3g}"
     elif (
@@ -196,26 +196,26 @@ def _float_error(
     )
 
 
-def _gather(reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], scale: float) -> _Sums:
+def _sums_of(reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], scale: float) -> _Sums:
     sums = _Sums()
     for one, other in _chunks(_real(reference), _real(actual)):
-        wide, against = one.astype(np.float64), other.astype(np.float64)
-        finite = np.isfinite(wide)
-        both = finite & np.isfinite(against)
+        expected, found = one.astype(np.float64), other.astype(np.float64)
+        finite = np.isfinite(expected)
+        both = finite & np.isfinite(found)
         if not both.all():
-            same = (wide == against) | (np.isnan(wide) & np.isnan(against))
+            same = (expected == found) | (np.isnan(expected) & np.isnan(found))
             sums.misplaced += int(np.count_nonzero(~both & ~same))
-            wide, against = wide[both], against[both]
-        if wide.size:
+            expected, found = expected[both], found[both]
+        if expected.size:
             with np.errstate(over="ignore", invalid="ignore"):
-                sums.error = max(sums.error, float(np.max(np.abs(against - wide))))
-                sums.reference = max(sums.reference, float(np.max(np.abs(wide))))
+                sums.error = max(sums.error, float(np.max(np.abs(found - expected))))
+                sums.reference = max(sums.reference, float(np.max(np.abs(expected))))
                 if scale != 1.0:
-                    wide, against = wide / scale, against / scale
-                # No BLAS: its threads spin for some 50 ms after, and slow the next run down.
-                sums.dot += float(np.sum(wide * against))
-                sums.squares += float(np.sum(wide * wide))
-                sums.actual_squares += float(np.sum(against * against))
+                    expected, found = expected / scale, found / scale
+                # No BLAS: its threads keep spinning for about 50 ms, which slows the next run.
+                sums.dot += float(np.sum(expected * found))
+                sums.squares += float(np.sum(expected * expected))
+                sums.actual_squares += float(np.sum(found * found))
     return sums
 
 

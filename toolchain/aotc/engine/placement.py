@@ -1,4 +1,4 @@
-"""Where ONNX Runtime put each node, and how that differs from what was promised."""
+"""On which provider ONNX Runtime placed each node, and differences from what was promised."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aotc.contract.operator_domains import STANDARD
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-_NAMED = 5
+_MAX_NAMED = 5
 
 
 def observe(session: ort.InferenceSession) -> Placement:
     """The placement of a session that was created with `record_placement`.
 
-    Nodes stand in ONNX Runtime's order; those of bodies of control flow are among them.
+    Nodes are in ONNX Runtime's order and include those of control-flow subgraphs.
     """
     nodes = []
     for subgraph in session.get_provider_graph_assignment_info():
@@ -45,33 +45,33 @@ def placement_of(nodes: tuple[NodePlacement, ...], *, observed: bool) -> Placeme
 
 
 def op_name(domain: str, op_type: str) -> str:
-    """`domain::op_type`; no domain for ONNX's own."""
+    """`domain::op_type`; without the domain for ONNX's own operators."""
     return op_type if domain in STANDARD else f"{domain}::{op_type}"
 
 
 def differences(promised: Placement, observed: Placement) -> tuple[str, ...]:
-    """What differs, one line a node; empty where nothing does.  Order counts for nothing."""
+    """The differences in any order, one line per node; empty if there are none."""
     if promised.nodes == observed.nodes:
         return ()
     before = Counter((node.name, node.op, node.provider) for node in promised.nodes)
     after = Counter((node.name, node.op, node.provider) for node in observed.nodes)
-    gone, come = before - after, after - before
+    missing, added = before - after, after - before
     lines = []
-    for name, op, provider in list(gone.elements()):
-        moved = next((key for key in come if key[:2] == (name, op)), None)
+    for name, op, provider in list(missing.elements()):
+        moved = next((key for key in added if key[:2] == (name, op)), None)
         if moved is not None:
             lines.append(f"node {name!r} ({op}) runs on {moved[2]}, promised {provider}")
-            come = come - Counter([moved])
+            added = added - Counter([moved])
         else:
             lines.append(f"node {name!r} ({op}) is gone, promised on {provider}")
     lines.extend(
         f"node {name!r} ({op}) runs on {provider}, and was not promised"
-        for name, op, provider in come.elements()
+        for name, op, provider in added.elements()
     )
     return tuple(lines)
 
 
 def summary(lines: tuple[str, ...]) -> str:
     """The first few differences in one line, with the number of the others."""
-    more = len(lines) - _NAMED
-    return "; ".join(lines[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+    more = len(lines) - _MAX_NAMED
+    return "; ".join(lines[:_MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""The provider's own verdict on a compiled model: the one use of ORT's private module for it."""
+"""The provider's own verdict on a compiled model, from a private module of ORT."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from aotc.engine.named_backends import library_of, plugin_devices
 def verdicts(
     compatibility: Mapping[str, str], libraries: Mapping[str, Path]
 ) -> dict[str, tuple[str, str]]:
-    """Verdict and compatibility string by ORT's name of the provider.
+    """Verdict and compatibility string, by ORT's name of the provider.
 
     The verdict is the name of ORT's `OrtCompiledModelCompatibility`: `EP_SUPPORTED_OPTIMAL`,
-    `EP_SUPPORTED_PREFER_RECOMPILATION`, `EP_UNSUPPORTED`, `EP_NOT_APPLICABLE`.
-    Raises AOTC-P004 where a plugin cannot be registered.
+    `EP_SUPPORTED_PREFER_RECOMPILATION`, `EP_UNSUPPORTED` or `EP_NOT_APPLICABLE`.  Raises AOTC-P004
+    if a plugin cannot be registered.
     """
     if not compatibility:
         return {}

@@ -1,7 +1,7 @@
-"""Sessions of ONNX Runtime: the one place where they are created and run.
+"""Sessions of ONNX Runtime: the only place where they are created and run.
 
-Session options are validated against our own list, as ONNX Runtime ignores unknown keys;
-the providers that were asked for are asserted, as it may leave one out.
+Session options are checked against our own list, as ONNX Runtime ignores unknown keys; the
+session's providers are checked against the requested ones, as it may omit one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.session_keys import MANIFEST_KEYS, MOST_THREADS
-from aotc.engine.named_backends import library_of, plugin_devices, prepare, threaded
+from aotc.contract.session_keys import MANIFEST_KEYS, MAX_THREADS
+from aotc.engine.named_backends import library_of, plugin_devices, prepare, with_threads
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
 from aotc.engine.values import Data
 from aotc.errors import AotcError
@@ -40,16 +40,16 @@ __all__ = [
 
 _NO_COMPILE: Final = "session.disable_model_compile"
 _CONTEXT: Final = "ep.context_file_path"
-# Stands in a manifest for the folder of a variant's weights.
-WEIGHTS_SIGN: Final = "${weights}"
-_RECORD: Final = "session.record_ep_graph_assignment_info"
+# In a manifest: the folder of a variant's weights.
+WEIGHTS_PLACEHOLDER: Final = "${weights}"
+_RECORD_PLACEMENT: Final = "session.record_ep_graph_assignment_info"
 
-# All that a session of ours may have; the rest are set here and in the build alone.
+# All keys that our sessions may have; those added here never occur in a manifest.
 CONFIG_KEYS: Final = MANIFEST_KEYS | {
     _CONTEXT,
     WEIGHTS_OPTION,
     _NO_COMPILE,
-    _RECORD,
+    _RECORD_PLACEMENT,
     "session.collect_node_memory_stats_to_file",
     "session.optimized_model_external_initializers_file_name",
     "session.optimized_model_external_initializers_min_size_in_bytes",
@@ -64,14 +64,15 @@ _LEVELS: Final = {
     "all": "ORT_ENABLE_ALL",
 }
 TEXT_NOT_UTF8: Final = "an output is text that is not UTF-8"
-# What messages of ONNX Runtime begin with.
-_SIGN: Final = "[ONNXRuntimeError]"
+# The beginning of ONNX Runtime's messages.
+_MESSAGE_PREFIX: Final = "[ONNXRuntimeError]"
 
 
 def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.SessionOptions:
-    """Options for `spec`; `threads` of one operator (None: one for each core).
+    """Options for `spec`; `threads` is the number per operator (None: one per core).
 
-    Raises `ValueError` on a config key that is not in `CONFIG_KEYS`.
+    Raises `ValueError` for a config key that is not in `CONFIG_KEYS`, and AOTC-I027 for a number of
+    threads out of range.
     """
     runtime = import_onnxruntime()
     _require_known(spec)
@@ -80,14 +81,14 @@ def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.Ses
         runtime.GraphOptimizationLevel, _LEVELS[spec.optimization]
     )
     options.log_severity_level = 4
-    if threads is not None and not 0 < threads <= MOST_THREADS:
+    if threads is not None and not 0 < threads <= MAX_THREADS:
         raise AotcError(
             "AOTC-I027",
-            "an unusable number of threads",
-            expected=f"1..{MOST_THREADS}",
+            "the number of threads is out of range",
+            expected=f"1..{MAX_THREADS}",
             found=str(threads),
         )
-    # Even the number that it would take itself is stated: see `usable_cores`.
+    # Even ONNX Runtime's default number is set explicitly: see `usable_cores`.
     if (number := usable_cores() if threads is None else threads) is not None:
         options.intra_op_num_threads = number
         options.inter_op_num_threads = 1
@@ -105,15 +106,15 @@ def _require_known(spec: SessionSpec) -> None:
 def reference_options(
     *, level: Optimization = "disable", weights: Path | None = None
 ) -> ort.SessionOptions:
-    """Options of the reference: all optimizations off; one thread makes its bits repeat.
+    """Options of the reference: no optimizations, and one thread for reproducible bits.
 
-    `level` is another where there are no kernels without; `weights` is the folder of the model's
-    external data, where that is not the model's own.
+    `level` differs if there are no kernels without optimization; `weights` is the folder of the
+    model's external data, if it is not the model's own.
     """
     config = {WEIGHTS_OPTION: str(weights)} if weights is not None else {}
     options = session_options(SessionSpec(optimization=level, config=config), threads=1)
-    # A buffer goes from one value to another where their dims have the same names, and a run fails
-    # where such dims differ in size: what the file calls them is a claim to be tried.
+    # With reuse, values share buffers if their dims have the same names, and a run fails if such
+    # dims differ in size: the names in the file are claims that have to be tested.
     options.enable_mem_reuse = False
     return options
 
@@ -131,14 +132,14 @@ def create_session(
     libraries: Mapping[str, Path] | None = None,
     compiles: bool = False,
 ) -> ort.InferenceSession:
-    """A session of exactly `providers` (ONNX Runtime's names, first choice first).
+    """A session with exactly `providers` (ONNX Runtime's names, in order of preference).
 
-    A model given as bytes finds its external data in `weights_folder`, which is mapped, and its
-    compiled parts beside `context_path`.  `${weights}` in provider options is that folder.
-    `compiles` lets a provider compile now what was not compiled before, to measure it.
-    `libraries` are those of the user's own plugins, by ORT's name of the provider.
-    Raises AOTC-P004 where a provider is missing, `refusal` where ONNX Runtime refuses the
-    model, AOTC-I019 and AOTC-I020, and `ValueError` on an unknown config key.
+    For a model given as bytes, `weights_folder` has its external data, which is mapped, and the
+    folder of `context_path` its compiled parts.  `${weights}` in provider options becomes that
+    `weights_folder`.  `compiles` lets a provider compile now what was not compiled before, to
+    measure it.  `libraries` are those of the user's own plugins, by ORT's name of the provider.
+    Raises AOTC-P004 if a provider is missing, `refusal` if ONNX Runtime refuses the model,
+    AOTC-I019 and AOTC-I020, and `ValueError` for an unknown config key.
     """
     runtime = import_onnxruntime()
     _require_known(spec)
@@ -147,7 +148,7 @@ def create_session(
         if not compiles:
             options.add_session_config_entry(_NO_COMPILE, "1")
         if record_placement:
-            options.add_session_config_entry(_RECORD, "1")
+            options.add_session_config_entry(_RECORD_PLACEMENT, "1")
         if weights_folder is not None:
             options.add_session_config_entry(WEIGHTS_OPTION, str(weights_folder.resolve()))
         if context_path is not None:
@@ -175,31 +176,31 @@ def _add_providers(
     stated: Mapping[str, Path],
     threads: int | None,
 ) -> None:
-    """Add what ORT's wheel is built with by name, and plugins by their devices."""
+    """Add providers of ORT's wheel by name, and plugins by their devices."""
     libraries = {name: stated.get(name) or library_of(name) for name in providers}
     built_in = import_onnxruntime().get_available_providers()
     _require([name for name in providers if libraries[name] is None], built_in)
     for name in providers:
         settings = {
-            key: _filled(value, weights_folder)
+            key: _with_weights_folder(value, weights_folder)
             for key, value in spec.provider_options.get(name, {}).items()
         }
         if threads is not None:
-            settings = threaded(name, settings, threads)
+            settings = with_threads(name, settings, threads)
         library = libraries[name]
         if library is not None:
             options.add_provider_for_devices(plugin_devices(name, library), settings)
-        # ONNX Runtime adds the CPU itself, and refuses a second one beside a plugin.
+        # ONNX Runtime adds the CPU itself, and refuses a second one next to a plugin.
         elif name != CPU:
             prepare(name)
             options.add_provider(name, settings)
 
 
-def _filled(value: str, weights_folder: Path | None) -> str:
-    """A provider option with the folder of the weights in place of its sign; it may be in JSON."""
-    if weights_folder is None or WEIGHTS_SIGN not in value:
+def _with_weights_folder(value: str, weights_folder: Path | None) -> str:
+    """A provider option with the placeholder replaced; it may be inside JSON."""
+    if weights_folder is None or WEIGHTS_PLACEHOLDER not in value:
         return value
-    return value.replace(WEIGHTS_SIGN, json.dumps(str(weights_folder.resolve()))[1:-1])
+    return value.replace(WEIGHTS_PLACEHOLDER, json.dumps(str(weights_folder.resolve()))[1:-1])
 
 
 def _require(wanted: Sequence[str], present: Sequence[str]) -> None:
@@ -221,10 +222,10 @@ def run(
     ortvalues: bool | None = None,
     refusal: str = "AOTC-R005",
 ) -> list[Data]:
-    """The named outputs (None: all), in order; safe from many threads.
+    """The named outputs (None: all), in order; thread-safe.
 
-    `ortvalues` says whether a type needs the slower way (None: find out from the session).
-    Raises `refusal` with ONNX Runtime's message, or with `TEXT_NOT_UTF8`.
+    `ortvalues` tells whether a type needs `run_with_ortvalues` (None: ask the session).  Raises
+    `refusal` with ONNX Runtime's message, or with `TEXT_NOT_UTF8`.
     """
     if ortvalues is None:
         ortvalues = needs_ortvalues(session)
@@ -233,8 +234,8 @@ def run(
             return run_with_ortvalues(session, inputs, outputs)
         result: list[Any] = session.run(outputs, inputs)
     except ort_errors() as error:
-        if isinstance(error, UnicodeDecodeError) and _SIGN not in ort_text(error):
-            # Its Python gives text as `str`, and cannot give this.
+        if isinstance(error, UnicodeDecodeError) and _MESSAGE_PREFIX not in ort_text(error):
+            # ONNX Runtime's Python API returns text as `str`, which fails here.
             raise AotcError(refusal, TEXT_NOT_UTF8, found=repr(ort_text(error))[:200]) from None
         raise AotcError(
             refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)

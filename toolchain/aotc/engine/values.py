@@ -1,8 +1,8 @@
-"""Values of graph inputs and outputs: what they are in Python, on disk, and in words.
+"""Values of graph inputs and outputs: in Python, in files, and described in words.
 
-A tensor is a numpy array (text: an object array of `str`); a sequence is a list; a map is a
-dict; an empty optional is None.  Element types have ONNX's names, which are numpy's but for
-the narrow floats (`float8e4m3fn`); `string` is text.
+A tensor is a numpy array (text: an object array of `str`), a sequence a list, a map a dict, and an
+empty optional None.  Element types have ONNX's names, which are numpy's except for the narrow
+floats (`float8e4m3fn`); `string` is text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, BinaryIO, Final, Protocol
 import numpy as np
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, Json, strict_json
+from aotc.contract.codec.parsing import Json
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.manifest.interface import Kind, Value
 from aotc.contract.shapes.dim_names import is_anonymous
 from aotc.engine.array_files import read_file
@@ -27,7 +28,7 @@ from aotc.files.reading import read_at_most
 # ndarray, list, dict or None.
 Data = Any
 
-_PLAIN: Final = frozenset(
+_NUMPY_TYPES: Final = frozenset(
     {
         "bool",
         *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
@@ -48,14 +49,14 @@ _ML_NAMES: Final = {
     "uint2": "uint2",
     "uint4": "uint4",
 }
-# Bits of an integer of less than a byte.
+# Bits of integers that are smaller than a byte.
 NARROW_BITS: Final[Mapping[str, int]] = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4}
 _ONNX_NAMES: Final = {name: onnx for onnx, name in _ML_NAMES.items()}
 _TYPE = re.compile(r"(\w+)\((.*)\)")
 
 
 class NodeArg(Protocol):
-    """What ONNX Runtime says of an input or output."""
+    """ONNX Runtime's description of an input or output."""
 
     name: str
     type: str
@@ -63,13 +64,13 @@ class NodeArg(Protocol):
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The numpy dtype of an element type; `string` gives object.
+    """The numpy dtype of an element type; object for `string`.
 
-    Raises AOTC-I007; AOTC-I019 where the type needs ml_dtypes and that is not installed.
+    Raises AOTC-I007 for an unknown type, and AOTC-I019 if it needs ml_dtypes, which is missing.
     """
     if name == "string":
         return np.dtype(object)
-    if name in _PLAIN:
+    if name in _NUMPY_TYPES:
         return np.dtype(name)
     if name not in _ML_NAMES:
         raise AotcError("AOTC-I007", "unknown element type", found=name)
@@ -86,17 +87,17 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """The element type of a numpy dtype; of objects and all kinds of text, `string`."""
+    """The element type of a numpy dtype; `string` for objects and all kinds of text."""
     if dtype.kind in "OUST":
         return "string"
     return _ONNX_NAMES.get(dtype.name, dtype.name)
 
 
 def ort_type_to_value(arg: NodeArg) -> Value:
-    """A session's input or output as a record; a dim with neither size nor name is `NAME.INDEX`.
+    """A session's input or output as a `Value`; a dim without size and name becomes `NAME.INDEX`.
 
-    The dtype of a map, and of a sequence of maps, is its keys'.  The shape is None where
-    ONNX Runtime gives none, which it does not tell from a scalar's.
+    The dtype of a map, and of a sequence of maps, is that of its keys.  The shape is None if ONNX
+    Runtime reports none: it does not distinguish an unknown rank from a scalar.
     """
     kind, dtype = _parse_type(arg.type)
     shape: tuple[int | str, ...] | None = None
@@ -128,31 +129,31 @@ def _parse_type(text: str) -> tuple[Kind, str]:
     raise AotcError("AOTC-I007", "unknown type", found=text)
 
 
-class _Writer:
-    """What numpy writes to and takes for no file of Python's."""
+class _WriteOnly:
+    """A file that numpy does not recognize as a Python file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.write = file.write
 
 
-def is_plain(value: Data) -> bool:
-    """Whether a value is an array that the `.npy` format holds as it is."""
+def is_npy_array(value: Data) -> bool:
+    """Whether the value is an array that the `.npy` format can represent directly."""
     return (
         isinstance(value, np.ndarray) and value.dtype.kind in "biufc" and value.dtype.isbuiltin == 1
     )
 
 
 def save(value: Data, path: Path) -> Path:
-    """Write a value; equal values give equal bytes.  Returns the file that was written.
+    """Write a value; equal values give equal bytes.  Returns the written file.
 
-    The suffix of `path` becomes `.npy` for plain tensors, `.json` for all else.
+    The suffix of `path` becomes `.npy` for arrays of numpy's own types, else `.json`.
     """
     stem = path.with_suffix("") if path.suffix in (".npy", ".json") else path
-    if is_plain(value):
+    if is_npy_array(value):
         target = stem.with_name(stem.name + ".npy")
         with target.open("wb") as file:
-            # Of a file of Python's, numpy tells no reason why a write failed.
-            np.save(_Writer(file), np.asarray(value, order="C"), allow_pickle=False)
+            # For a Python file, numpy would not tell why a write failed.
+            np.save(_WriteOnly(file), np.asarray(value, order="C"), allow_pickle=False)
     else:
         target = stem.with_name(stem.name + ".json")
         target.write_bytes(canonical_json(_encode(value)))
@@ -160,17 +161,14 @@ def save(value: Data, path: Path) -> Path:
 
 
 def load(path: Path, *, refusal: str = "AOTC-I024") -> Data:
-    """Read a value that `save` wrote, or any `.npy` without objects.
-
-    Raises `refusal`.
-    """
+    """Read a value that `save` wrote, or any `.npy` without objects; raises `refusal`."""
     try:
         if path.suffix == ".json":
             return _decode(strict_json(read_at_most(path, MAX_JSON_BYTES)))
         return read_file(path)
     except Exception as error:
-        # numpy has no error of its own for a header that is no header: it lets out those of
-        # Python's tokenizer and compiler, and of memory that a shape asks for.
+        # numpy has no error of its own for a malformed header: it raises those of Python's
+        # tokenizer and compiler, and memory errors for the shape.
         raise AotcError(
             refusal, "a value cannot be read", where=str(path), found=str(error)[:300]
         ) from None
@@ -192,7 +190,7 @@ def _encode(value: Data) -> Json:
     head = {"kind": "tensor", "dtype": dtype_name(array.dtype), "shape": list(array.shape)}
     if head["dtype"] == "string":
         return head | {"data": [str(text) for text in array.ravel().tolist()]}
-    # Base64, as JSON holds neither NaN nor all 64-bit integers.
+    # Base64, as JSON can represent neither NaN nor all 64-bit integers.
     return head | {"data": base64.b64encode(array.tobytes()).decode("ascii")}
 
 
@@ -223,7 +221,7 @@ def _decode(data: Json) -> Data:
 
 
 def nbytes(value: Data) -> int:
-    """Bytes of content; text counts as UTF-8, a number of a map as 8 bytes."""
+    """Bytes of content; text counts as UTF-8, a number in a map as 8 bytes."""
     if value is None:
         return 0
     if isinstance(value, dict):
@@ -241,14 +239,14 @@ def _item_bytes(item: Any) -> int:
 
 
 def elements(value: Data) -> int:
-    """Elements of a tensor, or of all tensors of a sequence; 1 of what is neither."""
+    """Elements of a tensor, or of all tensors of a sequence; 1 for anything else."""
     if isinstance(value, list | tuple):
         return sum(elements(item) for item in value)
     return int(getattr(value, "size", 1))
 
 
 def is_finite(value: Data) -> bool:
-    """Whether no number of a tensor or sequence is NaN or infinite."""
+    """Whether no number in a tensor or sequence is NaN or infinite."""
     if isinstance(value, list | tuple):
         return all(is_finite(item) for item in value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "fc":

@@ -1,4 +1,4 @@
-"""In the sandboxed worker: it limits itself, runs the job in its folder, and writes the result."""
+"""Inside the sandboxed worker: set limits, run the job in its folder, write the result."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from aotc.files import failures
 
 REQUEST: Final = "request.json"
 RESULT: Final = "result.json"
-# Exit status of a worker that could not write its result: for want of space, or else.
+# Exit status of a worker that could not write its result: no space, or another cause.
 NO_SPACE: Final = errno.ENOSPC
 NOT_WRITTEN: Final = 74
 
 
 def peak_memory_bytes() -> int:
-    """Peak resident set of this process; ru_maxrss would count the parent's from before exec."""
+    """Peak resident set size of this process in bytes.
+
+    Without /proc from `ru_maxrss`, which may include that of the parent before exec.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():
@@ -35,7 +38,7 @@ def peak_memory_bytes() -> int:
 
 
 def _limit_memory(limit: int) -> None:
-    # RLIMIT_DATA counts private writable memory; RLIMIT_AS would count mapped weights as well.
+    # RLIMIT_DATA counts private writable memory; RLIMIT_AS would also count mapped weights.
     import resource
 
     if hasattr(resource, "RLIMIT_DATA"):
@@ -46,17 +49,17 @@ def _limit_memory(limit: int) -> None:
 
 
 def _limit_processes(limit: int) -> None:
-    # Counts all processes and threads of the user; it stops what forks without end.
+    # Counts all processes and threads of the user, which stops endless forking.
     import resource
 
     if hasattr(resource, "RLIMIT_NPROC"):
         soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-        allowed = [each for each in (limit, soft, hard) if each != resource.RLIM_INFINITY]
+        allowed = [value for value in (limit, soft, hard) if value != resource.RLIM_INFINITY]
         resource.setrlimit(resource.RLIMIT_NPROC, (min(allowed), hard))
 
 
-def _answer(memory_limit: int, process_limit: int) -> str:
-    """The job's result, or how it failed, as JSON."""
+def _run_job(memory_limit: int, process_limit: int) -> str:
+    """The job's result or failure, as JSON."""
     from importlib import import_module
 
     try:
@@ -82,25 +85,25 @@ def _failure(error: Exception) -> dict[str, str]:
     import traceback
 
     text = "".join(traceback.format_exception(error))
-    refused = failures.unforeseen(error)
+    refused = failures.uncaught_refusal(error)
     if refused is None:
         return {"internal": text}
-    return {"code": refused.code, "what": str(error), "fix": refused.fix, "trace": text}
+    return {"code": refused.code, "what": str(error), "mend": refused.fix, "trace": text}
 
 
 def work(memory_limit: int, process_limit: int) -> None:
-    """In the worker: run the job that the working directory holds, and end the process."""
-    text = _answer(memory_limit, process_limit)
+    """In the worker: run the job in the working directory, and end the process."""
+    text = _run_job(memory_limit, process_limit)
     temporary = Path(RESULT + ".part")
     try:
         temporary.write_text(text)
         temporary.rename(RESULT)
     except OSError as error:
-        # There is no room to say it; and unwinding would end in native destructors.
+        # The error cannot be written to a file, and unwinding would run native destructors.
         with contextlib.suppress(OSError):
             os.write(2, f"{error}\n".encode())
         os._exit(NO_SPACE if failures.is_full(error) else NOT_WRITTEN)
-    # Tearing down sessions and numpy takes time and serves nobody.
+    # Tearing down sessions and numpy would only take time.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

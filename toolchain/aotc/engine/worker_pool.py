@@ -1,9 +1,9 @@
-"""Jobs in sandboxed workers: one fresh process a job, bounded in time and memory.
+"""Jobs in sandboxed workers: a fresh process per job, limited in time and memory.
 
-ONNX Runtime may crash, hang or allocate without end on a bad model; what happens in the worker
-becomes a reason code here.  A fresh process and a fixed relative working directory also make the
-bytes that ONNX Runtime writes repeat.  Requests and results are JSON files in the job's folder;
-arrays travel as files beside them.
+ONNX Runtime may crash, hang or allocate without limit on a bad model; here this becomes a reason
+code.  A fresh process and a fixed relative working directory also make the bytes that ONNX Runtime
+writes reproducible.  Requests and results are JSON files in the job's folder; arrays are in files
+next to them.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from aotc.contract.codec.parsing import Json
 from aotc.contract.profile import WorkerLimits
 from aotc.engine.forkserver import ForkServer
-from aotc.engine.kept_logs import kept_log
+from aotc.engine.kept_logs import keep_log
 from aotc.engine.worker import NO_SPACE, NOT_WRITTEN, REQUEST, RESULT
 from aotc.errors import AotcError
+from aotc.records import record
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOG = "log.txt"
-# Of a log, in a message.
-_LAST_LINES = 5
-# Exit status of a Python that failed outside of what a job may do.
-_BUG = 1
-# Environment that would change what ONNX Runtime computes or reads; a build's plugins are those of
-# the profile.
-_UNSET = (
+# How many lines of a log a message shows.
+_SHOWN_LINES = 5
+# Exit status of a Python process that failed outside the job.
+_PYTHON_FAILED = 1
+# Environment variables that would change what ONNX Runtime computes or reads; the plugins of a
+# build are those of the profile.
+_REMOVED_VARIABLES = (
     "AOTC_PLUGINS",
     "ORT_LOAD_CONFIG_FROM_MODEL",
     "OMP_NUM_THREADS",
@@ -44,9 +44,9 @@ _UNSET = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class JobResult:
-    """What a job returned, and what it cost: seconds of wall time, peak resident bytes."""
+    """A job's return value and cost: seconds of wall time, peak resident bytes."""
 
     value: Json
     seconds: float
@@ -56,15 +56,15 @@ class JobResult:
 class Workers:
     """Runs jobs in fresh processes within `limits`; use with `with`.
 
-    `later` are modules that jobs after the first will import.  `forked` is for a job that has jobs
-    of its own: their server is forked from it.
+    `background_imports` are modules that jobs after the first will import.  `forked` is for a job
+    that runs jobs of its own: their server is forked from it.
     """
 
     def __init__(
-        self, limits: WorkerLimits, later: Sequence[str] = (), *, forked: bool = False
+        self, limits: WorkerLimits, background_imports: Sequence[str] = (), *, forked: bool = False
     ) -> None:
         self._limits = limits
-        self._server = ForkServer(_environment(), later, forked=forked)
+        self._server = ForkServer(_environment(), background_imports, forked=forked)
         self._pool = ThreadPoolExecutor(limits.parallel)
 
     def __enter__(self) -> Workers:
@@ -72,25 +72,27 @@ class Workers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # Jobs end with the server, so that nobody waits for those that nobody wants.
+        # Jobs end with the server, so that none delays the exit.
         self._server.__exit__(*error)
         self._pool.shutdown(cancel_futures=True)
 
     @property
-    def gone(self) -> bool:
-        """Whether the process that starts jobs has ended, so that no job can run any more."""
-        return self._server.gone
+    def ended(self) -> bool:
+        """Whether the process that starts jobs has ended, so that no more jobs can run."""
+        return self._server.ended
 
-    def submit(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
-        """Call a function that runs a job beside what the caller does."""
-        return self._pool.submit(function, *arguments, **named)
+    def submit(
+        self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
+    ) -> Future[T]:
+        """Call a function that runs a job in another thread."""
+        return self._pool.submit(function, *arguments, **keywords)
 
     def run(self, job: str, request: Json, *, folder: Path, where: str = "") -> JobResult:
         """Run `module:function` on `request` in a process whose working directory is `folder`.
 
-        The function gets the request and returns JSON-like data.  Raises the job's own
-        `AotcError`, or AOTC-I013 (crash), AOTC-I014 (time), AOTC-I015 (memory), I018 (disk),
-        I043 (the operating system), R999 (our bug).
+        The function takes the request and returns JSON-like data.  Raises the job's own
+        `AotcError`, or AOTC-I013 (crash), AOTC-I014 (time), AOTC-I015 (memory), I018 (disk), I043
+        (the operating system), R999 (our bug).
         """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / REQUEST).write_text(json.dumps({"job": job, "request": request}))
@@ -99,7 +101,7 @@ class Workers:
         limits = self._limits
         arguments = [limits.memory_bytes, limits.processes]
         status = self._server.run(folder, _LOG, arguments, limits.seconds)
-        if status == -signal.SIGKILL and (exited := self._server.failed()) is not None:
+        if status == -signal.SIGKILL and (exited := self._server.failure_status()) is not None:
             raise AotcError(
                 "AOTC-R999",
                 f"the process that starts jobs ended by exit status {exited}",
@@ -112,16 +114,16 @@ class Workers:
                 "AOTC-I014",
                 f"{job.partition(':')[2]} ran longer than {limits.seconds:g} s",
                 where=where,
-                found=last + kept_log(folder / _LOG),
+                found=last + keep_log(folder / _LOG),
             )
         return _result(folder, job, status, time.monotonic() - started, where, limits)
 
 
 def _environment() -> dict[str, str]:
-    environment = {k: v for k, v in os.environ.items() if k not in _UNSET}
+    environment = {k: v for k, v in os.environ.items() if k not in _REMOVED_VARIABLES}
     environment["PYTHONHASHSEED"] = "0"
     environment.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    # A pool of threads made at import would not survive the fork.
+    # A thread pool that is created at import would not survive the fork.
     environment["OPENBLAS_NUM_THREADS"] = "1"
     if "PYTHONPATH" in environment:
         # Jobs run in another working directory.
@@ -147,7 +149,7 @@ def _result(
                 fix="Raise probe.run_seconds in the profile if the model is merely slow.",
             )
         if status == -signal.SIGKILL:
-            # Nobody but the system sends it: what runs too long was told of above.
+            # Only the system sends it: a timeout was handled above.
             raise AotcError(
                 "AOTC-I015",
                 f"{name} ended by SIGKILL, most likely as the machine ran out of memory",
@@ -162,7 +164,7 @@ def _result(
             raise AotcError(
                 "AOTC-I043", f"{name} could not write its result", where=where, found=last
             )
-        if status == _BUG:
+        if status == _PYTHON_FAILED:
             crash = RuntimeError(_log_text(folder / _LOG))
             raise AotcError(
                 "AOTC-R999", f"{name} ended by exit status 1", where=where, found=last
@@ -172,14 +174,14 @@ def _result(
             "AOTC-I013",
             f"{name} ended by {cause}",
             where=where,
-            found=(last or "an empty log") + kept_log(folder / _LOG),
+            found=(last or "an empty log") + keep_log(folder / _LOG),
         )
     document = json.loads(path.read_text())
     if "error" in document:
         error = document["error"]
         if error.get("internal"):
             *_, last = error["internal"].strip().splitlines()
-            # `--debug` prints the cause as well.
+            # `--debug` also prints the cause.
             crash = RuntimeError(error["internal"])
             raise AotcError("AOTC-R999", last, where=job.partition(":")[2]) from crash
         if error["code"] == "AOTC-I015" and not error.get("found"):
@@ -190,7 +192,7 @@ def _result(
             where=error.get("where", "") or where,
             expected=error.get("expected", ""),
             found=error.get("found", ""),
-            fix=error.get("fix", ""),
+            fix=error.get("mend", ""),
         ) from (RuntimeError(error["trace"]) if "trace" in error else None)
     return JobResult(
         value=document["value"], seconds=seconds, peak_memory_bytes=document["peak_memory_bytes"]
@@ -208,4 +210,4 @@ def _log_text(path: Path) -> str:
 
 
 def _last_lines(path: Path) -> str:
-    return " | ".join(_log_text(path).strip().splitlines()[-_LAST_LINES:])
+    return " | ".join(_log_text(path).strip().splitlines()[-_SHOWN_LINES:])

@@ -1,4 +1,5 @@
-"""Files as the operating system has them: locks, work folders, replacing, writing whole, errors.
+"""Files and folders of the operating system: locks, work folders, atomic replacement, errors.
 
-The names in an artifact's folder stand here too, as who replaces or removes one goes by them.
+The names of an artifact's parts are defined here too, because replacing or removing an artifact
+depends on them.
 """

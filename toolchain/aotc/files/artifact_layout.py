@@ -1,4 +1,4 @@
-"""What an artifact's folder holds: the names of its parts, in a folder as in a packed file."""
+"""Names of the parts of an artifact, the same in a folder and in a packed file."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import Final
 PAYLOAD: Final = "payload"
 ATTESTATIONS: Final = "attestations"
 MANIFEST: Final = f"{PAYLOAD}/aotc.json"
-"""What makes a folder an artifact.  It goes first where a folder is emptied."""
+"""The file that makes a folder an artifact.  It is removed first when a folder is emptied."""

@@ -1,24 +1,24 @@
-"""Files that share their blocks, where the file system lets two files do so."""
+"""Copying by sharing blocks between files, on file systems that support it."""
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
-# ioctl of Linux by which a file shares another's blocks until one is written (ioctl_ficlone(2)).
+# The Linux ioctl that makes a file share another's blocks until one is written (ioctl_ficlone(2)).
 _FICLONE: Final = 0x40049409
 
 
 class Opened(Protocol):
-    """What may have a descriptor; `fileno` raises `OSError` where it has none."""
+    """An open file; `fileno` raises `OSError` if it has no descriptor."""
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """The file descriptor."""
 
 
 def share_blocks(source: Opened | int, target: int) -> bool:
-    """Give one open file the content of another without a copy; False where that cannot be.
+    """Give an open file the content of another without copying; False if that is not possible.
 
-    It cannot where `source` is no file of its own, but a member of a packed one.
+    It is not possible if `source` is a member of a packed artifact instead of a file of its own.
     """
     import fcntl
 

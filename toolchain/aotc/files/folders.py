@@ -1,8 +1,8 @@
-"""Folders that we make: of the mode that is meant, whatever the umask says.
+"""Making folders with exactly the intended mode, independent of the umask.
 
-What is one user's own (keys, configuration, state, caches, a store of their own) is `PRIVATE`;
-what others are to read (a store that several users load from) is `SHARED`.  What a user asks for
-as output has the mode that their umask gives it, and is not made here.
+`PRIVATE` is for what belongs to one user (keys, configuration, state, caches, a user's own store).
+`SHARED` is for what others read (a store that several users load from).  Output that a user asks
+for gets the mode of their umask and is not made here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 PRIVATE: Final = 0o700
 SHARED: Final = 0o755
 
-# To open a folder, and no link to one.
+# Opens a folder, but not a link to one.
 FOLDER: Final = (
     os.O_RDONLY
     | getattr(os, "O_DIRECTORY", 0)
@@ -26,9 +26,9 @@ FOLDER: Final = (
 
 
 def make_folder(path: Path, mode: int = PRIVATE) -> None:
-    """Make a folder, and those above it that are missing, each with exactly this mode.
+    """Make a folder and the missing ones above it, each with exactly the mode `mode`.
 
-    What is there stays as it is.  Raises OSError.
+    An existing folder is left unchanged.  Raises OSError.
     """
     if path.is_dir():
         return
@@ -38,9 +38,9 @@ def make_folder(path: Path, mode: int = PRIVATE) -> None:
 
 
 def make_below(path: str | Path, mode: int, *, at: int | None = None) -> bool:
-    """Make one folder, below the open folder `at` if one is given; False where it is there.
+    """Make one folder, relative to the open folder `at` if given; False if it exists.
 
-    Raises OSError, also where something else than a folder has the name.
+    Raises OSError, also if something other than a folder has the name.
     """
     try:
         os.mkdir(path, mode & 0o777, dir_fd=at)
@@ -52,11 +52,11 @@ def make_below(path: str | Path, mode: int, *, at: int | None = None) -> bool:
     return True
 
 
-def is_others(folder: Path) -> bool:
-    """Whether a folder, or a link to it, is neither this user's nor root's.
+def belongs_to_others(folder: Path) -> bool:
+    """Whether a folder, or a link to it, belongs to neither this user nor root.
 
-    Its owner may put there what they like, links too: so it is where root runs with a home of
-    somebody else's.  Raises OSError.
+    Its owner may put anything into it, links too.  This happens when root runs with the home of
+    another user.  Raises OSError.
     """
     if not hasattr(os, "geteuid"):
         return False
@@ -64,14 +64,14 @@ def is_others(folder: Path) -> bool:
 
 
 def change_mode(path: str | Path, mode: int, *, at: int | None = None) -> None:
-    """Give a folder of this user's a mode, and follow no link to it; raises OSError."""
+    """Change the mode of one of this user's folders without following links; raises OSError."""
     if not hasattr(os, "fchmod") or os.open not in os.supports_dir_fd:
         os.chmod(path, mode)  # noqa: PTH101
         return
     try:
         descriptor = os.open(path, FOLDER, dir_fd=at)
     except PermissionError:
-        # A folder that was made under an odd umask, or closed, is not readable.
+        # A folder made under an unusual umask may not be readable.
         if not hasattr(os, "O_PATH"):
             raise
         descriptor = os.open(path, os.O_PATH | FOLDER, dir_fd=at)

@@ -1,7 +1,7 @@
-"""Locks on open files (flock): waited for until a limit, and refused with the name of the holder.
+"""Locks on open files (flock), with a limit on waiting and a refusal that names the holder.
 
-Such a lock ends with the process that holds it, however it ends.  Whoever may open a file may hold
-its lock for ever, so nobody here waits without a limit.
+Such a lock ends with the process that holds it, however it ends.  Anyone who can open a file can
+hold its lock forever, so nothing here waits without a limit.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
 
 LOCK_CODE: Final = "AOTC-G041"
-# How long another process is waited for; who needs another limit states it.
+# The default limit on waiting for another process.
 WAIT_SECONDS = 10.0
 _FIRST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.05
 _LONGEST_NAME: Final = 255
 _PROC: Final = Path("/proc")
-# Readers may be many; naming some is enough to find the others.
+# A lock may have many readers; naming some is enough to find the others.
 _NAMED_HOLDERS: Final = 3
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file or folder if nobody else's lock forbids it now; whether it was to be had.
+    """Lock an open file or folder without waiting; whether the lock was taken.
 
-    Closing the descriptor gives the lock back.  Raises OSError where the file system has no locks.
+    Closing the descriptor releases the lock.  Raises OSError if the file system has no locks.
     """
     if sys.platform == "win32":
         import msvcrt
@@ -57,7 +57,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 
 
 def lock_or_close(descriptor: int) -> bool:
-    """As `try_lock`; where it was not to be had, the descriptor is closed, whatever is raised."""
+    """As `try_lock`, but close the descriptor if the lock was not taken or an error is raised."""
     taken = False
     try:
         taken = try_lock(descriptor)
@@ -67,10 +67,10 @@ def lock_or_close(descriptor: int) -> bool:
     return taken
 
 
-def wait(descriptor: int, *, shared: bool = False, seconds: float | None = None) -> bool:
-    """Lock an open file or folder, waiting `seconds` (WAIT_SECONDS); whether it was to be had.
+def wait_for_lock(descriptor: int, *, shared: bool = False, seconds: float | None = None) -> bool:
+    """Lock an open file or folder within `seconds` (default: WAIT_SECONDS); whether it was taken.
 
-    Raises OSError where the file system has no locks.
+    Raises OSError if the file system has no locks.
     """
     deadline = time.monotonic() + (WAIT_SECONDS if seconds is None else seconds)
     pause = _FIRST_PAUSE
@@ -91,13 +91,13 @@ def lock(
     code: str = LOCK_CODE,
     what: str = "another process holds the lock",
 ) -> None:
-    """Lock an open file or folder, `path`, waiting `seconds` (WAIT_SECONDS) for who holds it.
+    """Lock the open file or folder `path`, waiting up to `seconds` (default: WAIT_SECONDS).
 
-    Raises `code`: with `what` and the holder, where one can be named, once the time is over, and at
-    once where the file system has no locks.
+    Raises `code`: with `what` and the holder, if known, after that time, or at once if the file
+    system has no locks.
     """
     try:
-        taken = wait(descriptor, shared=shared, seconds=seconds)
+        taken = wait_for_lock(descriptor, shared=shared, seconds=seconds)
     except OSError as error:
         raise AotcError(
             code,
@@ -107,17 +107,17 @@ def lock(
             fix="Use a file system that has locks.",
         ) from None
     if not taken:
-        raise held(descriptor, path, code=code, what=what)
+        raise lock_refusal(descriptor, path, code=code, what=what)
 
 
-def held(
+def lock_refusal(
     descriptor: int,
     path: Path,
     *,
     code: str = LOCK_CODE,
     what: str = "another process holds the lock",
 ) -> AotcError:
-    """The refusal for a lock that is not to be had, with who holds it where that can be seen."""
+    """The refusal for a lock that another process holds; it names the holder if that is known."""
     return AotcError(
         code,
         what,
@@ -131,12 +131,12 @@ def held(
 def locked(
     path: Path, *, seconds: float | None = None, code: str = LOCK_CODE, what: str = ""
 ) -> Iterator[None]:
-    """Hold the lock of the file `path`, which is made for that, and stays, where it is not there.
+    """Hold the lock of the file `path`, which is created if it is missing and stays.
 
-    It is its owner's alone, so that nobody else can sit on it.  Raises `code` as `lock` does, and
-    OSError where the file cannot be made or opened.
+    Only its owner can open it, so that nobody else can hold the lock.  Raises `code` as `lock`
+    does, and OSError if the file cannot be created or opened.
     """
-    descriptor = _open(path)
+    descriptor = _open_lock_file(path)
     try:
         lock(
             descriptor,
@@ -154,22 +154,23 @@ def locked(
 def editing(path: Path, *, seconds: float | None = None) -> Iterator[None]:
     """Be the only process of ours that reads, changes and writes the file `path`.
 
-    The lock is a file beside it, which goes with it: what is replaced cannot hold one itself.
-    By whatever links it is named, it has one lock.
-    Raises G041 where another process does not end, I018 and I026 where the folder takes no file.
+    The lock is a separate file next to it, which is removed at the end: a file that is replaced
+    cannot carry its own lock.  All links to a file share one lock.
+    Raises G041 if another process does not finish in time, I018 and I026 if the folder is not
+    writable.
     """
-    path = _meant(path)
+    path = _resolved(path)
     place = path.with_name(f".{path.name}.lock")
     if len(os.fsencode(place.name)) > _LONGEST_NAME:
         place = path.with_name(f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.lock")
     try:
-        descriptor = _taken(place, path, seconds)
+        descriptor = _locked_file(place, path, seconds)
     except OSError as error:
         raise cannot_write(error, "cannot lock the file for a change", str(place)) from None
     try:
         yield
     finally:
-        # Before the lock is given back: whoever gets it then sees that the file is gone.
+        # Removed before the lock is released: the next holder then sees that the file is gone.
         if sys.platform != "win32":
             with contextlib.suppress(OSError):
                 place.unlink()
@@ -177,7 +178,7 @@ def editing(path: Path, *, seconds: float | None = None) -> Iterator[None]:
 
 
 def holder(descriptor: int) -> str:
-    """Who holds a lock on an open file, such as 'process 4711 (aotc)'; empty where none is seen."""
+    """The holders of a lock on an open file, such as 'process 4711 (aotc)'; empty if unknown."""
     try:
         ours = _identities(descriptor)
         lines = (_PROC / "locks").read_text("ascii", "replace").splitlines()
@@ -185,23 +186,23 @@ def holder(descriptor: int) -> str:
         return ""
     found: dict[int, None] = {}
     for line in lines:
-        # "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; with "->" it waits for the one above.
+        # "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; "->" marks one that waits.
         fields = line.split()
         if len(fields) < 6 or fields[1] != "FLOCK" or fields[5] not in ours:
             continue
         if fields[4].isdigit():
             found[int(fields[4])] = None
-    names = [_process(each) for each in list(found)[:_NAMED_HOLDERS]]
+    names = [_process_name(pid) for pid in list(found)[:_NAMED_HOLDERS]]
     if len(found) > _NAMED_HOLDERS:
         names.append(f"{len(found) - _NAMED_HOLDERS} more")
     return ", ".join(names)
 
 
-def _taken(place: Path, path: Path, seconds: float | None) -> int:
-    """The open lock file, locked, and still where it was: who had it before removed theirs."""
+def _locked_file(place: Path, path: Path, seconds: float | None) -> int:
+    """The locked lock file, opened again if its previous holder removed it meanwhile."""
     deadline = time.monotonic() + (WAIT_SECONDS if seconds is None else seconds)
     while True:
-        descriptor = _open(place)
+        descriptor = _open_lock_file(place)
         try:
             lock(
                 descriptor,
@@ -217,13 +218,13 @@ def _taken(place: Path, path: Path, seconds: float | None) -> int:
         os.close(descriptor)
 
 
-def _open(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     return os.open(path, flags, 0o600)
 
 
-def _meant(path: Path) -> Path:
-    """The file that a path leads to; the path itself where it leads into no folder."""
+def _resolved(path: Path) -> Path:
+    """The file that a path leads to; the path itself if its folder does not exist."""
     found = Path(os.path.realpath(path))
     return found if found.parent.is_dir() else path
 
@@ -237,30 +238,30 @@ def _leads_to(path: Path, descriptor: int) -> bool:
 
 
 def _identities(descriptor: int) -> set[str]:
-    """How /proc/locks may write an open file: device and inode, as stat or as its mount has them.
+    """How /proc/locks may write an open file: device and inode, as from stat or from its mount.
 
-    The two differ where a file system shows several devices (btrfs, overlayfs).
+    The two differ on file systems that show several devices (btrfs, overlayfs).
     """
-    from aotc.files.mounts import about, mount_of
+    from aotc.files.mounts import file_info, mount_of
 
     status = os.fstat(descriptor)
     major, minor = os.major(status.st_dev), os.minor(status.st_dev)
     found = {f"{major:02x}:{minor:02x}:{status.st_ino}"}
     with contextlib.suppress(OSError, KeyError, ValueError):
-        told = about(descriptor)
-        mount = mount_of(told)
+        info = file_info(descriptor)
+        mount = mount_of(info)
         if mount is not None:
-            major, minor = (int(each) for each in mount.device.split(":"))
-            found.add(f"{major:02x}:{minor:02x}:{told['ino']}")
+            major, minor = (int(part) for part in mount.device.split(":"))
+            found.add(f"{major:02x}:{minor:02x}:{info['ino']}")
     return found
 
 
-def _process(pid: int) -> str:
+def _process_name(pid: int) -> str:
     if pid == os.getpid():
         return "this process"
     try:
         name = (_PROC / str(pid) / "comm").read_text("utf-8", "replace").strip()
     except OSError:
         return f"process {pid}"
-    # A process chooses its own name.
+    # A process chooses its own name, so that it may contain anything.
     return f"process {pid} ({name if name.isprintable() else ascii(name)})"

@@ -1,4 +1,4 @@
-"""Names that others chose, as names of files: every system takes them, and none is a path."""
+"""File names made from names that others chose: valid on every system, and never a path."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-# Less than the 255 bytes that file systems take, so that a draft's prefix has room.
-_LONGEST: Final = 200
+# Below the 255 bytes that file systems take, to leave room for a draft's prefix.
+_MAX_LENGTH: Final = 200
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.+=@,")
-# Of nothing: a sign that encodes nothing stands alone in no other name.
+# For the empty name: no other name is a single percent sign.
 _EMPTY: Final = "%"
-# Devices of Windows, with and without a suffix.
+# Device names of Windows, with and without a suffix.
 _RESERVED: Final = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)")
 
 
 def file_name(name: str, suffix: str = "") -> str:
-    """The file name of `name` with `suffix` (`.npy`), which is ours and stays as it is.
+    """The file name for `name` with `suffix` (such as `.npy`), which is kept as it is.
 
-    Letters, digits and `_-.+=@,` stand for themselves; any other byte of the name's UTF-8 is
-    `%XX`, and so are a dot or a dash in front, a dot at the end and the first letter of a
-    reserved name.  What would be too long is cut, and ends in `~` and digits of its digest.
-    Other names have other file names, in some of which only the case differs: see `file_names`.
+    Letters, digits and `_-.+=@,` stay; any other byte of the name's UTF-8 is written `%XX`, and so
+    are a leading dot or dash, a trailing dot and the first letter of a reserved name.  A name that
+    would be too long is cut and ends in `~` and digits of its digest.
+    Different names have different file names, but some differ only in case: see `file_names`.
     """
     data = name.encode("utf-8", "surrogatepass")
     text = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in data) or _EMPTY
@@ -30,15 +30,16 @@ def file_name(name: str, suffix: str = "") -> str:
         text = f"%{ord(text[0]):02X}{text[1:]}"
     if text[-1] == ".":
         text = f"{text[:-1]}%2E"
-    if len(text) + len(suffix) > _LONGEST:
-        text = _told_apart(text, data, suffix)
+    if len(text) + len(suffix) > _MAX_LENGTH:
+        text = _with_digest(text, data, suffix)
     return text + suffix
 
 
 def file_names(names: Iterable[str], suffix: str = "") -> dict[str, str]:
-    """The file name of each of `names`, no two of which are one, whatever a system says of case.
+    """The file name for each of `names`; no two are the same, even if case is ignored.
 
-    The first of those that would be one keeps its name; the others end in digits of their digest.
+    Of names that would collide, the first keeps its file name; the others end in digits of their
+    digest.
     """
     found: dict[str, str] = {}
     taken: set[str] = set()
@@ -48,14 +49,14 @@ def file_names(names: Iterable[str], suffix: str = "") -> dict[str, str]:
         chosen = file_name(name, suffix)
         if chosen.lower() in taken:
             plain = file_name(name).partition("~")[0]
-            chosen = _told_apart(plain, name.encode("utf-8", "surrogatepass"), suffix) + suffix
+            chosen = _with_digest(plain, name.encode("utf-8", "surrogatepass"), suffix) + suffix
         taken.add(chosen.lower())
         found[name] = chosen
     return found
 
 
-def _told_apart(text: str, data: bytes, suffix: str) -> str:
-    """`text`, cut between two characters of the name, with the digest of the whole name."""
+def _with_digest(text: str, data: bytes, suffix: str) -> str:
+    """`text`, cut between two characters of the name, with the digest of the complete name."""
     digest = f"~{hashlib.sha256(data).hexdigest()[:32]}"
-    kept = text[: _LONGEST - len(digest) - len(suffix)]
+    kept = text[: _MAX_LENGTH - len(digest) - len(suffix)]
     return re.sub(r"%[0-9A-F]?$", "", kept) + digest

@@ -1,4 +1,4 @@
-"""Reading files of others: never more of one than its reader takes."""
+"""Reading untrusted files with a limit on their size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def read_at_most(path: Path, limit: int) -> bytes:
-    """A file's bytes, or the first `limit` and one more, which its reader refuses.
+    """A file's bytes, at most `limit` and one more, so that the caller can refuse a larger file.
 
     Raises OSError.
     """

@@ -1,4 +1,4 @@
-"""Removing files and folders: whole, out of sight first, and the manifest of an artifact first."""
+"""Removing files and folders: completely, hidden first, and an artifact's manifest first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from aotc.files.artifact_layout import MANIFEST
 from aotc.files.folders import FOLDER
 
 
-def take_away(path: Path, aside: Path) -> bool:
-    """Take a file or folder out of sight, to `aside` in the same file system; False if it is gone.
+def move_aside(path: Path, aside: Path) -> bool:
+    """Rename a file or folder to `aside` in the same file system; False if it is already gone.
 
-    One rename, after which `aside` is the caller's to `erase`.  A folder of a lower layer cannot
-    be renamed: it is erased where it is, the manifest of an artifact first.  Raises OSError.
+    The caller then removes `aside` with `erase`.  A folder in a lower layer of an overlay cannot
+    be renamed: it is removed in place, the manifest of an artifact first.  Raises OSError.
     """
     try:
         path.rename(aside)
@@ -31,9 +31,9 @@ def take_away(path: Path, aside: Path) -> bool:
 
 
 def erase(path: Path) -> None:
-    """Remove a file or a folder, read-only ones within too, as far as that goes.
+    """Remove a file or a folder, including read-only entries, as far as possible.
 
-    Links are removed and not followed.  An interrupt is raised once it is done.
+    Links are removed and not followed.  An interrupt is raised after the removal.
     """
     interrupt: KeyboardInterrupt | None = None
     while True:
@@ -47,7 +47,7 @@ def erase(path: Path) -> None:
 
 
 def empty(folder: Path) -> None:
-    """Remove all that is in a folder, the manifest of an artifact first; raises OSError."""
+    """Remove everything in a folder, the manifest of an artifact first; raises OSError."""
     descriptor = os.open(folder, FOLDER)
     try:
         empty_open(descriptor)
@@ -56,7 +56,7 @@ def empty(folder: Path) -> None:
 
 
 def empty_open(descriptor: int) -> None:
-    """Remove all that is in an open folder."""
+    """Remove everything in an open folder."""
     try:
         os.unlink(MANIFEST, dir_fd=descriptor)
     except (FileNotFoundError, NotADirectoryError):
@@ -76,9 +76,9 @@ def empty_open(descriptor: int) -> None:
 
 
 def _make_writable(descriptor: int) -> None:
-    """Let this user change all folders below an open one, and that one, following no link."""
-    for _, _, _, each in os.fwalk(dir_fd=descriptor, follow_symlinks=False):
-        os.fchmod(each, 0o700)
+    """Make an open folder and all folders below it writable for this user; follows no link."""
+    for _, _, _, folder in os.fwalk(dir_fd=descriptor, follow_symlinks=False):
+        os.fchmod(folder, 0o700)
 
 
 def _erase(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Renaming that replaces nothing, and exchanging two names: renameat2 of Linux, or the nearest."""
+"""Renaming without replacing, and exchanging two names: renameat2 of Linux, or a substitute."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 EXISTS: Final = frozenset((errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR))
-"""Something has the name already."""
-# What kernels, file systems and sandboxes say that do not know a way to rename, or not for these
-# two; where it is a matter of rights, the plain rename that follows says the same.
+"""Errors that say that something has the name already."""
+# Errors of kernels, file systems and sandboxes without this kind of rename.  If permissions are the
+# cause, the plain rename that follows fails with the same error.
 UNKNOWN: Final = frozenset(
     (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.ENOTTY)
 )
@@ -19,12 +19,12 @@ UNKNOWN: Final = frozenset(
 _NOREPLACE: Final = 1
 _EXCHANGE: Final = 2
 _AT_FDCWD: Final = -100
-# Numbers of renameat2, for a C library that has no function for it.
+# Numbers of renameat2, for C libraries without a function for it.
 _SYSCALLS: Final = {"x86_64": 316, "aarch64": 276, "riscv64": 276}
 
 
 def rename_new(source: Path, target: Path) -> None:
-    """Rename a file or folder to a name that nothing has; raises FileExistsError, OSError."""
+    """Rename a file or folder to an unused name; raises FileExistsError, OSError."""
     try:
         _renameat2(source, target, _NOREPLACE)
         return
@@ -37,7 +37,7 @@ def rename_new(source: Path, target: Path) -> None:
         raise _exists(target)
     if not source.is_dir():
         try:
-            # Unlike a rename, a link takes no name that another process took meanwhile.
+            # Unlike a rename, a link never replaces a name that another process took meanwhile.
             os.link(source, target, follow_symlinks=False)
             source.unlink()
             return
@@ -55,30 +55,30 @@ def rename_new(source: Path, target: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Let two files or folders have each other's name, in one step; raises OSError.
+    """Exchange the names of two files or folders in one step; raises OSError.
 
-    EINVAL, ENOSYS or EXDEV where kernel, file system or layer cannot.
+    Its errno is EINVAL, ENOSYS or EXDEV if kernel, file system or layer do not support it.
     """
     _renameat2(one, other, _EXCHANGE)
 
 
 def _renameat2(source: Path, target: Path, flags: int) -> None:
-    """renameat2(2); raises OSError, ENOSYS where there is none."""
+    """Call renameat2(2); raises OSError, with ENOSYS if the system does not have it."""
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(source), None, str(target))
     import ctypes
 
-    # As every other rename is told to who watches this process.
+    # Every other rename raises this audit event too.
     sys.audit("os.rename", os.fspath(source), os.fspath(target), -1, -1)
     library = ctypes.CDLL(None, use_errno=True)
-    words = (_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target))
+    arguments = (_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target))
     if hasattr(library, "renameat2"):
-        failed = library.renameat2(*words, ctypes.c_uint(flags))
+        failed = library.renameat2(*arguments, ctypes.c_uint(flags))
     else:
         number = _SYSCALLS.get(os.uname().machine)
         if number is None:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(source), None, str(target))
-        failed = library.syscall(ctypes.c_long(number), *words, ctypes.c_uint(flags))
+        failed = library.syscall(ctypes.c_long(number), *arguments, ctypes.c_uint(flags))
     if failed:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(source), None, str(target))

@@ -1,10 +1,10 @@
 """What may be replaced, and how a finished file or folder takes its name in one step.
 
-Where the system can exchange two names (renameat2 of Linux), a reader finds what was there or what
-is new, and nothing between.  Where it cannot, as on some network file systems, what was there is
-moved aside first, and back if the rest fails.  A folder of a lower layer of an overlay, as in every
-container, can be neither exchanged nor moved: it is copied aside, emptied and renamed over.  In
-both cases what a killed process leaves is put right by `recover`.
+With an exchange of names (renameat2 of Linux), a reader finds the old output or the new one, and
+nothing in between.  Without it, as on some network file systems, the old output is moved aside
+first, and back if the rest fails.  A folder in a lower layer of an overlay, as in every container,
+can be neither exchanged nor moved: it is copied aside, emptied, and then replaced by a rename.  In
+the last two cases `recover` repairs what a killed process leaves.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from aotc.files.removing import empty, empty_open, erase
 from aotc.files.renaming import EXISTS, UNKNOWN, exchange, rename_new
 
 NEW: Final = "new"
-"""The draft in a work folder; once it has its place, nothing is to be put back any more."""
+"""The draft in a work folder; once it is renamed, nothing needs to be restored."""
 OLD: Final = "old"
-"""What was moved aside, beside the draft that takes its place."""
+"""The old output that was moved aside, in the same folder as the draft that replaces it."""
 
-# All that an artifact's folder holds; what lies beside them is somebody's own.
+# Everything that an artifact's folder contains; anything else in it belongs to somebody.
 _PARTS: Final = frozenset((PAYLOAD, ATTESTATIONS))
-# Others replace the same: who was slower tries again.
-_TRIES: Final = 200
+# Another process may replace the same output: the slower one tries again.
+_MAX_TRIES: Final = 200
 _PAUSE_SECONDS: Final = 0.01
 
 
@@ -46,20 +46,20 @@ def check_output(
     writes_through: bool = False,
     fix: str = "",
 ) -> None:
-    """Raise AOTC-I017 where what is at `place` must stay, AOTC-I026 where nothing can be written.
+    """Raise AOTC-I017 if what is at `place` must stay, AOTC-I026 if nothing can be written there.
 
-    Without `force` whatever is there stays.  With it an output that is a `folder` replaces the
-    folder of an artifact alone, with nothing else in it, and a file a plain file alone that this
-    user may write.  Other folders, links, devices and pipes are nobody's output of ours and stay.
+    Without `force` anything that exists stays.  With it, an output that is a `folder` replaces only
+    the folder of an artifact with nothing else in it, and a file replaces only a regular file that
+    this user may write.  Other folders, links, devices and pipes always stay.
     `writes_through`: the caller follows links and writes to devices instead of replacing them.
     """
     try:
-        why = why_kept(place, folder=folder, writes_through=writes_through)
+        why = reason_to_keep(place, folder=folder, writes_through=writes_through)
         if why is not None and not force:
-            raise _refused(place, "the output exists", fix)
+            raise _refusal(place, "the output exists", fix)
         if why:
             what = f"the output exists and {why}, so that --force does not replace it"
-            raise _refused(
+            raise _refusal(
                 place, what, fix or "Choose another output with -o, or remove it yourself."
             )
         if why is None and not place.absolute().parent.is_dir():
@@ -70,8 +70,10 @@ def check_output(
         raise cannot_write(error, "cannot write the output", str(place)) from None
 
 
-def why_kept(place: Path, *, folder: bool = False, writes_through: bool = False) -> str | None:
-    """Why what is there stays; empty where it may be replaced, None where nothing is there.
+def reason_to_keep(
+    place: Path, *, folder: bool = False, writes_through: bool = False
+) -> str | None:
+    """Why what is at `place` must stay; empty if it may be replaced, None if there is nothing.
 
     See `check_output`.  Raises OSError.
     """
@@ -87,33 +89,33 @@ def why_kept(place: Path, *, folder: bool = False, writes_through: bool = False)
         if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
             return ""
     if stat.S_ISLNK(found.st_mode):
-        return "is no artifact but a link" if folder else "is a link"
+        return "is not an artifact but a link" if folder else "is a link"
     if folder:
-        why = _why_folder_kept(place)
-        if not why or _stands(place, named):
+        why = _reason_to_keep_folder(place)
+        if not why or _is_unchanged(place, named):
             return why
-        # Somebody replaced it meanwhile.
-        return why_kept(place, folder=folder, writes_through=writes_through)
+        # Somebody replaced it meanwhile: look at the new one.
+        return reason_to_keep(place, folder=folder, writes_through=writes_through)
     if not stat.S_ISREG(found.st_mode):
-        return "is a folder" if stat.S_ISDIR(found.st_mode) else "is no plain file"
+        return "is a folder" if stat.S_ISDIR(found.st_mode) else "is not a regular file"
     owner = getattr(os, "geteuid", lambda: found.st_uid)()
     if owner in (0, found.st_uid) or os.access(place, os.W_OK):
         return ""
-    return "belongs to another user, who lets nobody write it"
+    return "belongs to another user and is not writable"
 
 
-def _why_folder_kept(place: Path) -> str:
+def _reason_to_keep_folder(place: Path) -> str:
     if not place.name.strip(".") or not is_artifact(place):
-        return "is no artifact"
+        return "is not an artifact"
     try:
-        foreign = sorted({each.name for each in place.iterdir()} - _PARTS)
+        foreign = sorted({entry.name for entry in place.iterdir()} - _PARTS)
     except FileNotFoundError:
-        return "is no artifact"
+        return "is not an artifact"
     if foreign:
-        return f"holds {foreign[0]!r}, which is of no artifact"
+        return f"contains {foreign[0]!r}, which is not part of an artifact"
     mounted = mounted_in(place)
     if mounted is not None:
-        # To remove what was replaced would remove what is mounted there.
+        # Removing the replaced folder would remove what is mounted there.
         if mounted == place.resolve():
             return "is a mount point"
         return f"has {mounted.name!r} mounted in it"
@@ -121,45 +123,45 @@ def _why_folder_kept(place: Path) -> str:
         here = Path.cwd()
     except FileNotFoundError:
         return ""
-    # No folder is taken away from under who stands in it.
+    # A process that runs in a folder keeps it.
     return "holds the current folder" if here.is_relative_to(place.resolve()) else ""
 
 
-def put(draft: Path, place: Path, *, force: bool = False, fix: str = "") -> None:
-    """Give the finished file or folder `draft` the name `place`.
+def put_in_place(draft: Path, place: Path, *, force: bool = False, fix: str = "") -> None:
+    """Rename the finished file or folder `draft` to `place`.
 
-    What it replaced lies at `draft` then, or at `OLD` beside it: the caller's to remove.
-    Of several processes that replace the same at once, the last one's stands.
-    Raises AOTC-I017 as `check_output` does, and OSError; what was there stands then.
+    Afterwards what it replaced is at `draft`, or at `OLD` in the same folder; the caller removes
+    it.  If several processes replace the same output, the last one's remains.
+    Raises AOTC-I017 as `check_output` does, and OSError; the old output is then unchanged.
     """
     folder = draft.is_dir()
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         check_output(place, folder=folder, force=force, fix=fix)
         try:
             rename_new(draft, place)
             return
         except FileExistsError:
             if not force:
-                raise _refused(place, "the output exists", fix) from None
+                raise _refusal(place, "the output exists", fix) from None
         try:
-            if _swap(draft, place, folder=folder):
+            if _replace(draft, place, folder=folder):
                 return
         except OSError as error:
-            if error.errno not in EXISTS and not _is_gone(error, draft):
+            if error.errno not in EXISTS and not _target_vanished(error, draft):
                 raise
-        time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - only to be out of step
+        time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - only to get out of step
     raise AotcError(
         "AOTC-I026",
-        "other processes replace the output all the time",
+        "other processes keep replacing the output",
         where=str(place),
-        fix="Let one of them write it at a time.",
+        fix="Let only one process write it at a time.",
     )
 
 
 def recover(old: Path, place: Path) -> bool:
-    """Put back what a process that was killed moved aside; whether it was.
+    """Restore what a killed process moved aside; whether it was restored.
 
-    Only where nothing stands at `place`, or the rest of what `old` is the whole of.
+    It is restored only if nothing is at `place`, or an incomplete remainder of `old`.
     Raises OSError.
     """
     if not os.path.lexists(old):
@@ -170,7 +172,7 @@ def recover(old: Path, place: Path) -> bool:
         except FileExistsError:
             return False
         return True
-    if not _is_rest(place, old):
+    if not _is_remainder(place, old):
         return False
     empty(place)
     old.rename(place)
@@ -178,32 +180,32 @@ def recover(old: Path, place: Path) -> bool:
 
 
 def is_artifact(folder: Path) -> bool:
-    """Whether a folder, and no link to one, holds an artifact."""
+    """Whether a folder, and not a link to one, holds an artifact."""
     return not folder.is_symlink() and (folder / MANIFEST).is_file()
 
 
-def _stands(place: Path, found: os.stat_result) -> bool:
+def _is_unchanged(place: Path, found: os.stat_result) -> bool:
     try:
         return os.path.samestat(place.lstat(), found)
     except FileNotFoundError:
         return False
 
 
-def _refused(place: Path, what: str, fix: str) -> AotcError:
+def _refusal(place: Path, what: str, fix: str) -> AotcError:
     return AotcError("AOTC-I017", what, where=str(place), fix=fix)
 
 
 # -- replacing
-def _swap(draft: Path, place: Path, *, folder: bool) -> bool:
-    """Replace what is at `place`; False where somebody else changed it meanwhile."""
+def _replace(draft: Path, place: Path, *, folder: bool) -> bool:
+    """Replace what is at `place`; False if somebody else changed it meanwhile."""
     try:
         exchange(draft, place)
     except OSError as error:
         if error.errno not in UNKNOWN:
             raise
     else:
-        # Between the look and the exchange it may have become another thing.
-        if why_kept(draft, folder=folder):
+        # It may have changed between the check and the exchange.
+        if reason_to_keep(draft, folder=folder):
             exchange(draft, place)
             return False
         return True
@@ -217,13 +219,13 @@ def _swap(draft: Path, place: Path, *, folder: bool) -> bool:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        _copy_whole(place, old)
-        return _over_lower(draft, place, old)
-    return _instead(draft, place, old)
+        _copy_complete(place, old)
+        return _replace_in_lower_layer(draft, place, old)
+    return _take_name_of_moved(draft, place, old)
 
 
-def _instead(draft: Path, place: Path, old: Path) -> bool:
-    """Take the name of what was moved aside; where that fails it gets its name back."""
+def _take_name_of_moved(draft: Path, place: Path, old: Path) -> bool:
+    """Give `draft` the name of the folder that was moved aside; on failure move that one back."""
     try:
         if is_artifact(old):
             draft.rename(place)
@@ -237,11 +239,11 @@ def _instead(draft: Path, place: Path, old: Path) -> bool:
     return False
 
 
-def _over_lower(draft: Path, place: Path, old: Path) -> bool:
-    """Empty a folder that cannot be moved, `old` being its copy, and take its name."""
+def _replace_in_lower_layer(draft: Path, place: Path, old: Path) -> bool:
+    """Empty a folder that cannot be moved, after `old` was copied from it, and take its name."""
     descriptor = os.open(place, FOLDER)
     try:
-        # What another process puts there meanwhile is not emptied.
+        # What another process puts at `place` meanwhile is not emptied.
         empty_open(descriptor)
         draft.rename(place)
     except BaseException as error:
@@ -254,25 +256,25 @@ def _over_lower(draft: Path, place: Path, old: Path) -> bool:
     return True
 
 
-def _copy_whole(source: Path, target: Path) -> None:
-    """A copy that has its name once it is whole."""
+def _copy_complete(source: Path, target: Path) -> None:
+    """Copy a folder; the copy gets its name only when it is complete."""
     part = target.with_name(f"{target.name}.part")
     erase(part)
     shutil.copytree(source, part, symlinks=True)
     part.rename(target)
 
 
-def _is_rest(place: Path, whole: Path) -> bool:
-    """Whether `place` is what is left of an artifact that was emptied: all of it is in `whole`."""
+def _is_remainder(place: Path, complete: Path) -> bool:
+    """Whether `place` is an emptied artifact's remainder: everything in it is in `complete` too."""
     if place.is_symlink() or not place.is_dir() or (place / MANIFEST).exists():
         return False
     return all(
-        os.path.lexists(whole / each.relative_to(place))
+        os.path.lexists(complete / path.relative_to(place))
         for folder, folders, files in os.walk(place)
-        for each in (Path(folder, name) for name in (*folders, *files))
+        for path in (Path(folder, name) for name in (*folders, *files))
     )
 
 
-def _is_gone(error: OSError, draft: Path) -> bool:
-    """Whether what was to be replaced went meanwhile."""
+def _target_vanished(error: OSError, draft: Path) -> bool:
+    """Whether the output that was to be replaced vanished meanwhile."""
     return error.errno == errno.ENOENT and os.path.lexists(draft)

@@ -1,24 +1,24 @@
-"""Work folders: where something is made before it takes its name, each of which says whose it is.
+"""Work folders: drafts are made in them; their names state the process that owns them.
 
-    <folder>/.<output>.aotc-<owner>       beside an output
+    <folder>/.<output>.aotc-<owner>       next to an output
     <temporary folder>/aotc-<purpose>-<owner>
     <owner> is <boot>-<pid namespace>-<pid>-<start>-<random>
 
-They are gone at the end of whoever made them, unless that was killed.  The next command of ours
-that works in the same folder removes those of the dead.  The owner is part of the name, as a file
-within would not be there at every moment.  What may belong to a process that lives stays:
+Their process removes them at its end, unless it is killed.  The next command of ours that works in
+the same folder removes the abandoned ones.  The owner is part of the name because a file within
+would be missing at the beginning and at the end.  What may belong to a running process stays:
 
-- Whoever works in one holds its lock (flock), which ends with the process: one that is locked is in
-  use, whoever asks, from another container too.
-- Where the lock is free, a process of this boot and PID namespace is looked up, by its start too,
-  as numbers of processes come again.  That settles the moment before a lock is taken, and file
-  systems without locks.
+- The owner holds the folder's lock (flock), which ends with the process: a locked folder is in use,
+  even if another container asks.
+- If the lock is free, a process of this boot and PID namespace is looked up, with its start time,
+  because process ids are reused.  That decides for the moment before the lock is taken, and for
+  file systems without locks.
 - A process of another PID namespace of this boot cannot be looked up, but the same kernel keeps
-  both locks, so that a free one means death, except in the moment before it is taken: a minute.
-- Another boot is this machine's earlier one or, on a shared file system, another machine whose
-  locks may not be seen here: there nothing may have been written for a day.
+  both locks.  A free lock means that it ended, except in the moment before it is taken: a minute.
+- Another boot is an earlier one of this machine or, on a shared file system, another machine whose
+  locks may not be visible here: then nothing may have been written for a day.
 
-Those of other users stay in any case.
+Folders of other users always stay.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from aotc.files.locking import lock_or_close
 from aotc.files.removing import erase
 from aotc.files.replacing import NEW, OLD, check_output, recover
 
-# How long what cannot be looked up must have been left alone.
+# How long a folder whose process cannot be looked up must be unchanged.
 MINUTE_SECONDS = 60.0
 DAY_SECONDS = 86400.0
 _UNKNOWN_BOOT: Final = "0" * 12
@@ -51,11 +51,11 @@ _OWNER: Final = re.compile(
     r"(?P<boot>[0-9a-f]{12})-(?P<space>\d+)-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]{16}",
     re.DOTALL,
 )
-# Most file systems take 255 bytes of a name, and an owner some 70 of them.
-_MOST_BYTES: Final = 160
+# Most file systems take 255 bytes for a name; an owner needs about 70 of them.
+_MAX_STEM_BYTES: Final = 160
 _PROC: Final = Path("/proc")
 _TRIES: Final = 8
-_LOOKS: Final = 200
+_MAX_LOCK_TRIES: Final = 200
 _PAUSE_SECONDS: Final = 0.005
 _OPEN: Final = (
     os.O_RDONLY
@@ -72,26 +72,26 @@ def prepare_output(
     force: bool = False,
     fix: str = "",
 ) -> None:
-    """Remove what the dead left beside an output, then `check_output`; raises what that does."""
-    remove_dead_in(place.absolute().parent, place.name)
+    """Remove abandoned folders next to an output, then call `check_output`; raises what it does."""
+    remove_abandoned_in(place.absolute().parent, place.name)
     check_output(place, folder=folder, force=force, fix=fix)
 
 
 @contextlib.contextmanager
-def beside(place: Path) -> Iterator[Path]:
-    """A new folder beside an output, for its draft; gone at the end with all that is in it.
+def work_folder(place: Path) -> Iterator[Path]:
+    """A new folder next to the output `place`, for its draft; removed at the end with its contents.
 
-    What the dead left there goes first.  Raises I018 and I026 where it cannot be made, and I018
-    for a full disk within.
+    Abandoned ones are removed first.  Raises I018 and I026 if it cannot be made, and I018 for a
+    full disk within.
     """
     parent = place.absolute().parent
-    remove_dead_in(parent, place.name)
+    remove_abandoned_in(parent, place.name)
     stem, cut = _stem(place.name)
     with contextlib.ExitStack() as stack:
         try:
-            work = stack.enter_context(held(parent, f".{stem}.", cut=cut))
+            work = stack.enter_context(locked_folder(parent, f".{stem}.", cut=cut))
         except OSError as error:
-            raise cannot_write(error, "cannot write beside the output", str(place)) from None
+            raise cannot_write(error, "cannot write next to the output", str(place)) from None
         try:
             yield work
         except OSError as error:
@@ -101,51 +101,53 @@ def beside(place: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def drafted(place: Path) -> Iterator[Path]:
-    """The path of a draft, to be `replacing.put` in its place, in a folder as `beside` makes it.
+def draft_path(place: Path) -> Iterator[Path]:
+    """The path of a draft in a `work_folder`, to be renamed by `replacing.put_in_place`.
 
-    An OSError within is one of writing: I018 where the disk is full, else I026.
+    An OSError within becomes I018 if the disk is full, else I026.
     """
     try:
-        with beside(place) as work:
+        with work_folder(place) as work:
             yield work / NEW
     except OSError as error:
         raise cannot_write(error, "cannot write the output", str(place)) from None
 
 
 @contextlib.contextmanager
-def temporary(purpose: str) -> Iterator[Path]:
-    """A new temporary folder, gone at the end; `purpose` is a word of small letters.
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """A new temporary folder, removed at the end; `purpose` is a word of small letters.
 
-    What the dead left goes first.  Raises I018 and I026 where it cannot be made.
+    Abandoned ones are removed first.  Raises I018 and I026 if it cannot be made.
     """
     parent = Path(tempfile.gettempdir()).resolve()
-    remove_dead_in(parent)
+    remove_abandoned_in(parent)
     with contextlib.ExitStack() as stack:
         try:
-            work = stack.enter_context(held(parent, purpose=purpose))
+            work = stack.enter_context(locked_folder(parent, purpose=purpose))
         except OSError as error:
             raise cannot_write(error, "cannot write temporary files", str(parent)) from None
         yield work
 
 
 @contextlib.contextmanager
-def held(parent: Path, prefix: str = "", *, purpose: str = "", cut: bool = False) -> Iterator[Path]:
-    """A new folder of this process's in `parent`, locked; gone at the end unless it was renamed.
+def locked_folder(
+    parent: Path, prefix: str = "", *, purpose: str = "", cut: bool = False
+) -> Iterator[Path]:
+    """A new, locked folder of this process in `parent`; removed at the end unless it was renamed.
 
-    Its name begins with `prefix`.  Raises OSError where it cannot be made.
+    Its name begins with `prefix`.  Raises OSError if it cannot be made.
     """
     made: list[Path] = []
     descriptor: int | None = None
     try:
         for _ in range(_TRIES):
-            # Known before it is there, as a signal may come between.
-            made.append(parent / new_name(prefix, purpose=purpose, cut=cut))
+            # Listed before it is made, because a signal may arrive in between.
+            made.append(parent / name_with_owner(prefix, purpose=purpose, cut=cut))
             made[-1].mkdir(mode=0o700)
-            descriptor = _lock_own(made[-1])
+            descriptor = _lock_new(made[-1])
             if made[-1].is_dir():
                 break
-            # Taken for a dead one's before it was locked.
+            # Another process removed it as abandoned before it was locked.
             if descriptor is not None:
                 os.close(descriptor)
                 descriptor = None
@@ -153,29 +155,29 @@ def held(parent: Path, prefix: str = "", *, purpose: str = "", cut: bool = False
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(parent))
         yield made[-1]
     finally:
-        for each in made:
-            erase(each)
+        for folder in made:
+            erase(folder)
         if descriptor is not None:
             os.close(descriptor)
 
 
-def new_name(prefix: str = "", *, purpose: str = "", cut: bool = False) -> str:
-    """A name, beginning with `prefix`, that says that this process made what has it."""
+def name_with_owner(prefix: str = "", *, purpose: str = "", cut: bool = False) -> str:
+    """A name that begins with `prefix` and states this process as the owner."""
     pid = os.getpid()
-    marks = (_boot(), _namespace(), str(pid), str(_start(pid) or 0), secrets.token_hex(8))
+    marks = (_boot_id(), _namespace(), str(pid), str(_start_ticks(pid) or 0), secrets.token_hex(8))
     word = f"{purpose}-" if purpose else ""
     return f"{prefix}aotc{'x' if cut else ''}-{word}{'-'.join(marks)}"
 
 
-def states_owner(name: str) -> bool:
-    """Whether a name says whose it is."""
+def has_owner(name: str) -> bool:
+    """Whether a name states an owner."""
     return _OWNER.fullmatch(name) is not None
 
 
-def lock(path: Path) -> int | None:
-    """A descriptor that holds the lock of a file or folder; None where the system has none.
+def lock_path(path: Path) -> int | None:
+    """A descriptor that holds the lock of a file or folder; None if the system has no locks.
 
-    Raises BlockingIOError where another process holds it, and OSError where it cannot be opened.
+    Raises BlockingIOError if another process holds it, and OSError if it cannot be opened.
     """
     if sys.platform == "win32":
         return None
@@ -188,11 +190,11 @@ def lock(path: Path) -> int | None:
     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
 
 
-def _lock_own(path: Path) -> int | None:
-    """The lock of a new folder, on which somebody may sit who looks whether it is a dead one's."""
-    for _ in range(_LOOKS):
+def _lock_new(path: Path) -> int | None:
+    """The lock of a new folder; a process that looks for abandoned ones may hold it briefly."""
+    for _ in range(_MAX_LOCK_TRIES):
         try:
-            return lock(path)
+            return lock_path(path)
         except FileNotFoundError:
             return None
         except BlockingIOError:
@@ -200,22 +202,22 @@ def _lock_own(path: Path) -> int | None:
     return None
 
 
-def remove_dead_in(folder: Path, place: str = "") -> int:
-    """Remove what dead processes left in a folder, as far as that goes; how many there were.
+def remove_abandoned_in(folder: Path, place: str = "") -> int:
+    """Remove abandoned work folders in a folder, as far as possible; the number of removed ones.
 
-    An old artifact that one of them had moved aside is put back first where nothing stands in its
-    place.  `place` names the output that is worked on.
+    If one contains an old artifact that was moved aside and nothing has its name, that artifact is
+    restored first.  `place` names the output that is being written.
     """
     try:
         with os.scandir(folder) as found:
-            names = [each.name for each in found if _OWNER.fullmatch(each.name)]
+            names = [entry.name for entry in found if _OWNER.fullmatch(entry.name)]
     except OSError:
         return 0
-    return sum(remove_dead(folder / name, place) for name in names)
+    return sum(remove_abandoned(folder / name, place) for name in names)
 
 
-def remove_dead(path: Path, place: str = "") -> bool:
-    """Remove what has a name by `new_name` if its process is dead; whether it was."""
+def remove_abandoned(path: Path, place: str = "") -> bool:
+    """Remove a folder that `name_with_owner` named if its process ended; whether it was removed."""
     found = _OWNER.fullmatch(path.name)
     if found is None:
         return False
@@ -224,13 +226,13 @@ def remove_dead(path: Path, place: str = "") -> bool:
         status = path.lstat()
         if status.st_uid != getattr(os, "geteuid", lambda: status.st_uid)():
             return False
-        if not _is_dead(found, path, locked=True):
+        if not _is_abandoned(found, path, locked=True):
             return False
-        descriptor = lock(path)
-        if not _is_dead(found, path, locked=descriptor is not None):
+        descriptor = lock_path(path)
+        if not _is_abandoned(found, path, locked=descriptor is not None):
             return False
-        name = _output(found, place)
-        if all(os.path.lexists(path / each) for each in (NEW, OLD)):
+        name = _output_name(found, place)
+        if all(os.path.lexists(path / name) for name in (NEW, OLD)):
             if name is None:
                 return False
             if name:
@@ -244,18 +246,18 @@ def remove_dead(path: Path, place: str = "") -> bool:
     return not os.path.lexists(path)
 
 
-def _is_dead(found: re.Match[str], path: Path, *, locked: bool) -> bool:
-    """Whether nobody works in it, as far as that can be known; its lock is free."""
+def _is_abandoned(found: re.Match[str], path: Path, *, locked: bool) -> bool:
+    """Whether no process works in it, as far as can be known; its lock is free."""
     boot = found["boot"]
-    if boot == _UNKNOWN_BOOT or boot != _boot():
-        return _unchanged(path, DAY_SECONDS)
+    if boot == _UNKNOWN_BOOT or boot != _boot_id():
+        return _is_unchanged(path, DAY_SECONDS)
     if found["space"] == _namespace():
-        return not _lives(int(found["pid"]), int(found["start"]))
-    return _unchanged(path, MINUTE_SECONDS if locked else DAY_SECONDS)
+        return not _is_running(int(found["pid"]), int(found["start"]))
+    return _is_unchanged(path, MINUTE_SECONDS if locked else DAY_SECONDS)
 
 
-def _unchanged(path: Path, seconds: float) -> bool:
-    """Whether nothing in it changed for so long."""
+def _is_unchanged(path: Path, seconds: float) -> bool:
+    """Whether nothing in it changed for `seconds`."""
     latest = path.lstat().st_mtime
     for folder, folders, files in os.walk(path):
         for name in (*folders, *files):
@@ -264,10 +266,10 @@ def _unchanged(path: Path, seconds: float) -> bool:
     return time.time() - latest >= seconds
 
 
-def _lives(pid: int, start: int) -> bool:
-    """Whether the process that was started then is there still."""
-    if _start(pid) is not None:
-        return _start(pid) == start
+def _is_running(pid: int, start: int) -> bool:
+    """Whether the process that started at `start` is still running."""
+    if _start_ticks(pid) is not None:
+        return _start_ticks(pid) == start
     try:
         # It may be hidden (hidepid of proc).
         os.kill(pid, 0)
@@ -275,30 +277,30 @@ def _lives(pid: int, start: int) -> bool:
         return False
     except (OSError, OverflowError):
         return True
-    return _state(pid) not in ("Z", "X")
+    return _process_state(pid) not in ("Z", "X")
 
 
-def _start(pid: int) -> int | None:
-    """When a process started, in ticks since the boot; None where it is none that works."""
-    fields = _status(pid)
+def _start_ticks(pid: int) -> int | None:
+    """When a process started, in ticks since the boot; None if it is not running."""
+    fields = _stat_fields(pid)
     return int(fields[19]) if len(fields) > 19 and fields[0] not in ("Z", "X") else None
 
 
-def _state(pid: int) -> str:
-    return (_status(pid) or [""])[0]
+def _process_state(pid: int) -> str:
+    return (_stat_fields(pid) or [""])[0]
 
 
-def _status(pid: int) -> list[str]:
+def _stat_fields(pid: int) -> list[str]:
     try:
-        # The name of the program, which may hold anything, ends with the last parenthesis.
+        # The program's name may contain anything and ends with the last parenthesis.
         text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
     except OSError:
         return []
     return text.rpartition(")")[2].split()
 
 
-def _boot() -> str:
-    """Digits that no other boot of any machine has; zeros where they are not to be had."""
+def _boot_id() -> str:
+    """Digits that no other boot of any machine has; zeros if they are unknown."""
     try:
         text = (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text("ascii")
     except (OSError, UnicodeDecodeError):
@@ -308,7 +310,7 @@ def _boot() -> str:
 
 
 def _namespace() -> str:
-    """The PID namespace's number; 0 where there is none."""
+    """The number of the PID namespace; 0 if unknown."""
     try:
         return str((_PROC / "self" / "ns" / "pid").stat().st_ino)
     except OSError:
@@ -316,19 +318,19 @@ def _namespace() -> str:
 
 
 def _stem(name: str) -> tuple[str, bool]:
-    """An output's name as a work folder's holds it, and whether it had to be cut."""
-    if len(os.fsencode(name)) <= _MOST_BYTES:
+    """An output's name as part of a work folder's name, and whether it was cut."""
+    if len(os.fsencode(name)) <= _MAX_STEM_BYTES:
         return name, False
     digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
-    while len(os.fsencode(name)) > _MOST_BYTES - len(digest):
+    while len(os.fsencode(name)) > _MAX_STEM_BYTES - len(digest):
         name = name[:-1]
     return name + digest, True
 
 
-def _output(found: re.Match[str], place: str) -> str | None:
-    """The name of the output that a work folder is beside; empty where there is none.
+def _output_name(found: re.Match[str], place: str) -> str | None:
+    """The name of the output that a work folder belongs to; empty if it belongs to none.
 
-    None where it was cut and is not `place`, the one that is asked for.
+    None if the name was cut and is not that of `place`, the output in question.
     """
     stem = found["place"]
     if len(stem) < 3 or stem[0] != "." or stem[-1] != ".":

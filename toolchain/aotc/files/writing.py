@@ -1,9 +1,9 @@
-"""Files that are written whole or not at all.
+"""Writing files atomically: a file is written completely or not at all.
 
-A file is written where nobody sees it, and then takes its name in one step: a reader finds the
-old file or the new one, and what fails leaves what was there.  Where the system can, it has no
-name until it is whole (O_TMPFILE); what a killed process leaves all the same is locked by nobody,
-and the next write into the folder removes it.
+A file is written hidden and then takes its name in one step.  A reader finds the old file or the
+new one, and a failure leaves the old one.  If the system supports it, the file has no name until it
+is complete (O_TMPFILE).  What a killed process leaves in other cases is not locked, and the next
+write into the folder removes it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 import sys
 from pathlib import Path
@@ -20,72 +19,73 @@ from typing import Final
 from aotc.files.locking import try_lock
 from aotc.files.renaming import rename_new
 
-# A name of its own, as the file's could be as long as the file system takes.
+# A draft has a name of its own, because the file's name may have the maximum length already.
 PREFIX: Final = ".aotc-new-"
 _WRITE: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NEW: Final = _WRITE | os.O_CREAT | os.O_EXCL
 _LOOK: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_MOST_LINKS = 40
-# With these a folder takes no file beside the one that is there, or a mount point no other.
+_MAX_LINKS = 40
+# Errors of a folder that takes no new file, or of a mount point, which cannot be replaced.
 _IN_PLACE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
-# A file without a name is not for every kernel and file system, and gets its name by /proc.
+# Errors where a file cannot be made without a name, or not given one through /proc.
 _NEEDS_NAME: Final = (
     *(errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.ENOSYS, errno.EXDEV),
     *(errno.EPERM, errno.ELOOP),
 )
 
 
-def write_whole(path: Path, data: bytes, *, mode: int = 0o666, durable: bool = False) -> None:
-    """Write a file, over one that may be there and whose mode stays; else `mode` and umask say.
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o666, durable: bool = False) -> None:
+    """Write a file atomically; one that exists is replaced and keeps its mode.
 
-    A link is followed.  What is no plain file (a device, a pipe, `/dev/stdout`) is written to and
-    never replaced.  A file whose folder takes no other, or that is a mount point, is written in
-    place: of such a one alone, half may be left.  With `durable` it is on the disk afterwards.
+    `mode`, limited by the umask, is for a new file.  A link is followed.  What is not a regular
+    file (a device, a pipe, `/dev/stdout`) is written to and never replaced.  A file that cannot be
+    replaced, because its folder is not writable or it is a mount point, is written in place: only
+    then a failure can leave a part.  With `durable` it is on the disk afterwards.
     Raises OSError.
     """
-    number = _descriptor(path)
+    number = _descriptor_in(path)
     if number is not None:
         if sys.stdout is not None:
             sys.stdout.flush()
-        _fill(number, data)
+        _write_all(number, data)
         return
     place = Path(os.path.realpath(path))
     try:
-        # A file that may not be written is not replaced either.
+        # A file that this user may not write is not replaced either.
         descriptor = os.open(place, _WRITE)
     except FileNotFoundError:
-        _put(place, data, mode, new=False, durable=durable)
+        _write_and_name(place, data, mode, new=False, durable=durable)
         return
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            _fill(descriptor, data)
+            _write_all(descriptor, data)
             return
         try:
-            _put(place, data, mode, new=False, durable=durable, like=found)
+            _write_and_name(place, data, mode, new=False, durable=durable, like=found)
         except OSError as error:
             if error.errno not in _IN_PLACE:
                 raise
             os.ftruncate(descriptor, 0)
             try:
-                _fill(descriptor, data, durable=durable)
+                _write_all(descriptor, data, durable=durable)
             except OSError as failed:
-                raise _named_after(failed, place) from None
+                raise _error_about(failed, place) from None
     finally:
         os.close(descriptor)
 
 
 def write_new(path: Path, data: bytes, *, mode: int = 0o666, durable: bool = False) -> None:
-    """Write a file where nothing is; of several processes that do so at once, one succeeds.
+    """Write a file atomically if nothing has its name; of several processes, one succeeds.
 
-    Raises FileExistsError where something is, a link too; and OSError.
+    Raises FileExistsError if anything has the name, even a link; and OSError.
     """
-    _put(path, data, mode, new=True, durable=durable)
+    _write_and_name(path, data, mode, new=True, durable=durable)
 
 
 def is_written_through(path: Path) -> bool:
-    """Whether `write_whole` writes to what is there and replaces nothing; raises OSError."""
-    if _descriptor(path) is not None:
+    """Whether `write_atomically` writes to what exists instead of replacing it; raises OSError."""
+    if _descriptor_in(path) is not None:
         return True
     try:
         return not stat.S_ISREG(path.stat().st_mode)
@@ -94,7 +94,7 @@ def is_written_through(path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder written to the disk; raises OSError."""
+    """Write the entries of a folder to the disk; raises OSError."""
     if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -105,39 +105,39 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path, prefix: str = PREFIX) -> None:
-    """Remove files of this prefix that no process writes any more, as far as that goes."""
+    """Remove files with this prefix that no process is writing, as far as possible."""
     with contextlib.suppress(OSError):
-        with os.scandir(folder) as found:
-            names = [each.name for each in found if each.name.startswith(prefix)]
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.name.startswith(prefix)]
         for name in names:
             with contextlib.suppress(OSError):
                 _remove_unlocked(folder / name)
 
 
-def write_unseen(path: Path, data: bytes, *, beside: Path, new: bool) -> bool:
-    """Write a durable file of which nobody sees anything before it is whole; False if none can.
+def write_hidden(path: Path, data: bytes, *, second_name: Path, new: bool) -> bool:
+    """Write a durable file that is visible only when complete; False if the system cannot.
 
-    That is so where the system or the file system has no files without a name; then nothing was
-    written.  One that replaces another is seen as `beside` as well for a moment, whole already.
-    Raises FileExistsError where something is and it must be `new`, and OSError.
+    It cannot if the system or the file system has no files without a name; nothing was written
+    then.  If `path` exists, the complete new file has the name `second_name` for a moment.
+    Raises FileExistsError if `path` exists and must be `new`, and OSError.
     """
     descriptor: int | None = None
     try:
-        descriptor = _nameless(path, data, 0o666, None, durable=True)
-        if descriptor is None or not _named(descriptor, path, beside, new=new):
+        descriptor = _unnamed_file(path, data, 0o666, None, durable=True)
+        if descriptor is None or not _give_name(descriptor, path, second_name, new=new):
             return False
     except OSError as error:
-        raise _named_after(error, path) from None
+        raise _error_about(error, path) from None
     finally:
         if descriptor is not None:
             os.close(descriptor)
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            second_name.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True
 
 
-def _put(
+def _write_and_name(
     place: Path,
     data: bytes,
     mode: int,
@@ -146,15 +146,15 @@ def _put(
     durable: bool,
     like: os.stat_result | None = None,
 ) -> None:
-    """Write a file without a name, or under one beside its own, and give it its own."""
-    beside = place.parent / f"{PREFIX}{secrets.token_hex(8)}"
+    """Write a file without a name, or under a draft's name, and then give it its own."""
+    second_name = place.parent / f"{PREFIX}{os.urandom(8).hex()}"
     descriptor: int | None = None
     try:
-        descriptor = _nameless(place, data, mode, like, durable=durable)
-        if descriptor is None or not _named(descriptor, place, beside, new=new):
-            _put_beside(place, data, mode, like, new=new, durable=durable)
+        descriptor = _unnamed_file(place, data, mode, like, durable=durable)
+        if descriptor is None or not _give_name(descriptor, place, second_name, new=new):
+            _write_draft_and_rename(place, data, mode, like, new=new, durable=durable)
     except OSError as error:
-        raise _named_after(error, place) from None
+        raise _error_about(error, place) from None
     finally:
         if descriptor is not None:
             os.close(descriptor)
@@ -163,10 +163,10 @@ def _put(
         sync_folder(place.parent)
 
 
-def _nameless(
+def _unnamed_file(
     place: Path, data: bytes, mode: int, like: os.stat_result | None, *, durable: bool
 ) -> int | None:
-    """A whole file that has no name yet, locked; None where the system has no such thing."""
+    """A complete, locked file that has no name yet; None if the system has no such files."""
     if not hasattr(os, "O_TMPFILE"):
         return None
     try:
@@ -176,23 +176,23 @@ def _nameless(
             return None
         raise
     try:
-        _lock(descriptor)
-        _fill(descriptor, data, like, durable=durable)
+        _mark_in_use(descriptor)
+        _write_all(descriptor, data, like, durable=durable)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _named(descriptor: int, place: Path, beside: Path, *, new: bool) -> bool:
-    """Give a file its name; False where the system cannot.  Raises FileExistsError if `new`."""
+def _give_name(descriptor: int, place: Path, second_name: Path, *, new: bool) -> bool:
+    """Name an unnamed file; False if the system cannot.  Raises FileExistsError if `new`."""
     try:
         _link(descriptor, place)
     except FileExistsError:
         if new:
             raise
-        _link(descriptor, beside)
-        beside.replace(place)
+        _link(descriptor, second_name)
+        second_name.replace(place)
     except OSError as error:
         if error.errno in _NEEDS_NAME:
             return False
@@ -200,13 +200,13 @@ def _named(descriptor: int, place: Path, beside: Path, *, new: bool) -> bool:
     return True
 
 
-def _named_after(error: OSError, place: Path) -> OSError:
-    """The error as one of the file that was to be written, and of no name that it had meanwhile."""
+def _error_about(error: OSError, place: Path) -> OSError:
+    """The error with the path that was to be written instead of a temporary one."""
     return OSError(error.errno, error.strerror, str(place))
 
 
 def _link(descriptor: int, place: Path) -> None:
-    # Only with a descriptor of a folder does os.link follow the link that /proc has.
+    # os.link follows the link in /proc only if it is given the descriptor of a folder.
     folder = os.open(place.parent, getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)
     try:
         os.link(f"/proc/self/fd/{descriptor}", place.name, dst_dir_fd=folder, follow_symlinks=True)
@@ -214,7 +214,7 @@ def _link(descriptor: int, place: Path) -> None:
         os.close(folder)
 
 
-def _put_beside(
+def _write_draft_and_rename(
     place: Path,
     data: bytes,
     mode: int,
@@ -223,35 +223,35 @@ def _put_beside(
     new: bool,
     durable: bool,
 ) -> None:
-    beside, descriptor = _beside(place, mode)
+    draft, descriptor = _locked_draft(place, mode)
     try:
-        _fill(descriptor, data, like, durable=durable)
+        _write_all(descriptor, data, like, durable=durable)
         if new:
-            rename_new(beside, place)
+            rename_new(draft, place)
         else:
-            beside.replace(place)
+            draft.replace(place)
     finally:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
         os.close(descriptor)
 
 
-def _beside(place: Path, mode: int) -> tuple[Path, int]:
-    """A new file beside another and its descriptor, locked."""
+def _locked_draft(place: Path, mode: int) -> tuple[Path, int]:
+    """A new draft in the same folder and its descriptor, locked."""
     for _ in range(8):
-        beside = place.parent / f"{PREFIX}{secrets.token_hex(8)}"
-        descriptor = os.open(beside, _NEW, mode)
-        # Who removes leftovers may have taken it for one before it was locked.
-        if _lock(descriptor) and beside.exists():
-            return beside, descriptor
+        draft = place.parent / f"{PREFIX}{os.urandom(8).hex()}"
+        descriptor = os.open(draft, _NEW, mode)
+        # A process that removes leftovers may have removed it before it was locked.
+        if _mark_in_use(descriptor) and draft.exists():
+            return draft, descriptor
         os.close(descriptor)
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
 
-def _fill(
+def _write_all(
     descriptor: int, data: bytes, like: os.stat_result | None = None, *, durable: bool = False
 ) -> None:
-    """Write all of it, with the owner and mode of the file that is replaced, where there is one."""
+    """Write all of `data`, with the owner and mode of the file that is replaced, if any."""
     if like is not None and hasattr(os, "fchmod"):
         with contextlib.suppress(OSError):
             os.fchown(descriptor, like.st_uid, like.st_gid)
@@ -263,14 +263,14 @@ def _fill(
         os.fsync(descriptor)
 
 
-def _lock(descriptor: int) -> bool:
-    """Mark an unfinished file as one that somebody writes; False where another has its lock."""
+def _mark_in_use(descriptor: int) -> bool:
+    """Lock an unfinished file; False if another process holds its lock."""
     if sys.platform == "win32":
         return True
     try:
         return try_lock(descriptor)
     except OSError:
-        return True  # A file system without locks, where nothing is taken for a leftover.
+        return True  # A file system without locks: nothing there is removed as a leftover.
 
 
 def _remove_unlocked(path: Path) -> None:
@@ -287,10 +287,10 @@ def _remove_unlocked(path: Path) -> None:
         os.close(descriptor)
 
 
-def _descriptor(path: Path) -> int | None:
+def _descriptor_in(path: Path) -> int | None:
     """The number of the open file that a path such as /dev/stdout names."""
     place = os.fspath(path)
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         folder, name = os.path.split(place)
         if name.isdigit() and os.path.realpath(folder) == f"/proc/{os.getpid()}/fd":
             return int(name)

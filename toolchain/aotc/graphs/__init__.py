@@ -1,1 +1,1 @@
-"""Reading and weighing models: what a graph holds, its weights, types and names."""
+"""Reading and changing ONNX graphs: contents, weights, types and names of dims."""

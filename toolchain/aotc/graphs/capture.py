@@ -1,20 +1,19 @@
-"""Capture evidence: what an ONNX file holds, read without running it.
+"""Capture: what an ONNX file contains, read without running the model.
 
-`read_capture` serves both the build and `aotc inspect MODEL`.  Graphs are walked with all
-bodies of control flow and all model-local functions.
+`read_capture` serves both the build and `aotc inspect MODEL`.  It covers all subgraphs of control
+flow and all model-local functions.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from aotc.contract.codec.parsing import MAX_INTEGER
+from aotc.contract.codec.strict_json import MAX_INTEGER
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Kind, Value
 from aotc.contract.manifest.source import Capture, ControlFlow
@@ -24,11 +23,12 @@ from aotc.engine.file_digest import file_sha256
 from aotc.engine.values import NUMPY_NAMES
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
-from aotc.graphs.external_data import external_files, home_of, tensor_bytes
+from aotc.graphs.external_data import external_files, path_with_data, tensor_bytes
 from aotc.graphs.forbidden import refuse_operators
 from aotc.graphs.model_file import require_model_file
 from aotc.graphs.model_text import escape_text
 from aotc.graphs.output_types import infer_outputs
+from aotc.records import replace
 
 ORT_DOMAINS = (
     "com.microsoft",
@@ -37,7 +37,7 @@ ORT_DOMAINS = (
     "com.ms.internal.nhwc",
 )
 ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
-# DequantizeLinear too: with a matmul it is fused into one of integers.
+# DequantizeLinear too: with a MatMul it is fused into an integer product.
 _QUANTIZED = (
     "QuantizeLinear",
     "DequantizeLinear",
@@ -51,9 +51,9 @@ MAX_PROTOBUF = 2**31 - 1
 
 
 def read_model(path: Path) -> onnx.ModelProto:
-    """Parse a model file, external data left where it is.
+    """Parse the model file at `path`; external data is not read.
 
-    Raises AOTC-I001, AOTC-I002.
+    Raises AOTC-I001 (it cannot be read) and AOTC-I002 (it is not a complete ONNX model).
     """
     require_model_file(path)
     size = path.stat().st_size
@@ -78,15 +78,15 @@ def read_model(path: Path) -> onnx.ModelProto:
                 "AOTC-I002",
                 "the model is nested too deeply",
                 where=str(path),
-                expected="at most 100 messages within each other, which is some 31 bodies of "
+                expected="at most 100 nested messages, which is about 31 nested subgraphs of "
                 "control flow; ONNX Runtime reads no more",
                 fix="Export the model with less control flow inside of control flow.",
             ) from None
-        raise AotcError("AOTC-I002", "the file is no ModelProto", where=str(path)) from None
+        raise AotcError("AOTC-I002", "the file is not a ModelProto", where=str(path)) from None
     if model.ir_version < 1 or not model.opset_import or not model.graph.output:
         raise AotcError(
             "AOTC-I002",
-            "the file holds no complete model",
+            "the file does not hold a complete model",
             where=str(path),
             expected="ir_version, opset_import and graph outputs",
             found=f"ir_version {model.ir_version}, {len(model.opset_import)} opsets, "
@@ -96,30 +96,30 @@ def read_model(path: Path) -> onnx.ModelProto:
 
 
 def graphs(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """The main graph and every body below it, each with a path such as `/If_3.then_branch`."""
+    """The main graph and every subgraph, each with a path such as `/If_3.then_branch`."""
     yield from _graphs_below("", model.graph)
     for function in model.functions:
         for node in function.node:
-            yield from _bodies(f"{function.domain}::{function.name}", node)
+            yield from _subgraphs(f"{function.domain}::{function.name}", node)
 
 
 def _graphs_below(path: str, graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     yield path, graph
     for node in graph.node:
-        yield from _bodies(path, node)
+        yield from _subgraphs(path, node)
 
 
-def _bodies(path: str, node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+def _subgraphs(path: str, node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     for attribute in node.attribute:
         label = f"{path}/{node.name or node.op_type}.{attribute.name}"
         if attribute.HasField("g"):
             yield from _graphs_below(label, attribute.g)
-        for body in attribute.graphs:
-            yield from _graphs_below(label, body)
+        for subgraph in attribute.graphs:
+            yield from _graphs_below(label, subgraph)
 
 
 def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every node: main graph, bodies, functions."""
+    """Every node of the main graph, of subgraphs and of functions."""
     for _, graph in graphs(model):
         yield from graph.node
     for function in model.functions:
@@ -127,7 +127,7 @@ def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor that stands in the file: initializers and attributes."""
+    """Every tensor in the file: initializers and attributes."""
     for _, graph in graphs(model):
         yield from graph.initializer
         for sparse in graph.sparse_initializer:
@@ -155,10 +155,10 @@ def _dtype_name(code: int, where: str) -> str:
 
 
 def value_of(info: onnx.ValueInfoProto, clashing: Mapping[str, str] | None = None) -> Value:
-    """A graph input or output as a record; a dim with neither size nor name is `NAME.INDEX`.
+    """A graph input or output as a `Value`; a dim with neither size nor name becomes `NAME.INDEX`.
 
-    A name that says nothing (`None`, `unk__12`) is none.  `clashing` is what `clashing_names`
-    gives for the whole graph.  Raises AOTC-I007.
+    An anonymous name (`None`, `unk__12`) counts as no name.  `clashing` is the result of
+    `clashing_names` for the whole graph.  Raises AOTC-I007.
     """
     renamed = clashing or {}
     kind, proto = _unwrap(info.type)
@@ -192,13 +192,13 @@ def _unwrap(proto: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto.Tensor]:
 
 
 def graph_inputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
-    """Inputs that a caller gives: those that are no initializers."""
+    """The inputs that a caller passes: graph inputs that are not initializers."""
     constant = {tensor.name for tensor in model.graph.initializer}
     return tuple(info for info in model.graph.input if info.name not in constant)
 
 
 def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
-    """Each free dim's position `NAME.INDEX`, and the name that the file gives it."""
+    """Each free dim's position `NAME.INDEX`, and its name in the file."""
     proto = _unwrap(info.type)[1]
     for index, dim in enumerate(proto.shape.dim):
         if not dim.HasField("dim_value") or dim.dim_value < 0:
@@ -206,7 +206,7 @@ def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
 
 
 def anonymous_names(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
-    """Positions `INPUT.AXIS` by the name that says nothing (`None`, `unk__12`) and stands there."""
+    """The positions `INPUT.AXIS` of free dims, by their anonymous name (`None`, `unk__12`)."""
     found: dict[str, tuple[str, ...]] = {}
     for info in graph_inputs(model):
         if _unwrap(info.type)[0] == "tensor":
@@ -217,12 +217,12 @@ def anonymous_names(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
 
 
 def clashing_names(model: onnx.ModelProto) -> dict[str, str]:
-    """A new name for each dim that the file calls by the position of an anonymous dim.
+    """A new name for each dim whose name in the file is the position of an anonymous dim.
 
-    Were `x.0` the name of a dim of `y` too, it could not be told from the first dim of `x`.
+    If `x.0` were also the name of a dim of `y`, it could not be told from the first dim of `x`.
     """
     inputs = graph_inputs(model)
-    free = [each for info in (*inputs, *model.graph.output) for each in _free_dims(info)]
+    free = [dim for info in (*inputs, *model.graph.output) for dim in _free_dims(info)]
     positions = {position for position, name in free if is_anonymous(name)}
     positions |= {
         f"{info.name}.0" for info in inputs if not _unwrap(info.type)[1].HasField("shape")
@@ -239,7 +239,7 @@ def clashing_names(model: onnx.ModelProto) -> dict[str, str]:
 
 
 def refuse_sparse(values: Iterable[onnx.ValueInfoProto]) -> None:
-    """Refuse inputs and outputs that are sparse tensors: AOTC-I042."""
+    """Raise AOTC-I042 if an input or output is a sparse tensor."""
     for info in values:
         value = value_of(info)
         if value.kind == "sparse":
@@ -253,7 +253,7 @@ def refuse_sparse(values: Iterable[onnx.ValueInfoProto]) -> None:
 
 
 def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, ...]]:
-    """Evidence of the model at `path`, its inputs and its outputs.
+    """The capture of the model at `path`, its inputs and its outputs.
 
     Raises AOTC-I001 to I007, I010 and I011.
     """
@@ -261,7 +261,7 @@ def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, .
     escaped = escape_text(model)
     infer_outputs(model)
     clashing = clashing_names(model)
-    path = home_of(tensors(model), path.absolute())
+    path = path_with_data(tensors(model), path.absolute())
     captured = capture(model, path)
     return (
         replace(captured, findings=(*captured.findings, *escaped)),
@@ -271,9 +271,9 @@ def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, .
 
 
 def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Capture:
-    """Evidence of a parsed model whose file is `path`; raises as `read_capture` does.
+    """The capture of a parsed model whose file is `path`; raises as `read_capture` does.
 
-    `sha256` of the file, where it was digested already.
+    `sha256` is the digest of the file, if it is already known.
     """
     for tensor in tensors(model):
         _dtype_name(tensor.data_type, f"tensor {tensor.name}")
@@ -335,28 +335,28 @@ def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:
             a.name: len(a.g.node) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH
         }
         if bodies:
-            yield ControlFlow(node=node.name, op_type=node.op_type, bodies=bodies)
+            yield ControlFlow(node=node.name, op_type=node.op_type, subgraphs=bodies)
 
 
 def _side_inputs(model: onnx.ModelProto) -> Iterator[str]:
     for node in nodes(model):
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                outer = sorted(_free_names(attribute.g))
+                outer = sorted(_outer_names(attribute.g))
                 yield from (f"{node.name or node.op_type}.{attribute.name}: {v}" for v in outer)
 
 
-def _free_names(graph: onnx.GraphProto) -> set[str]:
-    """Values that a body reads and does not make: they come from the graphs around it."""
-    made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+def _outer_names(graph: onnx.GraphProto) -> set[str]:
+    """Values that a subgraph reads but does not produce: they come from the graphs around it."""
+    produced = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     free: set[str] = set()
     for node in graph.node:
-        free |= {name for name in node.input if name and name not in made}
+        free |= {name for name in node.input if name and name not in produced}
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                free |= _free_names(attribute.g) - made
-        made |= set(node.output)
-    return free | {v.name for v in graph.output if v.name not in made}
+                free |= _outer_names(attribute.g) - produced
+        produced |= set(node.output)
+    return free | {v.name for v in graph.output if v.name not in produced}
 
 
 def _metadata_bytes(model: onnx.ModelProto) -> dict[str, int]:
@@ -380,7 +380,7 @@ def _findings(model: onnx.ModelProto) -> Iterator[Finding]:
     if overlap:
         yield Finding(code="AOTC-I032", what=f"{overlap} initializers were also graph inputs")
     if model.training_info:
-        size = sum(each.ByteSize() for each in model.training_info)
+        size = sum(info.ByteSize() for info in model.training_info)
         yield Finding(
             code="AOTC-I040",
             what=f"training_info is left out: {size} bytes that only training reads",

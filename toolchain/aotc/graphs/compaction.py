@@ -1,4 +1,4 @@
-"""Weights without what no final graph reads any more."""
+"""Compact external data: drop what the final graphs no longer read."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import onnx
 
 from aotc.graphs import weights
 
-# A file that is read almost whole is left as it is.
-_WORTH = 0.95
+# A file of which more is read than this share is linked, not copied.
+_MAX_USED_SHARE = 0.95
 
 
 def compact(
-    models: Sequence[Path], source: Path, target: Path, *, whole: Collection[str] = ()
+    models: Sequence[Path], source: Path, target: Path, *, unchanged_files: Collection[str] = ()
 ) -> None:
-    """Make `target` a folder with what the graphs `models` read of the folder `source`.
+    """Create the folder `target` with the parts of `source` that the graphs `models` read.
 
-    Of a file of which little is read only that is copied, and the graphs are pointed at it; others
-    are linked, and so are the files `whole`, which others than the graphs read by offsets.
-    `source` stays as it is.
+    If little of a file is read, only that is copied and the graphs are changed to refer to the
+    copy; other files are linked, and so are `unchanged_files`, which are also read by something
+    other than the graphs.  The folder `source` stays as it is.
     """
     target.mkdir()
     graphs = {path: onnx.load(path, load_external_data=False) for path in models}
@@ -31,19 +31,23 @@ def compact(
         for tensor, offset, length in weights.external_tensors(graph):
             name = next(p.value for p in tensor.external_data if p.key == "location")
             read.setdefault(name, {})[offset, length] = None
-            if weights.packed_of(tensor):
+            if weights.packed_forms(tensor):
                 packed.add(name)
-    for name in whole:
+    for name in unchanged_files:
         read.setdefault(name, {})
     for name, ranges in sorted(read.items()):
         file = source / name
         wanted = sum(length for _, length in ranges)
-        if name in packed or name in whole or wanted >= _WORTH * file.stat().st_size:
+        if (
+            name in packed
+            or name in unchanged_files
+            or wanted >= _MAX_USED_SHARE * file.stat().st_size
+        ):
             os.link(file, target / name)
             continue
         with file.open("rb") as old, (target / name).open("wb", buffering=0) as new:
             moved = weights.copy_ranges(old, sorted(ranges), new)
         for graph in graphs.values():
-            weights.move(graph, name, moved)
+            weights.repoint(graph, name, moved)
     for path, graph in graphs.items():
         path.write_bytes(graph.SerializeToString(deterministic=True))

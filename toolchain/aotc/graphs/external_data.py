@@ -1,4 +1,4 @@
-"""External data of a model: where it lies, and what its files must be before they are read."""
+"""A model's external data: where its files are, and checks before they are read."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NARROW_BITS: dict[int, int] = {
 }
 
 
-def home_of(tensors: Iterable[onnx.TensorProto], path: Path) -> Path:
-    """The path of a model in the folder of its external data, where `path` is a link to it.
+def path_with_data(tensors: Iterable[onnx.TensorProto], path: Path) -> Path:
+    """`path`, or its target if it is a link and the external data is there.
 
-    As ONNX Runtime does: data beside the link, or else beside the file.
+    Like ONNX Runtime: external data next to the link comes first.
     """
     for tensor in tensors:
         for pair in tensor.external_data:
@@ -36,9 +36,9 @@ def home_of(tensors: Iterable[onnx.TensorProto], path: Path) -> Path:
 
 
 def external_files(tensors: Iterable[onnx.TensorProto], folder: Path) -> tuple[ExternalFile, ...]:
-    """Check every file in `folder` that `tensors` refer to, and digest it.
+    """Check every file in `folder` that `tensors` refer to, and compute its digest.
 
-    Raises AOTC-I003 (missing), I004 (truncated), I005 (outside of the folder), I006 (link).
+    Raises AOTC-I003 (missing), I004 (truncated), I005 (outside the folder), I006 (link).
     """
     ends: dict[str, int] = {}
     for tensor in tensors:
@@ -53,7 +53,9 @@ def external_files(tensors: Iterable[onnx.TensorProto], folder: Path) -> tuple[E
             offset = length = -1
         if offset < 0 or length < 0:
             raise AotcError(
-                "AOTC-I004", "offset or length is no size", where=f"{tensor.name} in {location}"
+                "AOTC-I004",
+                "offset or length is not a valid size",
+                where=f"{tensor.name} in {location}",
             )
         ends[location] = max(ends.get(location, 0), offset + length)
     return tuple(_external_file(folder, location, end) for location, end in sorted(ends.items()))
@@ -63,7 +65,7 @@ def _external_file(folder: Path, location: str, end: int) -> ExternalFile:
     parts = PurePosixPath(location.replace("\\", "/"))
     if not location or parts.is_absolute() or ".." in parts.parts or "\0" in location:
         raise AotcError(
-            "AOTC-I005", "external data lies outside of the model's folder", where=repr(location)
+            "AOTC-I005", "external data lies outside the model's folder", where=repr(location)
         )
     path = folder
     for part in parts.parts:
@@ -76,7 +78,7 @@ def _external_file(folder: Path, location: str, end: int) -> ExternalFile:
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         raise AotcError(
             "AOTC-I006",
-            "external data is no plain file with one name",
+            "external data is not a plain file with one hard link",
             where=str(path),
             expected="a plain file with 1 hard link",
             found=f"{status.st_nlink} hard links"
@@ -101,7 +103,7 @@ def _external_file(folder: Path, location: str, end: int) -> ExternalFile:
 
 
 def tensor_bytes(tensor: onnx.TensorProto) -> int:
-    """Size by type and dims: files of external data need not state it."""
+    """Size in bytes, by type and dims: entries of external data may omit it."""
     if tensor.data_type == onnx.TensorProto.STRING:
         return sum(len(text) for text in tensor.string_data)
     bits = _NARROW_BITS.get(tensor.data_type)

@@ -1,4 +1,4 @@
-"""Operators that no artifact may hold: what is compiled already, and what draws random numbers."""
+"""Operators that no artifact may contain: compiled parts, and sources of random numbers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ RANDOM_OPS = frozenset(
 def refuse_operators(
     nodes: Iterable[onnx.NodeProto], initializers: Iterable[onnx.TensorProto]
 ) -> None:
-    """Look at all nodes and initializers of a model, those of bodies and functions too.
+    """Check all nodes and initializers of a model, those of subgraphs and functions included.
 
     Raises AOTC-I010 (EPContext) and I011 (random numbers).
     """
-    every = tuple(nodes)
-    true = _true_constants(every, initializers)
-    for node in every:
+    all_nodes = tuple(nodes)
+    true = _true_constants(all_nodes, initializers)
+    for node in all_nodes:
         where = f"node {node.name or node.op_type}"
         if node.domain == MICROSOFT and node.op_type == EP_CONTEXT:
             raise AotcError("AOTC-I010", "the model holds an EPContext node", where=where)
@@ -38,7 +38,7 @@ def refuse_operators(
             continue
         if node.op_type in RANDOM_OPS:
             raise AotcError("AOTC-I011", f"{node.op_type} draws random numbers", where=where)
-        # The third input of Dropout says that it trains.
+        # The third input of Dropout is `training_mode`.
         if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2] in true:
             raise AotcError(
                 "AOTC-I011", "Dropout in training mode draws random numbers", where=where
@@ -48,7 +48,7 @@ def refuse_operators(
 def _true_constants(
     nodes: Iterable[onnx.NodeProto], initializers: Iterable[onnx.TensorProto]
 ) -> frozenset[str]:
-    """Names of constants that hold the truth value true."""
+    """Names of constants with the boolean value true."""
     flags = {tensor.name: tensor for tensor in initializers}
     for node in nodes:
         # ONNX Runtime refuses a Constant without an output.

@@ -1,4 +1,4 @@
-"""What a path must be before a model is read from it; needs no onnx."""
+"""Checks on a path before a model is read from it; needs no onnx."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aotc.files.failures import cannot_read
 
 
 def require_model_file(path: Path) -> None:
-    """Refuse what is no plain file: AOTC-I001 where nothing can be read, I002 for a folder."""
+    """Raise AOTC-I001 if there is no plain file to read at `path`, I002 if it is a folder."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -20,4 +20,4 @@ def require_model_file(path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise AotcError("AOTC-I002", "the path is a folder, not a model file", where=str(path))
     if not stat.S_ISREG(mode):
-        raise AotcError("AOTC-I001", "the path is no plain file", where=str(path))
+        raise AotcError("AOTC-I001", "the path is not a plain file", where=str(path))

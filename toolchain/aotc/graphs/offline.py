@@ -1,4 +1,4 @@
-"""ONNX Runtime's offline optimizer, under canonical file names in the working directory."""
+"""ONNX Runtime's offline optimizer, with fixed file names in the working directory."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def write_optimized(
     prepack: bool = False,
     into: Path | None = None,
 ) -> None:
-    """Let ONNX Runtime write the graph optimized at `level` to `MODEL`, its weights to `DATA`.
+    """Let ONNX Runtime write `graph`, optimized at `level`, to `MODEL` and its weights to `DATA`.
 
-    Both go into the working directory, or the folder `into`; those of `graph` are in the folder
-    `weights`.
-    Raises AOTC-O001.  `prepack` also writes the weights as the kernels of this CPU pack them.
+    Both are written to the folder `into` (default: the working directory); the weights of `graph`
+    are in the folder `weights`.  With `prepack`, weights are also written in the packed form of the
+    kernels of this CPU.  Raises AOTC-O001.
     """
     place = into or Path()
     settings = {

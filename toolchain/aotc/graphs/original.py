@@ -1,4 +1,4 @@
-"""A session of the original model: nothing optimized, where ONNX Runtime has kernels for that."""
+"""Sessions of the original model: not optimized, if ONNX Runtime has kernels for it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from aotc.engine.session import import_onnxruntime, ort_errors, reference_option
 from aotc.errors import AotcError
 from aotc.graphs.rejection import rejection
 
-# Some models hold operators for which there are kernels only once they are fused.
+# Some models have operators that only have kernels after fusion.
 _LEVELS: Final[tuple[Optimization, ...]] = ("disable", "basic", "extended")
-_OF_KERNELS: Final = frozenset({"AOTC-I009", "AOTC-I012"})
+_MISSING_KERNELS: Final = frozenset({"AOTC-I009", "AOTC-I012"})
 
 
 def create_original(model: Path, options: Any) -> Any:
-    """A session of the file `model` on the CPU; raises AOTC-I008, I009, I012, I015, I016, I018."""
+    """A session of the model file on the CPU.
+
+    Raises AOTC-I008, I009, I012, I015, I016 and I018.
+    """
     try:
         return import_onnxruntime().InferenceSession(str(model), options, providers=[CPU])
     except ort_errors() as error:
@@ -27,10 +30,10 @@ def create_original(model: Path, options: Any) -> Any:
 
 
 def open_original(model: Path, weights: Path | None = None) -> tuple[Optimization, Any]:
-    """The lowest level at which ONNX Runtime takes `model`, and a session at that level.
+    """The lowest level at which ONNX Runtime accepts `model`, and a session at that level.
 
-    `weights` is the folder of its external data, where that is not its own.
-    Raises what `create_original` does at the lowest level.
+    `weights` is the folder of its external data, if it is not the model's own folder.  Raises what
+    `create_original` raises at the lowest level.
     """
     refusals: list[AotcError] = []
     for level in _LEVELS:
@@ -39,6 +42,6 @@ def open_original(model: Path, weights: Path | None = None) -> tuple[Optimizatio
             return level, create_original(model, options)
         except AotcError as error:
             refusals.append(error)
-            if error.code not in _OF_KERNELS:
+            if error.code not in _MISSING_KERNELS:
                 break
     raise refusals[0]

@@ -1,4 +1,4 @@
-"""Types of graph outputs that a file leaves out, as ONNX Runtime infers them."""
+"""Types of graph outputs that the file omits, by inference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ELEMENTS: Final = {"float": "FLOAT", "double": "DOUBLE"}
 
 
 def untyped_outputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
-    """Outputs of which the file says no element type."""
+    """Outputs without an element type in the file."""
     return tuple(value for value in model.graph.output if not _is_typed(value.type))
 
 
@@ -29,9 +29,9 @@ def _is_typed(proto: onnx.TypeProto) -> bool:
 
 
 def infer_outputs(model: onnx.ModelProto) -> None:
-    """Write the types that ONNX's own inference finds; it knows ONNX's operators alone.
+    """Add missing output types by ONNX's inference, which knows only ONNX's operators.
 
-    Raises AOTC-I007 where an output has none then.
+    Raises AOTC-I007 if an output still has no type.
     """
     missing = untyped_outputs(model)
     if not missing:
@@ -50,10 +50,10 @@ def infer_outputs(model: onnx.ModelProto) -> None:
         )
 
 
-def ask_runtime(model: onnx.ModelProto, path: Path) -> None:
-    """Write the types that ONNX Runtime infers for outputs of `model`, whose file is `path`.
+def infer_outputs_with_runtime(model: onnx.ModelProto, path: Path) -> None:
+    """Add missing output types by ONNX Runtime's inference; `path` is the file of `model`.
 
-    Raises AOTC-I008, I009, I012, I015 and I016 where ONNX Runtime refuses the model.
+    Raises AOTC-I008, I009, I012, I015 and I016 if ONNX Runtime refuses the model.
     """
     missing = untyped_outputs(model)
     if not missing:
@@ -65,7 +65,7 @@ def ask_runtime(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _type_of(text: str, shape: list[Any]) -> onnx.TypeProto:
-    """From ORT's words, such as `seq(tensor(float))`, and a tensor's sizes and names."""
+    """The type from ORT's description, such as `seq(tensor(float))`, and a tensor's dims."""
     outer, _, inner = text.removesuffix(")").partition("(")
     if outer == "seq":
         return onnx.helper.make_sequence_type_proto(_type_of(inner, []))
@@ -74,7 +74,7 @@ def _type_of(text: str, shape: list[Any]) -> onnx.TypeProto:
     if outer == "map":
         key, _, item = inner.partition(",")
         return onnx.helper.make_map_type_proto(_element(key), _type_of(item, []))
-    # No sizes stand for a scalar and for an unknown rank alike.
+    # An empty list means a scalar or an unknown rank.
     sizes = [_size(dim) for dim in shape] or None
     if outer == "sparse_tensor":
         return onnx.helper.make_sparse_tensor_type_proto(_element(inner), sizes)
@@ -87,6 +87,6 @@ def _element(word: str) -> int:
 
 def _size(dim: Any) -> int | str | None:
     if isinstance(dim, str):
-        # Inference makes such names up.
+        # Inference invents such names.
         return None if dim.startswith("unk__") else dim
     return dim if isinstance(dim, int) and dim >= 0 else None

@@ -1,7 +1,7 @@
-"""ONNX Runtime's messages as reason codes.
+"""Maps ONNX Runtime's messages to reason codes.
 
-ONNX Runtime raises one exception class a status, and the rest is English; the phrases here were
-seen with 1.31.  What matches none keeps its message under the code the caller gives.
+ONNX Runtime has one exception class per status; the rest is English text.  The phrases here were
+seen with 1.31.  Any other message is kept under the code that the caller gives.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _RULES: tuple[tuple[str, str, str], ...] = (
 
 
 def out_of_memory(message: str) -> bool:
-    """Whether a message of ONNX Runtime's says that it could not allocate memory."""
+    """Whether ONNX Runtime's message says that it could not allocate memory."""
     return re.search(_MEMORY, message) is not None
 
 
 def refuse_text(error: AotcError, where: str) -> None:
-    """Raise AOTC-I002 where a run failed for text in an output, which no sizes fix."""
+    """Raise AOTC-I002 if a run failed because of text in an output, which no size can fix."""
     if error.what == TEXT_NOT_UTF8:
         raise AotcError(
             "AOTC-I002",
@@ -42,10 +42,10 @@ def refuse_text(error: AotcError, where: str) -> None:
         ) from None
 
 
-def rejection(error: Exception, otherwise: str, what: str, *, where: str = "") -> AotcError:
-    """The refusal that an exception of ONNX Runtime means; `otherwise` is the last resort."""
+def rejection(error: Exception, default_code: str, what: str, *, where: str = "") -> AotcError:
+    """The refusal for an exception of ONNX Runtime; `default_code` is for unknown messages."""
     text = ort_text(error)
     for pattern, code, phrase in _RULES:
         if re.search(pattern, text):
             return AotcError(code, phrase, where=where, found=ort_message(error))
-    return AotcError(otherwise, what, where=where, found=ort_message(error))
+    return AotcError(default_code, what, where=where, found=ort_message(error))

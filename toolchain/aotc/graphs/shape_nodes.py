@@ -1,4 +1,4 @@
-"""Which nodes of a graph do nothing but compute shapes."""
+"""Counts the nodes of a graph that only compute shapes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 _SOURCES = ("Shape", "Size")
 
 
-def shape_nodes(model: onnx.ModelProto) -> int:
-    """Nodes of the main graph whose value depends on the inputs' shapes alone.
+def count_shape_nodes(model: onnx.ModelProto) -> int:
+    """The number of nodes of the main graph whose value depends only on the inputs' shapes.
 
-    Those are `Shape` and `Size`, and every node that reads their results and otherwise constants.
+    These are `Shape` and `Size`, and every node that reads only their results and constants.
     """
     constant = {tensor.name for tensor in model.graph.initializer}
-    of_shapes: set[str] = set()
+    shape_values: set[str] = set()
     count = 0
     for node in model.graph.node:
         given = [name for name in node.input if name and name not in constant]
-        has_body = any(attribute.HasField("g") for attribute in node.attribute)
-        if node.op_type == "Constant" or (not node.input and not has_body):
+        has_subgraph = any(attribute.HasField("g") for attribute in node.attribute)
+        if node.op_type == "Constant" or (not node.input and not has_subgraph):
             constant.update(node.output)
         elif node.op_type in _SOURCES or (
-            given and not has_body and all(name in of_shapes for name in given)
+            given and not has_subgraph and all(name in shape_values for name in given)
         ):
             count += 1
-            of_shapes.update(node.output)
+            shape_values.update(node.output)
     return count

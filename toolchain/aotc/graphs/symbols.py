@@ -1,31 +1,31 @@
-"""The names of a model's dims, after what the profile states of them: one dim, one name."""
+"""The names of a model's dims after the profile's relations: one name for each dim."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from typing import Annotated
 
-from aotc.contract.codec.parsing import ParseError, record
+from aotc.contract.codec.parsing import ParseError
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.manifest.interface import Value
 from aotc.contract.shapes.domain import Relation
 from aotc.contract.shapes.relations import (
     CODE,
     Equality,
-    faults,
-    in_order,
+    in_dependency_order,
+    ordering_problem,
     read_relations,
     renamed,
-    unified,
+    representatives,
 )
 from aotc.errors import AotcError
+from aotc.records import field, record, replace
 
 
 @record
 class Statement:
-    """One thing that the profile states, as relations among the dims that the model declares."""
+    """One relation that the profile states, as relations among the dims that the model declares."""
 
     text: str
     relations: tuple[Relation, ...]
@@ -33,46 +33,46 @@ class Statement:
 
 @record
 class Symbols:
-    """Dims of the inputs: what the model calls them, and what they are called from here on."""
+    """The dims of the inputs: their declared names, and their names from here on."""
 
     declared: Annotated[tuple[Value, ...], "inputs as the model declares them"] = ()
-    names: Annotated[Mapping[str, str], "new name by declared dim, where it is another"] = field(
+    names: Annotated[Mapping[str, str], "new name by declared dim, if they differ"] = field(
         default_factory=dict
     )
     relations: Annotated[tuple[Relation, ...], "sums, by new names, each after its terms"] = ()
     statements: tuple[Statement, ...] = ()
-    anonymous: Annotated[
-        Mapping[str, tuple[str, ...]], "positions by the name that says nothing and stands there"
-    ] = field(default_factory=dict)
+    anonymous: Annotated[Mapping[str, tuple[str, ...]], "positions by anonymous name"] = field(
+        default_factory=dict
+    )
 
     def dim(self, name: str) -> str | None:
-        """The dim that `name` means: its name, a declared one, or a position `INPUT.AXIS`.
+        """The dim that `name` refers to: by its name, a declared one, or a position `INPUT.AXIS`.
 
-        A name that says nothing, such as `unk__12`, means the one dim that it stands at.
-        None where the model has no such free dim, or the name stands at several.
+        An anonymous name, such as `unk__12`, refers to the one dim that has it.  None if the model
+        has no such free dim, or several.
         """
-        dims = _dims(self.declared)
+        dims = free_dims(self.declared)
         if name in self.names.values():
             return name
         found = name if name in dims else _positions(self.declared).get(name)
         if found is None:
-            meant = self.called(name)
-            return meant[0] if len(meant) == 1 else None
+            candidates = self.dims_of_anonymous(name)
+            return candidates[0] if len(candidates) == 1 else None
         return self.names.get(found, found) if isinstance(found, str) else None
 
-    def called(self, name: str) -> tuple[str, ...]:
-        """The dims at which a name that says nothing stands; empty for any other name."""
+    def dims_of_anonymous(self, name: str) -> tuple[str, ...]:
+        """The dims with this anonymous name; empty for any other name."""
         positions = self.anonymous.get(name, ())
-        return tuple(dict.fromkeys(self.names.get(each, each) for each in positions))
+        return tuple(dict.fromkeys(self.names.get(position, position) for position in positions))
 
     def shape(self, shape: tuple[int | str, ...] | None) -> tuple[int | str, ...] | None:
-        """`shape` with the names that its dims have from here on."""
+        """`shape` with the new names of its dims."""
         if shape is None:
             return None
         return tuple(self.names.get(d, d) if isinstance(d, str) else d for d in shape)
 
     def inputs(self) -> tuple[Value, ...]:
-        """The inputs by the new names."""
+        """The inputs with the new names of their dims."""
         return tuple(replace(value, shape=self.shape(value.shape)) for value in self.declared)
 
 
@@ -81,11 +81,11 @@ def symbols_of(
     inputs: Sequence[Value],
     anonymous: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Symbols:
-    """What the relations `texts` of a profile make of the dims of `inputs`.
+    """Apply the relations `texts` of a profile to the dims of `inputs`.
 
-    `anonymous`: positions by the name that says nothing and stands there in the model.
-    Raises AOTC-S015 where one cannot be read, names what the model lacks, or goes in a circle, and
-    AOTC-S004 where it names a position that the model fixes.
+    `anonymous` are the positions of dims by their anonymous name in the model.  Raises AOTC-S015 if
+    a relation cannot be parsed, names a dim that the model lacks or is circular, and AOTC-S004 if
+    it names a position with a fixed size.
     """
     try:
         read = read_relations(texts)
@@ -96,8 +96,8 @@ def symbols_of(
     naming = _Naming(texts, read, inputs, anonymous)
     names = naming.names()
     sums = naming.sums()
-    ordered = in_order(sums)
-    if what := faults(sums):
+    ordered = in_dependency_order(sums)
+    if what := ordering_problem(sums):
         raise AotcError(CODE, what, where="relations")
     return Symbols(
         declared=tuple(inputs),
@@ -109,7 +109,7 @@ def symbols_of(
 
 
 class _Naming:
-    """Finds what each name of the relations means, and one name for each class of equal dims."""
+    """Resolves each name in the relations, and picks one name for each class of equal dims."""
 
     def __init__(
         self,
@@ -121,39 +121,39 @@ class _Naming:
         self._anonymous = anonymous
         self._texts = texts
         self._read = read
-        self._dims = _dims(inputs)
+        self._dims = free_dims(inputs)
         self._positions = _positions(inputs)
         self._rankless = {f"{v.name}.0" for v in inputs if v.shape is None and v.kind == "tensor"}
         self._new: dict[str, None] = {}
         self._equal = [
             (
                 index,
-                Equality(names=tuple(self._meant(name, index, new=True) for name in each.names)),
+                Equality(names=tuple(self._resolve(name, index, new=True) for name in item.names)),
             )
-            for index, each in enumerate(read)
-            if isinstance(each, Equality)
+            for index, item in enumerate(read)
+            if isinstance(item, Equality)
         ]
-        roots = unified(equality for _, equality in self._equal)
+        roots = representatives(equality for _, equality in self._equal)
         self._classes: dict[str, list[str]] = {}
         for name, root in roots.items():
             self._classes.setdefault(root, []).append(name)
-        self._check_new()
+        self._require_known_names()
 
     def names(self) -> dict[str, str]:
-        """The name of its class, by declared dim; rankless inputs keep theirs."""
+        """The name of its class, by declared dim; inputs of unknown rank keep their names."""
         result: dict[str, str] = {}
         for members in self._classes.values():
-            name = self._name(members)
+            name = self._class_name(members)
             result |= {
                 dim: name for dim in members if dim in self._dims and dim not in self._rankless
             }
         return result
 
     def sums(self) -> list[Relation]:
-        """Relations of unified dims: those stated, and rankless inputs that equal others."""
-        found = [renamed(relation, self._by_any_name()) for _, relation in self._linear()]
+        """Relations of unified dims: those stated, and inputs of unknown rank that equal others."""
+        found = [renamed(relation, self._names_by_alias()) for _, relation in self._stated_sums()]
         for members in self._classes.values():
-            name = self._name(members)
+            name = self._class_name(members)
             found += [
                 Relation(dim=dim, terms=(name,))
                 for dim in members
@@ -162,38 +162,40 @@ class _Naming:
         return found
 
     def statements(self) -> tuple[Statement, ...]:
-        """The same among declared dims, where equal ones are equal by relations."""
+        """The statements among declared dims, where relations make equal dims equal."""
         found = []
         first: dict[str, str] = {}
         for members in self._classes.values():
             known = [dim for dim in members if dim in self._dims]
-            first |= dict.fromkeys([*members, self._name(members)], known[0])
+            first |= dict.fromkeys([*members, self._class_name(members)], known[0])
             relations = tuple(Relation(dim=dim, terms=(known[0],)) for dim in known[1:])
-            texts = [self._texts[i] for i, each in self._equal if set(each.names) & set(members)]
+            texts = [self._texts[i] for i, item in self._equal if set(item.names) & set(members)]
             if relations:
                 found.append(Statement(text="; ".join(texts), relations=relations))
-        for index, relation in self._linear():
+        for index, relation in self._stated_sums():
             declared = (renamed(relation, first),)
             found.append(Statement(text=self._texts[index], relations=declared))
         return tuple(found)
 
-    def _linear(self) -> Iterable[tuple[int, Relation]]:
-        for index, each in enumerate(self._read):
-            if isinstance(each, Relation):
-                used = {each.dim, *each.terms}
-                yield index, renamed(each, {name: self._meant(name, index) for name in used})
+    def _stated_sums(self) -> Iterable[tuple[int, Relation]]:
+        for index, item in enumerate(self._read):
+            if isinstance(item, Relation):
+                used = {item.dim, *item.terms}
+                yield index, renamed(item, {name: self._resolve(name, index) for name in used})
 
-    def _by_any_name(self) -> dict[str, str]:
-        return {dim: self._name(members) for members in self._classes.values() for dim in members}
+    def _names_by_alias(self) -> dict[str, str]:
+        return {
+            dim: self._class_name(members) for members in self._classes.values() for dim in members
+        }
 
-    def _name(self, members: Sequence[str]) -> str:
-        """The new name; else the first that the model itself gives; else the first position."""
+    def _class_name(self, members: Sequence[str]) -> str:
+        """A new name if there is one, else the first declared name, else the first position."""
         ranked = [dim for dim in members if dim not in self._rankless] or list(members)
         new = [name for name in members if name in self._new]
         named = [dim for dim in ranked if dim not in self._positions]
         return (new or named or ranked)[0]
 
-    def _meant(self, name: str, index: int, *, new: bool = False) -> str:
+    def _resolve(self, name: str, index: int, *, new: bool = False) -> str:
         if name in self._dims:
             return name
         found = self._positions.get(name)
@@ -207,16 +209,16 @@ class _Naming:
                 found=f"size {found}",
                 fix="Leave it out of the relation, and state the size of the others under dims.",
             )
-        meant = self._anonymous.get(name, ())
-        if len(meant) == 1:
-            return meant[0]
-        if meant:
+        candidates = self._anonymous.get(name, ())
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates:
             raise AotcError(
                 CODE,
-                several_dims(name, meant),
+                ambiguous_name(name, candidates),
                 where=f"relations[{index}]",
-                expected=", ".join(meant),
-                fix=f"Name the dims by their positions, as in: {equality_of(meant)}.",
+                expected=", ".join(candidates),
+                fix=f"Name the dims by their positions, as in: {example_equality(candidates)}.",
             )
         stem, _, axis = name.rpartition(".")
         if new and not (stem and axis.isdecimal()):
@@ -234,7 +236,7 @@ class _Naming:
             found=f"nearest: {close}" if close else "",
         )
 
-    def _check_new(self) -> None:
+    def _require_known_names(self) -> None:
         for members in self._classes.values():
             new = [name for name in members if name in self._new]
             known = [name for name in members if name in self._dims]
@@ -256,19 +258,19 @@ class _Naming:
             )
 
 
-def equality_of(dims: Sequence[str]) -> str:
-    """A relation, as a profile writes it, that makes the last two of `dims` equal."""
+def example_equality(dims: Sequence[str]) -> str:
+    """A relation in a profile's notation that makes the last two of `dims` equal."""
     names = (f'"{dim}"' if re.search(r"[\s=+*-]", dim) else dim for dim in dims[-2:])
     return f"size = {' = '.join(names)}"
 
 
-def several_dims(name: str, dims: Sequence[str]) -> str:
-    """What is wrong with `name`, which stands at several `dims` and says nothing."""
-    return f"{name!r} is the name of {len(dims)} dims that are not one"
+def ambiguous_name(name: str, dims: Sequence[str]) -> str:
+    """The message about `name`, an anonymous name that several `dims` have."""
+    return f"{name!r} is the name of {len(dims)} different dims"
 
 
-def _dims(inputs: Iterable[Value]) -> tuple[str, ...]:
-    """Free dims of tensors, in order."""
+def free_dims(inputs: Iterable[Value]) -> tuple[str, ...]:
+    """Free dims of the tensors among `inputs`, in order; `NAME.0` for one of unknown rank."""
     found: dict[str, None] = {}
     for value in inputs:
         if value.kind == "tensor":
@@ -278,7 +280,7 @@ def _dims(inputs: Iterable[Value]) -> tuple[str, ...]:
 
 
 def _positions(inputs: Iterable[Value]) -> dict[str, int | str]:
-    """What stands at `INPUT.AXIS`: a size, or the name of a dim."""
+    """By position `INPUT.AXIS`: its size or the name of its dim."""
     return {
         f"{value.name}.{axis}": size
         for value in inputs

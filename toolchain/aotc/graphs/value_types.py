@@ -1,8 +1,8 @@
-"""Types and shapes of all values of a graph: ONNX's inference, and ONNX Runtime's for the rest.
+"""Types and shapes of all values of a graph, inferred by ONNX and by ONNX Runtime.
 
-ONNX's own inference knows no operators of ONNX Runtime's domains.  ONNX Runtime infers them all
-when it creates a session, and tells those of the graph's outputs: so unknown values are made
-outputs of a copy.
+ONNX's inference does not know operators of ONNX Runtime's domains.  ONNX Runtime infers all types
+when it creates a session, but reports only those of graph outputs: so unknown values become outputs
+of a copy.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ def with_types(
     *,
     sizes: bool = False,
 ) -> onnx.ModelProto:
-    """A copy of `model` in which every value has its type, and its shape where one is inferred.
+    """A copy of `model` in which every value has its type, and its shape if it can be inferred.
 
-    External data in the folder `weights` is not read but by ONNX Runtime.  Values that neither
-    inference knows are run for where `inputs` are given, and get the rank that they have then, or
-    with `sizes` the whole shape.
+    External data in the folder `weights` is only read by ONNX Runtime.  Values that neither
+    inference knows are computed if `inputs` are given, and get the rank that they have then, or
+    with `sizes` the full shape.
     """
     typed = onnx.ModelProto()
     typed.CopyFrom(model)
-    # What a file declares may lie.
+    # Declared types may be wrong.
     del typed.graph.value_info[:]
     with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
         typed = onnx.shape_inference.infer_shapes(typed, data_prop=True)
-    known = _known(typed, sizes)
-    missing = [name for name in _made(typed) if name not in known]
+    known = _typed_values(typed, sizes)
+    missing = [name for name in _node_outputs(typed) if name not in known]
     if missing:
-        _ask_runtime(typed, missing, weights, inputs, sizes)
+        _infer_with_runtime(typed, missing, weights, inputs, sizes)
     return typed
 
 
-def _made(model: onnx.ModelProto) -> list[str]:
+def _node_outputs(model: onnx.ModelProto) -> list[str]:
     return [name for node in model.graph.node for name in node.output if name]
 
 
-def _known(model: onnx.ModelProto, sizes: bool) -> set[str]:
+def _typed_values(model: onnx.ModelProto, sizes: bool) -> set[str]:
     """Values that have a type and a rank, and with `sizes` every size."""
     found = set()
     for value in (*model.graph.value_info, *model.graph.output):
@@ -77,22 +77,22 @@ def _known(model: onnx.ModelProto, sizes: bool) -> set[str]:
     return found
 
 
-def _ask_runtime(
+def _infer_with_runtime(
     model: onnx.ModelProto,
     missing: list[str],
     weights: Path,
     inputs: Mapping[str, Data] | None,
     sizes: bool,
 ) -> None:
-    asked = onnx.ModelProto()
-    asked.CopyFrom(model)
-    outputs = {value.name for value in asked.graph.output}
+    extended = onnx.ModelProto()
+    extended.CopyFrom(model)
+    outputs = {value.name for value in extended.graph.output}
     for name in missing:
         if name not in outputs:
-            asked.graph.output.append(onnx.ValueInfoProto(name=name))
+            extended.graph.output.append(onnx.ValueInfoProto(name=name))
     try:
         session = create_session(
-            asked.SerializeToString(),
+            extended.SerializeToString(),
             SessionSpec(optimization="disable"),
             providers=[CPU],
             weights_folder=weights,
@@ -100,7 +100,7 @@ def _ask_runtime(
     except AotcError:
         return
     found = {value.name: value for value in session.get_outputs()}
-    seen = _run(session, missing, inputs) if inputs is not None else {}
+    seen = _shapes_of_run(session, missing, inputs) if inputs is not None else {}
     wanted = set(missing)
     for value in model.graph.output:
         if (
@@ -119,10 +119,10 @@ def _ask_runtime(
             model.graph.value_info.append(info)
 
 
-def _run(
+def _shapes_of_run(
     session: ort.InferenceSession, names: list[str], inputs: Mapping[str, Data]
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes that values have in one run; none where it fails."""
+    """Shapes of the values in one run; empty if it fails."""
     try:
         found = run(session, inputs, names)
     except AotcError:
@@ -137,7 +137,7 @@ def _run(
 def _value_info(
     value: Any, seen: Mapping[str, tuple[int, ...]], sizes: bool
 ) -> onnx.ValueInfoProto | None:
-    """From ORT's description, such as `tensor(float)` and `['batch', 8]`; tensors only."""
+    """From ORT's description, such as `tensor(float)` and `['batch', 8]`; None if not a tensor."""
     if not value.type.startswith("tensor("):
         return None
     word = value.type[len("tensor(") : -1]
@@ -146,12 +146,12 @@ def _value_info(
         dim if isinstance(dim, int) and dim >= 0 else (dim if isinstance(dim, str) else None)
         for dim in value.shape
     ]
-    real = seen.get(value.name)
-    if real is not None and sizes:
-        return onnx.helper.make_tensor_value_info(value.name, kind, real)
-    if real is not None and len(real) != len(shape):
-        return onnx.helper.make_tensor_value_info(value.name, kind, [None] * len(real))
-    if real == ():
+    shape_in_run = seen.get(value.name)
+    if shape_in_run is not None and sizes:
+        return onnx.helper.make_tensor_value_info(value.name, kind, shape_in_run)
+    if shape_in_run is not None and len(shape_in_run) != len(shape):
+        return onnx.helper.make_tensor_value_info(value.name, kind, [None] * len(shape_in_run))
+    if shape_in_run == ():
         return onnx.helper.make_tensor_value_info(value.name, kind, ())
-    # No sizes stand for a scalar and for an unknown rank alike.
+    # An empty list means a scalar or an unknown rank.
     return onnx.helper.make_tensor_value_info(value.name, kind, shape or None)

@@ -1,4 +1,4 @@
-"""Which tensors of one graph another graph has as well, told by their bytes."""
+"""Finds tensors with the same bytes in two graphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotc.graphs.weights import external_tensors, keep, packed_of
+from aotc.graphs.weights import external_tensors, keep_tensors, packed_forms
 
 if TYPE_CHECKING:
     import onnx
@@ -17,36 +17,37 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 22
 
 
-def share(
+def remove_shared(
     model: onnx.ModelProto, data: Path, base: onnx.ModelProto, base_data: Path
 ) -> list[int | None]:
-    """The place of each external tensor of `model` among those of `base`; None: it has no twin.
+    """Remove the external tensors from `data` that `base_data` holds as well.
 
-    `data` and `base_data` are their external files.  Tensors with a twin are taken out of `data`,
-    which is gone where none is left; their entries in `model` no longer lead anywhere.
+    `data` and `base_data` are the external files of `model` and `base`.  Returns for each external
+    tensor of `model` the index of its twin among those of `base`, or None.  `data` is deleted if
+    nothing remains; entries in `model` of removed tensors are no longer valid.
     """
     if not data.exists():
         return []
     twins: list[int | None] = []
-    with _mapped(data) as mine, _mapped(base_data) as theirs:
+    with _mapped(data) as own_data, _mapped(base_data) as base_mapped:
         known: dict[tuple[int, tuple[str, ...]], list[tuple[str, int, int]]] = {}
         for index, (tensor, offset, length) in enumerate(external_tensors(base)):
-            known.setdefault(_kind(tensor, length), []).append((tensor.name, index, offset))
+            known.setdefault(_sharing_key(tensor, length), []).append((tensor.name, index, offset))
         for tensor, offset, length in external_tensors(model):
-            own = mine[offset : offset + length]
-            # Most twins have the same name.
-            same = known.get(_kind(tensor, length), ())
+            own = own_data[offset : offset + length]
+            # Usually twins have the same name.
+            same = known.get(_sharing_key(tensor, length), ())
             likely = sorted(same, key=lambda entry: entry[0] != tensor.name)
             twins.append(
-                next((i for _, i, at in likely if _equal(own, theirs[at : at + length])), None)
+                next((i for _, i, at in likely if _equal(own, base_mapped[at : at + length])), None)
             )
-    keep(model, data, [twin is None for twin in twins])
+    keep_tensors(model, data, [twin is None for twin in twins])
     return twins
 
 
-def _kind(tensor: onnx.TensorProto, length: int) -> tuple[int, tuple[str, ...]]:
-    """Twins have one length, and are packed by the same kernels into the same bytes."""
-    return length, tuple(packed.name for packed in packed_of(tensor))
+def _sharing_key(tensor: onnx.TensorProto, length: int) -> tuple[int, tuple[str, ...]]:
+    """Twins have the same length, and the same kernels packed them."""
+    return length, tuple(packed.name for packed in packed_forms(tensor))
 
 
 @contextmanager

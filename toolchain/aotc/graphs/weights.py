@@ -1,4 +1,4 @@
-"""Weights as external data: out of the graph once, and stored once for all variants."""
+"""Weights as external data, stored once for all variants."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import onnx
 
 from aotc.graphs.capture import tensors
 
-# Below this the entry costs more than it saves; ONNX Runtime's own writer gets the same bound.
+# Below this an entry costs more than it saves; ONNX Runtime's writer gets the same limit.
 EXTERNAL_BYTES = 1024
-# Pages of a mapping start here, and no SIMD load wants more.
+# The page size of mappings, and enough for any SIMD load.
 _ALIGN = 4096
 _BLOCK = 4 << 20
-# Entries of external data that ONNX Runtime adds for weights it has packed for its kernels.
+# Prefix of entries that ONNX Runtime adds for weights that it packed for its kernels.
 PACKED = "prepacked_"
 
 
 class Packed(NamedTuple):
-    """A tensor as one kernel packed it: offset, length and a flag of each part in its file.
+    """A tensor as packed for one kernel: offset, length and a flag of each part in its file.
 
-    `name` is ONNX Runtime's: the kernel's, with a hash of the packed bytes.
+    `name` is ONNX Runtime's: that of the kernel, with a hash of the packed bytes.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Packed(NamedTuple):
         return Packed(self.name, tuple((at, length, flag) for at, (_, length, flag) in parts))
 
     def text(self) -> str:
-        """As ONNX Runtime writes it: `NAME|OFFSET;LENGTH;FLAG`."""
+        """ONNX Runtime's notation: `NAME|OFFSET;LENGTH;FLAG`."""
         return "|".join((self.name, *(f"{at};{length};{flag}" for at, length, flag in self.parts)))
 
 
-def packed_of(tensor: onnx.TensorProto) -> list[Packed]:
-    """What is packed of an external tensor."""
+def packed_forms(tensor: onnx.TensorProto) -> list[Packed]:
+    """The packed forms of an external tensor."""
     found = []
     for pair in tensor.external_data:
         if pair.key.startswith(PACKED):
@@ -55,9 +55,9 @@ def packed_of(tensor: onnx.TensorProto) -> list[Packed]:
 
 
 def externalize(model: onnx.ModelProto, folder: Path, name: str) -> int:
-    """Move large initializers of the main graph from `model` to the end of `folder/name`.
+    """Move large initializers of the main graph of `model` to the end of the file `folder/name`.
 
-    Only `raw_data` is moved.  Returns the size of the file; none is made where there are none.
+    Only `raw_data` is moved.  Returns the size of the file; it is not created if there are none.
     """
     large = [t for t in model.graph.initializer if len(t.raw_data) >= EXTERNAL_BYTES]
     if not large:
@@ -68,12 +68,12 @@ def externalize(model: onnx.ModelProto, folder: Path, name: str) -> int:
             offset += file.write(b"\0" * (-offset % _ALIGN))
             length = len(tensor.raw_data)
             file.write(tensor.raw_data)
-            _point(tensor, name, offset, length)
+            _refer_to(tensor, name, offset, length)
             offset += length
     return offset
 
 
-def _point(
+def _refer_to(
     tensor: onnx.TensorProto, location: str, offset: int, length: int, packed: Sequence[Packed] = ()
 ) -> None:
     tensor.ClearField("raw_data")
@@ -81,14 +81,14 @@ def _point(
     del tensor.external_data[:]
     for key, value in (("location", location), ("offset", offset), ("length", length)):
         tensor.external_data.add(key=key, value=str(value))
-    for index, each in enumerate(packed):
-        tensor.external_data.add(key=f"{PACKED}{index}", value=each.text())
+    for index, form in enumerate(packed):
+        tensor.external_data.add(key=f"{PACKED}{index}", value=form.text())
 
 
 def external_tensors(model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, int, int]]:
     """Each external tensor of `model` with its offset and length, in bytes.
 
-    ONNX Runtime externalises the initializers of control-flow bodies as well.
+    Includes initializers of subgraphs, which ONNX Runtime externalizes as well.
     """
     for tensor in tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -96,16 +96,16 @@ def external_tensors(model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto,
             yield tensor, int(entry.get("offset", "0")), int(entry["length"])
 
 
-def adopt(model: onnx.ModelProto, data: Path, folder: Path, name: str) -> None:
-    """Make `data`, the external file of `model`, the file `folder/name`, without copying it."""
+def adopt_file(model: onnx.ModelProto, data: Path, folder: Path, name: str) -> None:
+    """Move `data`, the external file of `model`, to `folder/name` without copying it."""
     if data.exists():
         data.rename(folder / name)
     for tensor, offset, length in external_tensors(model):
-        _point(tensor, name, offset, length, packed_of(tensor))
+        _refer_to(tensor, name, offset, length, packed_forms(tensor))
 
 
 def digests(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> list[str]:
-    """sha256 of each `wanted` external tensor of `model`, in order, and else an empty text.
+    """The sha256 of each `wanted` external tensor of `model`, in order; "" for the others.
 
     `data` is its external file.
     """
@@ -113,12 +113,12 @@ def digests(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> list[
         return [""] * len(wanted)
     with data.open("rb") as source:
         return [
-            _digest(source, offset, length) if asked else ""
-            for (_, offset, length), asked in zip(external_tensors(model), wanted, strict=True)
+            _digest(source, offset, length) if is_wanted else ""
+            for (_, offset, length), is_wanted in zip(external_tensors(model), wanted, strict=True)
         ]
 
 
-def place(
+def place_tensors(
     model: onnx.ModelProto,
     data: Path,
     keys: Sequence[str],
@@ -126,10 +126,11 @@ def place(
     file_of: Callable[[str], str],
     placed: dict[str, tuple[str, int]],
 ) -> None:
-    """Copy the external tensors of `model` from `data` to where `file_of` says.
+    """Copy the external tensors of `model` from `data` into files of `folder`.
 
-    `keys` name the tensors' contents, in order: equal names, equal bytes.  `placed` holds file and
-    offset of what lies in `folder` already, by name, and grows; that is pointed at, not copied.
+    `keys` identify the tensors' contents, in order: equal keys mean equal bytes.  `file_of` gives
+    the file name by key.  `placed` has the file and offset of contents that are already in
+    `folder`, by key, and is extended; those are referred to instead of copied.
     """
     with ExitStack() as stack:
         source = stack.enter_context(data.open("rb")) if data.exists() else None
@@ -146,21 +147,21 @@ def place(
             return placed[key]
 
         for (tensor, offset, length), key in zip(external_tensors(model), keys, strict=True):
-            # What is packed of a tensor has to stand in the tensor's file.
+            # Packed forms have to be in the same file as the tensor.
             name, start = placed_at(key, file_of(key), offset, length)
             packed = [
-                each.moved(
+                form.moved(
                     [
-                        placed_at(f"{key} {each.name} {index}", name, *part[:2])[1]
-                        for index, part in enumerate(each.parts)
+                        placed_at(f"{key} {form.name} {index}", name, *part[:2])[1]
+                        for index, part in enumerate(form.parts)
                     ]
                 )
-                for each in packed_of(tensor)
+                for form in packed_forms(tensor)
             ]
-            _point(tensor, name, start, length, packed)
+            _refer_to(tensor, name, start, length, packed)
 
 
-def keep(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> None:
+def keep_tensors(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> None:
     """Keep only the `wanted` external tensors of `model` in its file `data`, in order."""
     if all(wanted):
         return
@@ -168,21 +169,21 @@ def keep(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> None:
     written = 0
     with data.open("rb") as source, smaller.open("wb", buffering=0) as file:
 
-        def kept_at(offset: int, length: int) -> int:
+        def copy_to_end(offset: int, length: int) -> int:
             nonlocal written
             written += file.write(b"\0" * (-written % _ALIGN))
             _copy(source, offset, length, file)
             written += length
             return written - length
 
-        for (tensor, offset, length), stays in zip(external_tensors(model), wanted, strict=True):
-            if stays:
-                start = kept_at(offset, length)
+        for (tensor, offset, length), is_kept in zip(external_tensors(model), wanted, strict=True):
+            if is_kept:
+                start = copy_to_end(offset, length)
                 packed = [
-                    each.moved([kept_at(*part[:2]) for part in each.parts])
-                    for each in packed_of(tensor)
+                    form.moved([copy_to_end(*part[:2]) for part in form.parts])
+                    for form in packed_forms(tensor)
                 ]
-                _point(tensor, data.name, start, length, packed)
+                _refer_to(tensor, data.name, start, length, packed)
     if written:
         smaller.replace(data)
     else:
@@ -190,19 +191,19 @@ def keep(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> None:
         data.unlink()
 
 
-def places(model: onnx.ModelProto, keys: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """File and offset of all that `place` would place for `model`, by the names of contents."""
+def tensor_places(model: onnx.ModelProto, keys: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """File and offset of everything that `place_tensors` would copy for `model`, by key."""
     found = {}
     for (tensor, offset, _), key in zip(external_tensors(model), keys, strict=True):
         name = next(p.value for p in tensor.external_data if p.key == "location")
         found[key] = (name, offset)
-        for each in packed_of(tensor):
-            for index, part in enumerate(each.parts):
-                found[f"{key} {each.name} {index}"] = (name, part[0])
+        for form in packed_forms(tensor):
+            for index, part in enumerate(form.parts):
+                found[f"{key} {form.name} {index}"] = (name, part[0])
     return found
 
 
-def locations(model: onnx.ModelProto) -> tuple[str, ...]:
+def external_locations(model: onnx.ModelProto) -> tuple[str, ...]:
     """Names of the external files that `model` refers to, sorted."""
     found = {
         pair.value
@@ -216,7 +217,10 @@ def locations(model: onnx.ModelProto) -> tuple[str, ...]:
 def copy_ranges(
     source: BinaryIO, ranges: Sequence[tuple[int, int]], target: RawIOBase
 ) -> dict[tuple[int, int], int]:
-    """Append (offset, length) parts of `source` to the empty `target`: where each begins there."""
+    """Append the (offset, length) ranges of `source` to the empty `target`.
+
+    Returns the offset of each range in `target`.
+    """
     moved: dict[tuple[int, int], int] = {}
     written = 0
     for offset, length in ranges:
@@ -227,14 +231,17 @@ def copy_ranges(
     return moved
 
 
-def move(model: onnx.ModelProto, name: str, moved: Mapping[tuple[int, int], int]) -> None:
-    """Point the external tensors of `model` in the file `name` at their new places there."""
+def repoint(model: onnx.ModelProto, name: str, moved: Mapping[tuple[int, int], int]) -> None:
+    """Update the offsets of the external tensors of `model` in the file `name`.
+
+    `moved` has the new offset by old offset and length.
+    """
     for tensor, offset, length in external_tensors(model):
         if any(p.key == "location" and p.value == name for p in tensor.external_data):
-            _point(tensor, name, moved[offset, length], length)
+            _refer_to(tensor, name, moved[offset, length], length)
 
 
-def gather(model: onnx.ModelProto, folder: Path, target: Path) -> None:
+def gather_tensors(model: onnx.ModelProto, folder: Path, target: Path) -> None:
     """Copy all external tensors of `model`, whose files are in `folder`, into the file `target`."""
     written = 0
     with target.open("wb", buffering=0) as file:
@@ -247,7 +254,7 @@ def gather(model: onnx.ModelProto, folder: Path, target: Path) -> None:
                 length = int(entry.get("length", "0")) or source.seek(0, 2) - offset
                 written += file.write(b"\0" * (-written % _ALIGN))
                 _copy(source, offset, length, file)
-            _point(tensor, target.name, written, length)
+            _refer_to(tensor, target.name, written, length)
             written += length
     if not written:
         target.unlink()
@@ -271,7 +278,7 @@ def _digest(source: BinaryIO, offset: int, length: int) -> str:
 
 
 def _copy(source: BinaryIO, offset: int, length: int, target: RawIOBase) -> None:
-    """Append to the unbuffered `target`; within the kernel where it can."""
+    """Append to the unbuffered `target`; within the kernel if possible."""
     while length and hasattr(os, "copy_file_range"):
         try:
             count = os.copy_file_range(source.fileno(), target.fileno(), length, offset)

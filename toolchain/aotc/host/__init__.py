@@ -1,1 +1,1 @@
-"""What this machine is and has."""
+"""What this machine is and what it has."""

@@ -1,8 +1,8 @@
-"""Cores that this process may run on: as many threads as ONNX Runtime would take by itself.
+"""The number of threads that ONNX Runtime would choose: the cores that this process may run on.
 
-Left to itself ONNX Runtime also ties each of its threads to one core.  A calling thread that wakes
-up on the core of a worker then waits for it: on two cores a request after a pause took twice as
-long.  A stated number of threads is not tied (ONNX Runtime's documentation of thread management).
+With its own choice, ONNX Runtime also pins each thread to a core.  A calling thread that wakes up
+on a worker's core then waits for it: on two cores a request after a pause took twice as long.
+Threads whose number is stated are not pinned (ONNX Runtime's documentation of thread management).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 @cache
 def usable_cores() -> int | None:
-    """Physical cores among the processors of this process; None where the system does not say."""
+    """The physical cores that this process may run on; None if the system does not say."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     allowed = os.sched_getaffinity(0)
@@ -26,9 +26,10 @@ def usable_cores() -> int | None:
 
 
 def cores_in(cpuinfo: str, allowed: set[int]) -> int:
-    """Different pairs of package and core in the text of /proc/cpuinfo, of `allowed` processors.
+    """The number of cores in the text of /proc/cpuinfo that the processors `allowed` belong to.
 
-    Where it names no cores, as on arm64, each processor is one.
+    A core is a pair of package and core id.  If the text has no core ids, as on arm64, each
+    processor counts as one.
     """
     cores: set[tuple[str, str]] = set()
     for block in cpuinfo.split("\n\n"):

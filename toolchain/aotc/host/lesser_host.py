@@ -1,7 +1,7 @@
-"""This machine as less than it is: what another one would show, where only this one is at hand.
+"""This machine with less than it has, to show what another machine would do.
 
-Two variables of the environment, for tests.  They take away and never add: what a CPU lacks cannot
-be run by naming it, and no variable may make a gate pass that this machine does not.
+Two environment variables, for tests.  They only take away: naming a CPU feature cannot make it run,
+and no variable may let a gate pass that this machine fails.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Final
 from aotc.contract.target import ISA_FEATURES
 from aotc.errors import AotcError
 
-# Names of CPU features; the others are not reported.
+# Names of CPU features; all others are hidden.
 ISA_VARIABLE: Final = "AOTC_HOST_ISA"
-# Execution providers, as ORT names them, that offer no device.
+# Execution providers, by their ORT names, that offer no device.
 WITHOUT_VARIABLE: Final = "AOTC_HOST_WITHOUT"
-# Stands among the features where some are hidden.  What is compiled for this CPU may use those all
-# the same, as providers look at the CPU themselves: so it requires this one too, which no CPU has,
-# and runs nowhere but under the same variable.
+# Added to the features if some are hidden.  Providers look at the CPU themselves, so what is
+# compiled for this CPU may use the hidden features all the same.  It therefore requires this name
+# too, which no CPU has, and runs only under the same variable.
 LESSER: Final = "lesser"
 
 
-def stated_isa() -> frozenset[str] | None:
-    """The features that are not hidden; None where all may be seen.
+def unhidden_isa() -> frozenset[str] | None:
+    """The features that are not hidden; None if none is hidden.
 
-    Raises AOTC-I027 where a name is of no feature.
+    Raises AOTC-I027 if a name is not a known feature.
     """
     text = os.environ.get(ISA_VARIABLE)
     if text is None:
@@ -36,7 +36,7 @@ def stated_isa() -> frozenset[str] | None:
     if names - known:
         raise AotcError(
             "AOTC-I027",
-            "these are no CPU features that ONNX Runtime chooses by",
+            "these are not CPU features that ONNX Runtime selects by",
             where=f"${ISA_VARIABLE}",
             expected=", ".join(sorted(known)),
             found=", ".join(sorted(names - known)),
@@ -44,14 +44,14 @@ def stated_isa() -> frozenset[str] | None:
     return names
 
 
-def lesser_isa(features: Iterable[str]) -> tuple[str, ...]:
-    """`features` without what is hidden; raises AOTC-I027."""
-    have, seen = tuple(features), stated_isa()
-    if seen is None or seen.issuperset(have):
-        return have
-    return (*(name for name in have if name in seen), LESSER)
+def visible_isa(features: Iterable[str]) -> tuple[str, ...]:
+    """`features` without the hidden ones; raises AOTC-I027."""
+    present, allowed = tuple(features), unhidden_isa()
+    if allowed is None or allowed.issuperset(present):
+        return present
+    return (*(name for name in present if name in allowed), LESSER)
 
 
 def hidden_providers() -> frozenset[str]:
-    """Execution providers that offer no device here, by ORT's names."""
+    """Execution providers that offer no device here, by their ORT names."""
     return frozenset(os.environ.get(WITHOUT_VARIABLE, "").replace(",", " ").split())

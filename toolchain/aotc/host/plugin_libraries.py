@@ -1,4 +1,4 @@
-"""Plugin libraries on a machine: where the user says they are, and the digest that names them."""
+"""Plugin libraries on this machine: the user's setting of their paths, and their digest."""
 
 from __future__ import annotations
 
@@ -6,31 +6,28 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 from aotc.errors import AotcError
-from aotc.files.folders import is_others, make_folder
-from aotc.files.locking import editing
-from aotc.files.writing import write_whole
+from aotc.files.folders import belongs_to_others, make_folder
 
-# `NAME=PATH` pairs, separated as in PATH: provider, as ORT names it, and its library.
+# `NAME=PATH` pairs, separated as in PATH: the provider's ORT name, and its library.
 PLUGINS_VARIABLE = "AOTC_PLUGINS"
-_KNOWN = "library-digests.json"
-# How long another process is waited for: to hash once more costs less than to wait for long.
+_CACHE_NAME = "library-digests.json"
+# How long another process is waited for: hashing again costs less than a long wait.
 _LOCK_SECONDS = 1.0
 
 
 def stated_libraries() -> dict[str, Path]:
-    """Libraries by ORT's name of the provider, as the environment states them; raises I027."""
+    """Libraries by the provider's ORT name, as the environment states them; raises I027."""
     stated = {}
     for pair in os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep):
         name, equals, path = pair.partition("=")
         if pair and not (name and equals and path):
             raise AotcError(
                 "AOTC-I027",
-                "this names no plugin",
+                "this does not name a plugin",
                 where=f"${PLUGINS_VARIABLE}",
                 expected="NAME=PATH, the provider as ONNX Runtime names it and its library",
                 found=pair,
@@ -41,7 +38,7 @@ def stated_libraries() -> dict[str, Path]:
 
 
 def libraries_in(folder: Path) -> tuple[Path, ...]:
-    """The shared libraries of a plugin's folder: it computes with those beside it as well."""
+    """The shared libraries in a plugin's folder: the plugin loads the others there as well."""
     return tuple(
         sorted(
             path
@@ -52,32 +49,34 @@ def libraries_in(folder: Path) -> tuple[Path, ...]:
 
 
 def libraries_digest(files: Iterable[Path]) -> str:
-    """The digest of a plugin: of one file its SHA-256.
+    """The digest of a plugin: for one file its SHA-256 in hex.
 
-    Of several, the SHA-256 over the lines `digest, two spaces, name` in order of names.  Digests of
-    files are kept in the user's cache and taken from there while inode, size and times of a file
-    are the same, as hashing all libraries of a plugin takes longer than loading a small model.
-    Raises `OSError` where a file cannot be read.
+    For several it is the SHA-256 over the lines `digest, two spaces, name`, ordered by path.  The
+    digests of files are cached for the user and reused while inode, size and times of a file stay
+    the same, because hashing all libraries of a plugin takes longer than loading a small model.
+    Raises `OSError` if a file cannot be read.
     """
     ordered = sorted(files)
-    return _digest(tuple((path, _state(path)) for path in ordered))
+    return _combined_digest(tuple((path, _file_state(path)) for path in ordered))
 
 
 @cache
-def _digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
+def _combined_digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
     place = _cache_file()
-    known = _read(place)
+    known = _read_cache(place)
     files = [path for path, _ in found]
     states = {str(path): list(state) for path, state in found}
     missing = [path for path in files if known.get(str(path), [None])[:-1] != states[str(path)]]
     if missing:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(2) as pool:
             hashed = zip(missing, pool.map(_sha256, missing), strict=True)
             new: dict[str, list[int | str]] = {
                 str(path): [*states[str(path)], digest] for path, digest in hashed
             }
         known |= new
-        _add(place, new)
+        _add_to_cache(place, new)
     digests = [(path.name, known[str(path)][-1]) for path in files]
     if len(digests) == 1:
         return str(digests[0][1])
@@ -85,8 +84,8 @@ def _digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def _state(path: Path) -> tuple[int, ...]:
-    # The time of change cannot be set, unlike that of modification.
+def _file_state(path: Path) -> tuple[int, ...]:
+    # Unlike the modification time, the change time cannot be set.
     found = path.stat()
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
@@ -98,13 +97,18 @@ def _sha256(path: Path) -> str:
 
 def _cache_file() -> Path | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    return Path(home) / "aotc" / _KNOWN if home.startswith("/") else None
+    return Path(home) / "aotc" / _CACHE_NAME if home.startswith("/") else None
 
 
-def _read(place: Path | None) -> dict[str, list[int | str]]:
+def _read_cache(place: Path | None) -> dict[str, list[int | str]]:
     try:
-        # Elsewhere the time of change may be another one (`_state`).
-        if place is None or os.name != "posix" or is_others(place.parent) or is_others(place):
+        # On other systems ctime means something else (`_file_state`).
+        if (
+            place is None
+            or os.name != "posix"
+            or belongs_to_others(place.parent)
+            or belongs_to_others(place)
+        ):
             return {}
         found = json.loads(place.read_text())
     except (OSError, ValueError, AttributeError):
@@ -114,17 +118,20 @@ def _read(place: Path | None) -> dict[str, list[int | str]]:
     return {k: v for k, v in found.items() if isinstance(v, list) and len(v) == 6}
 
 
-def _add(place: Path | None, found: dict[str, list[int | str]]) -> None:
-    """Keep digests for the next time; a cache that cannot be written is none."""
+def _add_to_cache(place: Path | None, found: dict[str, list[int | str]]) -> None:
+    """Keep digests for the next time; a cache that cannot be written is ignored."""
     if place is None:
         return
+    from aotc.files.locking import editing
+    from aotc.files.writing import write_atomically
+
     try:
         make_folder(place.parent)
-        if is_others(place.parent):
+        if belongs_to_others(place.parent):
             return
         with editing(place, seconds=_LOCK_SECONDS):
-            # What other processes kept since it was read stays.
-            known = _read(place) | found
-            write_whole(place, json.dumps(known).encode(), mode=0o600)
+            # Keep what other processes added since it was read.
+            known = _read_cache(place) | found
+            write_atomically(place, json.dumps(known).encode(), mode=0o600)
     except (OSError, AotcError):
         return

@@ -1,12 +1,9 @@
-"""This machine as a target, found without importing what it looks for."""
+"""This machine described as a target, without importing what is looked for."""
 
 from __future__ import annotations
 
 import os
-import platform
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -19,7 +16,7 @@ from aotc.contract.known_providers import (
     RUNTIMES,
 )
 from aotc.contract.target import ISA_FEATURES, Gpu, Libc, Plugin, System, Target
-from aotc.host.lesser_host import hidden_providers, lesser_isa
+from aotc.host.lesser_host import hidden_providers, visible_isa
 
 NVIDIA_SMI_SECONDS = 10
 _CPUINFO = Path("/proc/cpuinfo")
@@ -36,21 +33,21 @@ _ARCHITECTURE = {"amd64": "x86_64", "arm64": "aarch64"}
 def probe(
     *, gpus: bool = True, digests: bool = False, libraries: tuple[tuple[str, Path], ...] = ()
 ) -> Target:
-    """Describe this machine; what is absent is None or empty, and `probed` says so.
+    """Describe this machine; what is absent is None or empty, and `probed` is set.
 
-    With `gpus=False` the GPUs and their driver are not asked for, which may take seconds; with
-    `digests` plugins have those of their libraries.  `libraries` are the user's own plugins: the
-    provider, as ORT names it, and its library.
-    The answer is kept for the life of the process.  Raises AOTC-I027 where a variable of the
-    environment (`host.lesser_host`, `host.plugin_libraries`) says nothing that can be read.
+    With `gpus=False` the GPUs and their driver are not queried, which may take seconds; with
+    `digests` plugins have the digests of their libraries.  `libraries` are the user's own plugins:
+    pairs of the provider's ORT name and its library.
+    The result is cached for the life of the process.  Raises AOTC-I027 if an environment variable
+    (`host.lesser_host`, `host.plugin_libraries`) cannot be read.
     """
     version, providers, plugins = _onnxruntime(digests, libraries)
-    machine = platform.machine().lower()
+    machine = _machine().lower()
     architecture = _ARCHITECTURE.get(machine, machine)
     return Target(
         schema="aotc.target/1",
         name="host",
-        # An operating system that targets cannot name fits no artifact, which C001 then says.
+        # A target has no name for other operating systems: C001 then refuses every artifact.
         os=_OS.get(sys.platform, sys.platform),  # type: ignore[arg-type]
         architecture=architecture,
         libc=_libc(),
@@ -58,7 +55,7 @@ def probe(
         onnxruntime=version,
         providers=providers,
         plugins=plugins,
-        nvidia_driver=_driver() if gpus else None,
+        nvidia_driver=_nvidia_driver() if gpus else None,
         cuda_major=_cuda_major() if gpus else None,
         gpus=_gpus() if gpus else (),
         probed=True,
@@ -66,26 +63,26 @@ def probe(
 
 
 def parse_isa(cpuinfo: str, architecture: str) -> tuple[str, ...]:
-    """The features of the first CPU in the text of /proc/cpuinfo that ONNX Runtime chooses by."""
+    """The features that ONNX Runtime selects by, of the first CPU in a /proc/cpuinfo text."""
     line = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
     have = frozenset(line[1].split()) if line else frozenset()
     return tuple(name for name in ISA_FEATURES.get(architecture, ()) if name in have)
 
 
 def parse_vendor(cpuinfo: str) -> str | None:
-    """The vendor of the first CPU in the text of /proc/cpuinfo; None where it states none."""
+    """The vendor of the first CPU in a /proc/cpuinfo text; None if it states none."""
     line = re.search(r"^vendor_id\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
     return line[1] if line else None
 
 
 def parse_driver(text: str) -> str | None:
-    """The version in the text of /proc/driver/nvidia/version."""
+    """The driver version in the text of /proc/driver/nvidia/version."""
     found = re.search(r"Kernel Module(?:\s+for\s+\S+)?\s+(\d+(?:\.\d+)+)", text)
     return found[1] if found else None
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:
-    """GPUs from `nvidia-smi --query-gpu=name,compute_cap,memory.total` as CSV, memory in MiB."""
+    """GPUs from the CSV of `nvidia-smi --query-gpu=name,compute_cap,memory.total` (in MiB)."""
     found = []
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(",")]
@@ -93,6 +90,15 @@ def parse_gpus(text: str) -> tuple[Gpu, ...]:
             memory = int(fields[2]) << 20 if fields[2].isdigit() else None
             found.append(Gpu(name=fields[0], compute_capability=fields[1], memory_bytes=memory))
     return tuple(found)
+
+
+def _machine() -> str:
+    """The architecture by the name that the system has for it."""
+    if hasattr(os, "uname"):
+        return os.uname().machine
+    import platform
+
+    return platform.machine()
 
 
 def _libc() -> Libc | None:
@@ -111,8 +117,8 @@ def _libc() -> Libc | None:
 
 
 def _isa(architecture: str) -> tuple[str, ...] | None:
-    text = _text(_CPUINFO)
-    return None if text is None else lesser_isa(parse_isa(text, architecture))
+    text = _read_text(_CPUINFO)
+    return None if text is None else visible_isa(parse_isa(text, architecture))
 
 
 def _onnxruntime(
@@ -136,28 +142,28 @@ def _onnxruntime(
         for row in KNOWN_PROVIDERS
         if row.plugin and row.plugin.distribution in found
     ]
-    stated = _stated(digests, libraries, plugins)
-    # A session loads the library that is stated, and not the package's.
+    stated = _stated_plugins(digests, libraries, plugins)
+    # A session loads the stated library instead of the package's.
     replaced = {plugin.provider for plugin in stated}
     plugins = [plugin for plugin in plugins if plugin.provider not in replaced] + stated
-    served = [plugin.provider for plugin in plugins if _is_served(plugin)]
+    served = [plugin.provider for plugin in plugins if _may_offer_device(plugin)]
     hidden = hidden_providers()
     names = tuple(name for name in (*served, *providers) if name not in hidden)
     return version, names, tuple(plugins)
 
 
-def _is_served(plugin: Plugin) -> bool:
-    """Whether a plugin offers a device here, so far as that can be told without loading it."""
+def _may_offer_device(plugin: Plugin) -> bool:
+    """Whether a plugin may offer a device here, as far as is known without loading it."""
     package = PLUGIN_PACKAGES.get(plugin.name)
     wanted = package.cpu_vendor if package else ""
-    vendor = parse_vendor(_text(_CPUINFO) or "") if wanted else None
+    vendor = parse_vendor(_read_text(_CPUINFO) or "") if wanted else None
     return vendor is None or vendor == wanted
 
 
-def _stated(
+def _stated_plugins(
     digests: bool, libraries: tuple[tuple[str, Path], ...], installed: list[Plugin]
 ) -> list[Plugin]:
-    """Plugins by the environment or by the caller; those of an installed package as it has them."""
+    """Plugins of the environment or the caller; one inside an installed package is that package."""
     if not libraries and "AOTC_PLUGINS" not in os.environ:
         return []
     from aotc.host.plugin_libraries import libraries_digest, stated_libraries
@@ -174,7 +180,7 @@ def _stated(
 
 
 def _is_of_package(library: Path, distribution: str) -> bool:
-    """Whether a library lies in the folder of an installed package, with those it is to load."""
+    """Whether a library is in the folder of an installed package, with those that it loads."""
     place = _package_folder(PLUGIN_PACKAGES[distribution].package)
     return place is not None and library.parent.resolve() == place.resolve()
 
@@ -185,7 +191,7 @@ def _package_folder(package: str) -> Path | None:
 
 
 def _package_digest(package: str) -> str | None:
-    """Digest of the libraries of an installed package; None where it is not found."""
+    """The digest of an installed package's libraries; None if the package is not found."""
     from aotc.host.plugin_libraries import libraries_digest, libraries_in
 
     place = _package_folder(package)
@@ -193,10 +199,10 @@ def _package_digest(package: str) -> str | None:
 
 
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
-    """Versions of those distributions that are installed, by name.
+    """Versions by name, of those distributions that are installed.
 
-    Read from the names of their `.dist-info` folders (Python packaging specification "recording
-    installed projects"), as importing `importlib.metadata` would cost more than the whole probe.
+    They are read from the names of `.dist-info` folders (Python packaging specification "recording
+    installed projects"): importing `importlib.metadata` would cost more than the rest of the probe.
     """
     spelled = {name.replace("-", "_"): name for name in names}
     found: dict[str, str] = {}
@@ -214,8 +220,8 @@ def installed_versions(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _driver() -> str | None:
-    text = _text(Path("/proc/driver/nvidia/version"))
+def _nvidia_driver() -> str | None:
+    text = _read_text(Path("/proc/driver/nvidia/version"))
     if text is not None:
         return parse_driver(text)
     lines = _nvidia_smi("driver_version").split()
@@ -227,6 +233,9 @@ def _gpus() -> tuple[Gpu, ...]:
 
 
 def _nvidia_smi(query: str) -> str:
+    import shutil
+    import subprocess
+
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""
@@ -244,11 +253,12 @@ def _nvidia_smi(query: str) -> str:
 
 
 def _cuda_major() -> int | None:
-    """The newest CUDA that the driver supports: cuDriverGetVersion gives 1000 * major + ..."""
+    """The newest CUDA that the driver supports; cuDriverGetVersion returns 1000 * major + ..."""
+    import ctypes
+    import shutil
+
     if not Path("/proc/driver/nvidia").exists() and shutil.which("nvidia-smi") is None:
         return None
-    import ctypes
-
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         driver = ctypes.CDLL(name)
@@ -259,7 +269,7 @@ def _cuda_major() -> int | None:
     return None if failed or number.value < 1000 else number.value // 1000
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     try:
         return path.read_text("utf-8", "replace")
     except OSError:

@@ -1,1 +1,1 @@
-"""What can be told of artifacts, models, codes and providers, with nobody vouching for it."""
+"""Describing artifacts, models, codes and providers; nothing said here is verified."""

@@ -1,4 +1,4 @@
-"""How much of an artifact's shapes was compared with the original model, and what traffic meets."""
+"""Which sizes were compared with the original model, and what recorded traffic would meet."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from aotc.contract.codec.parsing import Json, ParseError, decode
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
-from aotc.contract.profile import Traffic
+from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.reports import DimCoverage, ShapeReport, TrafficCoverage
 from aotc.contract.shapes.domain import Dim, Domain
-from aotc.contract.traffic import Recorded
 from aotc.errors import AotcError
 
-# Of the refused sizes, those met most are listed up to this many.
-_LISTED = 10
+if TYPE_CHECKING:
+    from aotc.contract.traffic import RecordedTraffic
+
+# At most this many refused sizes are listed, the most frequent first.
+_MAX_LISTED = 10
 
 
 def shape_report(manifest: Manifest) -> ShapeReport:
-    """Shapes of the outputs, and the coverage of each free dim by the comparisons at build."""
+    """Shapes of the outputs, and for each free dim which sizes the build compared."""
     compared: dict[str, set[int]] = {name: set() for name in manifest.domain.dims}
     for variant in manifest.variants:
         for sizes in variant.parity.shapes:
@@ -33,20 +36,25 @@ def shape_report(manifest: Manifest) -> ShapeReport:
             _coverage(name, dim, sorted(compared[name]))
             for name, dim in manifest.domain.dims.items()
         ),
-        learned=_learned(manifest.profile),
+        learned=_learned_traffic(manifest.profile),
     )
 
 
-def traffic_coverage(manifest: Manifest, recorded: Recorded) -> TrafficCoverage:
-    """What the artifact does with each recorded request, by the rules that `load` routes by.
+def traffic_coverage(manifest: Manifest, recorded: RecordedTraffic) -> TrafficCoverage:
+    """What the artifact does with each recorded request, by the same rules as `load`.
 
-    Requests are put to the buckets of the profile's first variant.
+    Requests are matched with the buckets of the profile's first variant.
+    Raises S020 if the traffic does not record a dim that varies.
     """
     domain = manifest.domain
     first = manifest.variants[0].spec or manifest.variants[0].name
-    variants = [each for each in manifest.variants if (each.spec or each.name) == first]
-    order = sorted(variants, key=lambda each: (not each.buckets, math.prod(each.buckets.values())))
-    compared = {tuple(sorted(sizes.items())) for each in variants for sizes in each.parity.shapes}
+    variants = [variant for variant in manifest.variants if (variant.spec or variant.name) == first]
+    order = sorted(
+        variants, key=lambda variant: (not variant.buckets, math.prod(variant.buckets.values()))
+    )
+    compared = {
+        tuple(sorted(sizes.items())) for variant in variants for sizes in variant.parity.shapes
+    }
     varying = [name for name, dim in domain.dims.items() if dim.buckets or dim.min < dim.max]
     missing = [name for name in varying if name not in recorded.dims]
     if missing:
@@ -57,23 +65,26 @@ def traffic_coverage(manifest: Manifest, recorded: Recorded) -> TrafficCoverage:
             expected=", ".join(varying),
             found=", ".join(recorded.dims),
         )
-    accepted, shares, seen = 0, Counter[str](), 0
-    taken, refused = Counter[str](), Counter[str]()
-    given = run = 0
+    accepted, shares, compared_requests = 0, Counter[str](), 0
+    taken_by, refused = Counter[str](), Counter[str]()
+    given_elements = run_elements = 0
     for sizes, count in recorded.sizes():
-        whole = _completed(domain, sizes)
-        fit = _fit(domain, order, whole)
+        completed = _completed(domain, sizes)
+        fit = _variant_for(domain, order, completed)
         if fit is None:
             refused[", ".join(f"{name}={size}" for name, size in sizes.items())] += count
             continue
         variant, wanted = fit
         accepted += count
-        taken[variant.name] += count
-        own = _elements(manifest, whole)
-        given, run = given + own * count, run + _elements(manifest, wanted) * count
-        padded, routed = wanted != whole, len(variants) > 1 and not variant.buckets
+        taken_by[variant.name] += count
+        elements = _elements(manifest, completed)
+        given_elements, run_elements = (
+            given_elements + elements * count,
+            run_elements + _elements(manifest, wanted) * count,
+        )
+        padded, routed = wanted != completed, len(variants) > 1 and not variant.buckets
         shares["padded" if padded else "routed" if routed else "exact"] += count
-        seen += count if tuple(sorted(whole.items())) in compared else 0
+        compared_requests += count if tuple(sorted(completed.items())) in compared else 0
     total = recorded.requests
     return TrafficCoverage(
         path=recorded.path,
@@ -83,28 +94,28 @@ def traffic_coverage(manifest: Manifest, recorded: Recorded) -> TrafficCoverage:
         exact=shares["exact"] / total,
         padded=shares["padded"] / total,
         routed=shares["routed"] / total,
-        compared=seen / total,
-        padding=(run - given) / max(given, 1),
-        variants={each.name: taken[each.name] for each in variants},
-        refused=dict(refused.most_common(_LISTED)),
+        compared=compared_requests / total,
+        padding=(run_elements - given_elements) / max(given_elements, 1),
+        variants={variant.name: taken_by[variant.name] for variant in variants},
+        refused=dict(refused.most_common(_MAX_LISTED)),
     )
 
 
 def _completed(domain: Domain, sizes: Mapping[str, int]) -> dict[str, int]:
-    """`sizes` with what follows from them, and dims of one size where they are missing."""
-    whole = {name: dim.min for name, dim in domain.dims.items() if dim.min == dim.max}
-    whole |= sizes
+    """`sizes` with the dims that follow from them, and dims of one size if they are missing."""
+    completed = {name: dim.min for name, dim in domain.dims.items() if dim.min == dim.max}
+    completed |= sizes
     for relation in domain.relations:
-        if relation.dim not in whole and all(term in whole for term in relation.terms):
-            whole[relation.dim] = relation.value(whole)
-    return whole
+        if relation.dim not in completed and all(term in completed for term in relation.terms):
+            completed[relation.dim] = relation.value(completed)
+    return completed
 
 
-def _fit(
-    domain: Domain, order: Sequence[Variant], sizes: Mapping[str, int]
+def _variant_for(
+    domain: Domain, ordered: Sequence[Variant], sizes: Mapping[str, int]
 ) -> tuple[Variant, dict[str, int]] | None:
-    needy = [dim for name, dim in domain.dims.items() if sizes.get(name) not in dim.buckets]
-    routed_first = any(dim.outside[:1] == ("route",) for dim in needy)
+    outside = [dim for name, dim in domain.dims.items() if sizes.get(name) not in dim.buckets]
+    routed_first = any(dim.outside[:1] == ("route",) for dim in outside)
     stated = {
         name: size
         for name, size in sizes.items()
@@ -112,12 +123,12 @@ def _fit(
     }
     if not domain.accepts(stated):
         return None
-    for variant in reversed(order) if routed_first else order:
-        wanted = domain.fitted(variant.buckets, sizes)
+    for variant in reversed(ordered) if routed_first else ordered:
+        wanted = domain.padded_sizes(variant.buckets, sizes)
         if wanted is not None:
             return variant, wanted
-    # A probed dim beyond its range: counted at a call, and run all the same.
-    dynamic = next((each for each in order if not each.buckets), None)
+    # A probed dim beyond its range: a call counts it and runs it anyway.
+    dynamic = next((variant for variant in ordered if not variant.buckets), None)
     return (dynamic, dict(sizes)) if dynamic is not None and domain.accepts(stated) else None
 
 
@@ -131,20 +142,20 @@ def _elements(manifest: Manifest, sizes: Mapping[str, int]) -> int:
 
 def _coverage(name: str, dim: Dim, compared: Sequence[int]) -> DimCoverage:
     accepted = [size for size in compared if dim.accepts(size)]
-    least = dim.min if dim.pad_from is None else min(dim.pad_from, dim.min)
-    points = sorted({least, *compared, dim.max})
+    smallest = dim.min if dim.pad_from is None else min(dim.pad_from, dim.min)
+    points = sorted({smallest, *compared, dim.max})
     spans = [(low, high) for low, high in itertools.pairwise(points) if high - low > 1]
     return DimCoverage(
         dim=name,
         sizes=dim.text(),
         compared=tuple(compared),
-        share=min(1.0, len(accepted) / max(_accepted(dim), 1)),
+        share=min(1.0, len(accepted) / max(_accepted_sizes(dim), 1)),
         gap=max(spans, key=lambda span: span[1] - span[0], default=None),
     )
 
 
-def _accepted(dim: Dim) -> int:
-    """How many sizes callers may pass."""
+def _accepted_sizes(dim: Dim) -> int:
+    """The number of sizes that callers may pass."""
     if dim.pad_from is not None:
         return dim.max - max(dim.pad_from, 1) + 1
     if dim.buckets and "route" not in dim.outside:
@@ -153,7 +164,7 @@ def _accepted(dim: Dim) -> int:
     return on_grid + sum(not dim.spans(size) for size in dim.buckets)
 
 
-def _learned(profile: Json) -> Traffic | None:
+def _learned_traffic(profile: Json) -> Traffic | None:
     stated = profile.get("traffic") if isinstance(profile, dict) else None
     try:
         return decode(Traffic, stated) if stated else None

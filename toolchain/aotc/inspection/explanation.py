@@ -1,4 +1,4 @@
-"""What `aotc explain CODE` and the generated page of codes say: one text for both."""
+"""The text of a code for `aotc explain CODE` and for the generated page of codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aotc.reasons import REASONS
 if TYPE_CHECKING:
     from aotc.verification.checks.base import Check
 
-LETTERS = {
+CODE_GROUPS = {
     "I": "Import and input",
     "S": "Shapes",
     "O": "Optimization",
@@ -27,7 +27,7 @@ LETTERS = {
 
 
 def explain(code: str) -> Explanation:
-    """The explanation of a code, which may be written `g005` or `AOTC-G005`; raises I027."""
+    """The explanation of a code, written such as `g005` or `AOTC-G005`; raises I027."""
     name = code.strip().upper()
     name = name if name.startswith("AOTC-") else f"AOTC-{name}"
     reason = REASONS.get(name)
@@ -38,7 +38,7 @@ def explain(code: str) -> Explanation:
             f"there is no code {code!r}" + (f"; did you mean {close}?" if close else ""),
             fix="List the codes with 'aotc explain --list'.",
         )
-    check = _check(name)
+    check = _check_with(name)
     return Explanation(
         code=reason.code,
         title=reason.title,
@@ -49,8 +49,8 @@ def explain(code: str) -> Explanation:
     )
 
 
-def _check(code: str) -> type[Check] | None:
-    """The check that refuses with a code, which tells more of it; None for most codes."""
+def _check_with(code: str) -> type[Check] | None:
+    """The check that refuses with a code, whose docstring explains more; None for most codes."""
     if not code.startswith("AOTC-C"):
         return None
     from aotc.verification.checks import checks
@@ -59,5 +59,5 @@ def _check(code: str) -> type[Check] | None:
 
 
 def explain_all() -> tuple[Explanation, ...]:
-    """Every code, in the order of the catalogue."""
+    """The explanations of all codes, in the order of the catalogue."""
     return tuple(explain(code) for code in REASONS)

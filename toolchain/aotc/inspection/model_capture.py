@@ -1,4 +1,4 @@
-"""Capture evidence of a plain ONNX model: the one part of inspection that imports onnx."""
+"""Describing a plain ONNX model: the only part of inspection that imports onnx."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from aotc.errors import AotcError, install_extra
 
 
 def inspect_model(path: Path) -> InspectReport:
-    """What a model file holds, without running it.
+    """Describe a model file without running it.
 
-    Raises I001 to I007, I010, I011, and I019 where onnx is not installed.
+    Raises I001 to I007, I010, I011, and I019 if onnx is not installed.
     """
     try:
         from aotc.graphs.capture import read_capture

@@ -1,4 +1,4 @@
-"""What this machine has of each execution provider that a profile may name."""
+"""What this machine has of each execution provider that a profile can name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aotc.host.plugin_libraries import stated_libraries
 
 
 def capabilities() -> tuple[Capability, ...]:
-    """Of every backend, and of the libraries that the environment states."""
+    """The capability of every backend, and of the libraries that the environment states."""
     found = []
     for name in BACKENDS.names():
         backend: Backend = BACKENDS.load(name)()
@@ -22,7 +22,7 @@ def capabilities() -> tuple[Capability, ...]:
 
 
 def check_names(profile: Profile) -> None:
-    """Raises AOTC-P007 for an execution provider that is neither built in nor a plugin of it."""
+    """Raise AOTC-P007 for a provider that is neither built in nor one of the profile's plugins."""
     orders = (profile.providers, *(spec.providers or () for spec in profile.variants))
     for name in (name for order in (*orders, *profile.tune.providers) for name in order):
         backend_of(name, profile.plugins)

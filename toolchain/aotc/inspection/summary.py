@@ -1,26 +1,19 @@
-"""What an artifact or a model says of itself, read without vouching for any of it.
+"""What an artifact or a model says of itself; nothing of it is verified.
 
-Nothing here is checked against a signature: a report is UNVERIFIED, whatever it says.
+No signature is checked here: a report is UNVERIFIED, whatever it says.
 Of an artifact only aotc.json and the attestations are read, never models or weights.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from aotc.contract.artifact_names import artifact_path, id_in
+from aotc.contract.artifact_names import artifact_path, stated_id
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS
-from aotc.contract.codec.parsing import (
-    MAX_JSON_BYTES,
-    Json,
-    ParseError,
-    Problem,
-    decode,
-    strict_json,
-)
+from aotc.contract.codec.parsing import Json, ParseError, Problem, decode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
@@ -33,52 +26,57 @@ from aotc.contract.results.reports import (
     ShapeReport,
     VariantSummary,
 )
-from aotc.contract.traffic import read_traffic
 from aotc.contract.trust.anchors import key_id
 from aotc.contract.versions import (
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
     manifest_version,
-    unsupported_manifest,
+    unsupported_reason,
 )
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST
-from aotc.inspection.attestation_claims import in_words
+from aotc.inspection.attestation_claims import claim_text
 from aotc.inspection.coverage import shape_report, traffic_coverage
-from aotc.signing import dsse
-from aotc.signing import statements as attest
+from aotc.records import replace
+from aotc.signing import dsse, statements
 from aotc.signing.keys.development import default_trust
-from aotc.verification.container.archive_container import is_packed
 from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
 from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread
 
 
 def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectReport:
-    """Read the artifact in a folder or packed, or the ONNX model in a file.
+    """Describe the artifact in a folder or a packed file, or the ONNX model in a file.
 
-    `traffic` is a file of recorded shapes; what an artifact would do with them is told.
-    Raises I001 where there is nothing; I027 for the traffic of a model; S020 to S023 on the
-    traffic; of an artifact G006, G008,
-    G009, G010, G012, G015 and G039 where aotc.json cannot be read, of a model what
-    `inspection.model_capture` raises.
+    `traffic` is a file of recorded shapes: the report then says what the artifact would do with
+    them.  Raises I001 if there is nothing at `path`; I027 for the traffic of a model; S020 to S023
+    for the traffic.  Raises G006, G008, G009, G010, G012, G015 and G039 if an artifact's aotc.json
+    cannot be read, and for a model what `inspection.model_capture` raises.
     """
     place = artifact_path(path)
-    if id_in(place) is None and place.is_file() and not is_packed(place):
+    if stated_id(place) is None and place.is_file() and not _is_packed(place):
         if traffic is not None:
             raise AotcError(
                 "AOTC-I027",
-                "recorded shapes are told of an artifact, and this is a model",
+                "recorded shapes need an artifact, and this is a model",
                 where=str(place),
                 fix="Build it first, or leave the traffic out.",
             )
         from aotc.inspection.model_capture import inspect_model
 
         return inspect_model(place)
-    return reread(place, lambda: _opened(place, traffic), holds=lambda report: not report.problems)
+    return reread(
+        place, lambda: _inspect_opened(place, traffic), holds=lambda report: not report.problems
+    )
 
 
-def _opened(place: Path, traffic: str | Path | None) -> InspectReport:
+def _is_packed(place: Path) -> bool:
+    from aotc.verification.container.archive_container import is_packed
+
+    return is_packed(place)
+
+
+def _inspect_opened(place: Path, traffic: str | Path | None) -> InspectReport:
     with open_container(place) as container:
         return _inspect_artifact(place, container, traffic)
 
@@ -92,13 +90,15 @@ def _inspect_artifact(
         if error.code != "AOTC-G006":
             raise
         raise AotcError(
-            "AOTC-G015", f"the artifact holds no {MANIFEST}", where=str(place)
+            "AOTC-G015", f"the artifact does not contain {MANIFEST}", where=str(place)
         ) from None
     manifest = _manifest(content)
     problems: list[Refusal] = []
     artifact_id = hashlib.sha256(content).hexdigest()
     claims, evidence = _attestations(container, artifact_id, problems)
-    measured = {each.name: each for each in evidence.variants} if evidence is not None else {}
+    measured = (
+        {variant.name: variant for variant in evidence.variants} if evidence is not None else {}
+    )
     sizes: dict[str, int] = {}
     for entry in manifest.files:
         sizes[entry.role] = sizes.get(entry.role, 0) + entry.size
@@ -117,7 +117,7 @@ def _inspect_artifact(
             target=manifest.target,
             toolchain=manifest.toolchain,
             claims=claims,
-            variants=tuple(_variant(each, measured) for each in manifest.variants),
+            variants=tuple(_variant_summary(variant, measured) for variant in manifest.variants),
             sizes=sizes,
             payload_bytes=sum(sizes.values()) + len(content),
             files=len(manifest.files) + 1,
@@ -126,19 +126,19 @@ def _inspect_artifact(
             built_at=evidence.built_at if evidence is not None else "",
             tuning=evidence.tuning if evidence is not None else (),
         ),
-        findings=(*manifest.findings, *_newer(manifest)),
+        findings=(*manifest.findings, *_newer_schema(manifest)),
         problems=(*_unknown_features(manifest), *problems),
     )
 
 
 def _manifest(content: bytes) -> Manifest:
-    """aotc.json as a record; raises G009 with every problem, G010 on another major version."""
+    """aotc.json as a record; raises G009 with all problems, G010 for another major version."""
     try:
         data = strict_json(content)
         schema = data.get("schema") if isinstance(data, dict) else None
         version = manifest_version(schema) if isinstance(schema, str) else None
         ours = manifest_version(MANIFEST_SCHEMA) or (0, 0)
-        if what := unsupported_manifest(schema):
+        if what := unsupported_reason(schema):
             raise AotcError(
                 "AOTC-G010",
                 what,
@@ -151,8 +151,8 @@ def _manifest(content: bytes) -> Manifest:
         return decode(Manifest, data, allow_unknown=version[1] > ours[1])
     except ParseError as error:
         first, *others = [
-            AotcError("AOTC-G009", each.what, where=f"{MANIFEST}: {each.path or '(top)'}")
-            for each in error.problems
+            AotcError("AOTC-G009", problem.what, where=f"{MANIFEST}: {problem.path or '(top)'}")
+            for problem in error.problems
         ]
         first.also = tuple(others)
         raise first from None
@@ -162,11 +162,13 @@ def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:
     report = shape_report(manifest)
     if traffic is None:
         return report
+    from aotc.contract.traffic import read_traffic
+
     recorded = read_traffic(traffic, manifest.inputs)
-    return dataclasses.replace(report, traffic=traffic_coverage(manifest, recorded))
+    return replace(report, traffic=traffic_coverage(manifest, recorded))
 
 
-def _newer(manifest: Manifest) -> tuple[Finding, ...]:
+def _newer_schema(manifest: Manifest) -> tuple[Finding, ...]:
     if manifest.schema == MANIFEST_SCHEMA:
         return ()
     return (Finding(code="AOTC-G017", what=f"the manifest is {manifest.schema}", where=MANIFEST),)
@@ -192,8 +194,8 @@ def _profile_name(profile: Json) -> str:
 def _attestations(
     container: Container, artifact_id: str, problems: list[Refusal]
 ) -> tuple[tuple[Claim, ...], Evidence | None]:
-    """Every bundle's claim, and the evidence about this very aotc.json where there is one."""
-    own = {key_id(each.pem) for each in default_trust()}
+    """The claim of every bundle, and the evidence about this aotc.json if there is one."""
+    development_keys = {key_id(key.pem) for key in default_trust()}
     claims: list[Claim] = []
     evidence: Evidence | None = None
     listed = container.listing(ATTESTATIONS).files
@@ -203,7 +205,7 @@ def _attestations(
         problems.append(
             Refusal(
                 code="AOTC-G012",
-                what="there are more attestations than any reader takes, and none was read",
+                what="there are more attestations than a reader accepts, and none was read",
                 where=ATTESTATIONS,
                 found=f"{len(bundles)} bundles of {total} bytes",
             )
@@ -211,37 +213,44 @@ def _attestations(
         bundles = []
     for path in bundles:
         try:
-            said = attest.peek(container.read(path, dsse.MAX_BUNDLE_BYTES))
+            claimed = statements.read_unverified(container.read(path, dsse.MAX_BUNDLE_BYTES))
             claims.append(
                 Claim(
                     path=path,
-                    key_id=said.hint,
-                    development_key=said.hint in own,
-                    predicate_type=said.predicate_type,
-                    says=in_words(said.predicate_type, said.predicate),
+                    key_id=claimed.hint,
+                    development_key=claimed.hint in development_keys,
+                    predicate_type=claimed.predicate_type,
+                    says=claim_text(claimed.predicate_type, claimed.predicate),
                 )
             )
-            if said.predicate_type == KINDS["evidence"].predicate_type:
-                if artifact_id not in said.subjects.values():
+            if claimed.predicate_type == KINDS["evidence"].predicate_type:
+                if artifact_id not in claimed.subjects.values():
                     raise AotcError(
                         "AOTC-G014", "the attestation is about another artifact", where=path
                     )
-                evidence = decode(Evidence, said.predicate, allow_unknown=True)
+                evidence = decode(Evidence, claimed.predicate, allow_unknown=True)
         except ParseError as error:
             problems += [
-                Refusal(code="AOTC-G004", what=each.what, where=f"{path}: {each.path or '(top)'}")
-                for each in error.problems
+                Refusal(
+                    code="AOTC-G004", what=problem.what, where=f"{path}: {problem.path or '(top)'}"
+                )
+                for problem in error.problems
             ]
         except AotcError as error:
             problems += [
-                Refusal(code=each.code, what=each.what, where=each.where or path, found=each.found)
-                for each in (error, *error.also)
+                Refusal(
+                    code=refusal.code,
+                    what=refusal.what,
+                    where=refusal.where or path,
+                    found=refusal.found,
+                )
+                for refusal in (error, *error.also)
             ]
     return tuple(claims), evidence
 
 
-def _variant(variant: Variant, measured: Mapping[str, VariantEvidence]) -> VariantSummary:
-    seen = measured.get(variant.name)
+def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) -> VariantSummary:
+    evidence = measured.get(variant.name)
     return VariantSummary(
         name=variant.name,
         component=variant.component,
@@ -260,17 +269,17 @@ def _variant(variant: Variant, measured: Mapping[str, VariantEvidence]) -> Varia
         partitioning=variant.partitioning,
         transfers=variant.transfers,
         parity=variant.parity,
-        worst=worst_errors(seen) if seen is not None else (),
+        worst=worst_errors(evidence) if evidence is not None else (),
         memory=variant.memory,
         passes=variant.passes,
-        load_seconds=seen.load_seconds if seen is not None else None,
-        run_seconds=seen.run_seconds if seen is not None else {},
-        peak_memory_bytes=seen.peak_memory_bytes if seen is not None else None,
+        load_seconds=evidence.load_seconds if evidence is not None else None,
+        run_seconds=evidence.run_seconds if evidence is not None else {},
+        peak_memory_bytes=evidence.peak_memory_bytes if evidence is not None else None,
     )
 
 
 def worst_errors(evidence: VariantEvidence) -> tuple[OutputError, ...]:
-    """Of each output, the worst of every measure over all comparisons."""
+    """For each output, the worst value of every measure over all comparisons."""
     worst: dict[str, OutputError] = {}
     for comparison in evidence.comparisons:
         for error in comparison.outputs:
@@ -280,7 +289,7 @@ def worst_errors(evidence: VariantEvidence) -> tuple[OutputError, ...]:
 
 
 def _worse(one: OutputError, other: OutputError) -> OutputError:
-    cosines = [each.cosine for each in (one, other) if each.cosine is not None]
+    cosines = [error.cosine for error in (one, other) if error.cosine is not None]
     return OutputError(
         output=one.output,
         max_abs=max(one.max_abs, other.max_abs),

@@ -1,4 +1,4 @@
-"""A cost table as arrays: exact at the sizes that were measured, linear between them."""
+"""A cost table as arrays: exact at the measured sizes, linear between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 class Costs:
-    """Seconds by sizes of one or two dims."""
+    """Seconds by the sizes of one or two dims."""
 
     def __init__(self, table: CostTable) -> None:
         self.table = table
@@ -23,7 +23,7 @@ class Costs:
         self.axes = tuple(np.asarray(table.sizes[dim], float) for dim in table.dims)
         shape = tuple(len(axis) for axis in self.axes)
         self.static: Floats = np.asarray(table.static, float).reshape(shape)
-        at = table.at_dynamic()
+        at = table.dynamic_sizes_or_all()
         self.dynamic_axes = tuple(np.asarray(at[dim], float) for dim in table.dims)
         self.dynamic: Floats | None = None
         if table.dynamic:
@@ -31,24 +31,24 @@ class Costs:
             self.dynamic = np.asarray(table.dynamic, float).reshape(shape)
 
     def within(self, low: Sequence[int], high: Sequence[int]) -> Costs:
-        """The same with the static sizes alone that calls of sizes from `low` to `high` may need.
+        """The same costs with only the static sizes that calls from `low` to `high` may need.
 
-        Those are, of each dim, from the smallest that holds the smallest call to the smallest that
-        holds the largest.
+        For each dim these range from the smallest size that holds the smallest call to the
+        smallest one that holds the largest call.
         """
         found = copy.copy(self)
         spans = [
-            slice(int(np.searchsorted(axis, least)), int(np.searchsorted(axis, most)) + 1)
-            for axis, least, most in zip(self.axes, low, high, strict=True)
+            slice(int(np.searchsorted(axis, smallest)), int(np.searchsorted(axis, largest)) + 1)
+            for axis, smallest, largest in zip(self.axes, low, high, strict=True)
         ]
         found.axes = tuple(axis[span] for axis, span in zip(self.axes, spans, strict=True))
         found.static = self.static[tuple(spans)]
         return found
 
-    def at_dynamic(self, sizes: Mapping[str, int]) -> float:
-        """The dynamic graph's cost at `sizes`, linear (in two dims bilinear) between measured ones.
+    def dynamic_seconds(self, sizes: Mapping[str, int]) -> float:
+        """Seconds of the dynamic graph at `sizes`, linear (in two dims bilinear) between measured.
 
-        Below the smallest measured size the smallest counts, and above the largest the largest.
+        Below the smallest and above the largest measured size, the cost of that size is used.
         """
         if self.dynamic is None:
             raise ValueError("the table has no dynamic costs")
@@ -57,8 +57,8 @@ class Costs:
             values = _between(values, axis, float(sizes[dim]))
         return float(values)
 
-    def places(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """For each dim the place of the smallest measured size that holds `sizes`."""
+    def indices(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """For each dim, the index of the smallest measured size that holds `sizes`."""
         return tuple(
             int(np.searchsorted(axis, sizes[dim]))
             for dim, axis in zip(self.dims, self.axes, strict=True)
@@ -66,7 +66,7 @@ class Costs:
 
 
 def _between(values: Floats, axis: Floats, size: float) -> Floats:
-    """`values` with their first axis taken at `size`."""
+    """`values` interpolated at `size` along their first axis."""
     size = min(max(size, axis[0]), axis[-1])
     upper = int(np.searchsorted(axis, size))
     if axis[upper] == size:

@@ -1,23 +1,23 @@
-"""What a model costs at each size: measured, and kept as `aotc.costs/1`."""
+"""The cost of a model at each size: measured, and stored as `aotc.costs/1`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, Problem, record
+from aotc.contract.codec.parsing import Bounds, Problem
 from aotc.contract.profile import Seconds
+from aotc.records import field, record
 
 
 @record
 class CostTable:
     """Seconds of one run at every combination of sizes, row-major in the order of `dims`.
 
-    `static` are runs of graphs with the combinations of `sizes` written in.  `dynamic` are runs of
-    the graph that takes all sizes, at those of `dynamic_sizes`, which may lie between: a backend
-    that is fast at multiples of 16 is seen to be slow elsewhere.  Empty where there is none.
+    `static` are runs of graphs with the combinations of `sizes` fixed.  `dynamic` are runs of the
+    graph for all sizes, at `dynamic_sizes`, which may lie between the others: that shows whether a
+    backend that is fast at multiples of 16 is slow elsewhere.  Empty if not measured.
     """
 
     schema: Literal["aotc.costs/1"] = "aotc.costs/1"
@@ -33,21 +33,23 @@ class CostTable:
         float, Bounds(0, 1), "by how much sessions of one size differ: other work on the machine"
     ] = 0.0
     backend: Annotated[str, "what ran, with versions"] = ""
-    source: Annotated[str, "sha256 of the model; empty where it is not known"] = ""
+    source: Annotated[str, "sha256 of the model; empty if unknown"] = ""
     others: Annotated[Mapping[str, int], "sizes of the other dims"] = field(default_factory=dict)
 
     def problems(self) -> list[Problem]:
-        """What the types cannot say."""
-        found = self._of("sizes", self.sizes, "static", self.static)
+        """Sizes and figures that do not match each other."""
+        found = self._table_problems("sizes", self.sizes, "static", self.static)
         if self.dynamic:
-            found += self._of("dynamic_sizes", self.at_dynamic(), "dynamic", self.dynamic)
+            found += self._table_problems(
+                "dynamic_sizes", self.dynamic_sizes_or_all(), "dynamic", self.dynamic
+            )
         return found
 
-    def at_dynamic(self) -> Mapping[str, tuple[int, ...]]:
+    def dynamic_sizes_or_all(self) -> Mapping[str, tuple[int, ...]]:
         """The sizes at which `dynamic` was measured."""
         return self.dynamic_sizes or self.sizes
 
-    def _of(
+    def _table_problems(
         self,
         field_name: str,
         sizes: Mapping[str, tuple[int, ...]],
@@ -55,7 +57,7 @@ class CostTable:
         figures: tuple[float, ...],
     ) -> list[Problem]:
         if set(sizes) != set(self.dims):
-            return [Problem(field_name, "are not of the dims")]
+            return [Problem(field_name, "do not match the dims")]
         for dim, listed in sizes.items():
             if not listed or list(listed) != sorted(set(listed)):
                 return [Problem(f"{field_name}.{dim}", "are missing, or not rising")]

@@ -1,40 +1,41 @@
-"""From recorded requests to a profile: what varies, what it costs, and which plan costs least."""
+"""From recorded requests to a profile: what varies, what it costs, and which plan is cheapest."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.profile import Profile
-from aotc.contract.profile import Traffic as Learned
+from aotc.contract.profile_terms import Traffic as Learned
 from aotc.contract.results.command_reports import LearnReport, PlanRow, SizeCount
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.relations import read_relation
-from aotc.contract.traffic import Recorded, read_traffic
+from aotc.contract.traffic import RecordedTraffic, read_traffic
 from aotc.engine.values import numpy_dtype
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.files.reading import read_at_most
-from aotc.files.work_folders import temporary
+from aotc.files.work_folders import temporary_folder
 from aotc.host.probe import probe
-from aotc.learning.candidate_sizes import ONE_DIM, TWO_DIMS, between, candidates
+from aotc.learning.candidate_sizes import MAX_ONE_DIM, MAX_TWO_DIMS, candidate_sizes, sizes_between
 from aotc.learning.cost_arrays import Costs
 from aotc.learning.cost_table import CostTable
 from aotc.learning.measure import measure
-from aotc.learning.plans import Plan, Traffic, choose, plans
+from aotc.learning.plans import Plan, Traffic, candidate_plans, choose_plan
 from aotc.learning.varying import VaryingDims
 from aotc.probing.inputs.generated_fixtures import shape_of
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.importing import import_model
 from aotc.stages.types import SourceModel
 
-# Sessions of one size that differ by more were not alone on the machine.
-BUSY = 0.1
+# Sessions of one size that differ by a larger share were disturbed by other work.
+MAX_QUIET_DRIFT = 0.1
 
 
 def learn(
@@ -50,41 +51,42 @@ def learn(
     threads: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[LearnReport, CostTable]:
-    """The profile that serves recorded requests at the least expected cost, and the costs.
+    """The profile that serves recorded requests at minimum expected cost, and the measured costs.
 
-    Costs are measured on `model`, for about `seconds` beside creating sessions, or read from the
-    file `costs` that an earlier measurement left.  At most `max_variants` variants are planned, of
-    each of the profile's; `dims` names the one or two dims to plan for where more vary.  Without
-    `padding` every request runs at its own size.
+    `traffic` is a file of recorded shapes.  Costs are measured on `model` for about `seconds`, not
+    counting session creation, or read from `costs`, a file of an earlier measurement.  At most
+    `max_variants` variants are planned for each variant of the profile; `dims` names the one or two
+    dims to plan for if more vary.  Without `padding` every request runs at its own size.
+    `threads` is the number of threads of a session (default: all cores).
     Raises AOTC-I001 to I007 (model), I021, I022 (profile), I027, S005, S020 to S024 and S026.
     """
-    say = progress or (lambda text: None)
+    announce = progress or (lambda text: None)
     base = load_profile(profile)
     if model is None and costs is None:
         raise AotcError(
             "AOTC-I027",
-            "nothing says what a size costs",
+            "there is neither a model to measure nor a file of costs",
             expected="--model MODEL, or --costs FILE",
         )
-    with temporary("learn") as folder, Workers(base.limits) as jobs:
+    with temporary_folder("learn") as folder, Workers(base.limits) as jobs:
         options = _options(base, folder, jobs)
         source = None
         if model is not None:
-            say("import")
+            announce("import")
             source = import_model(model, options)
-        say("read the traffic")
+        announce("read the traffic")
         recorded = read_traffic(traffic, source.inputs if source is not None else None)
         stated = source.symbols.relations if source is not None else ()
-        known = VaryingDims(recorded, dims, stated)
+        varying = VaryingDims(recorded, dims, stated)
         if costs is not None:
-            table = _read_costs(Path(costs), known, source)
+            table = _read_costs(Path(costs), varying, source)
         else:
-            assert source is not None  # One of both was demanded.
-            say("measure")
-            table = _measured(source, known, options, seconds, threads)
-    say("plan")
-    requests = Traffic(known.counts(), Costs(table), padding=padding)
-    return _answer(recorded, known, requests, base, max_variants), table
+            assert source is not None  # Without `costs` there is a model.
+            announce("measure")
+            table = _measure_costs(source, varying, options, seconds, threads)
+    announce("plan")
+    requests = Traffic(varying.counts(), Costs(table), padding=padding)
+    return _learn_report(recorded, varying, requests, base, max_variants), table
 
 
 def _options(profile: Profile, work: Path, workers: Workers) -> BuildOptions:
@@ -92,39 +94,39 @@ def _options(profile: Profile, work: Path, workers: Workers) -> BuildOptions:
     return BuildOptions(profile=profile, target=host, host=host, work=work, workers=workers)
 
 
-def _measured(
+def _measure_costs(
     source: SourceModel,
-    known: VaryingDims,
+    varying: VaryingDims,
     options: BuildOptions,
     seconds: float,
     threads: int | None,
 ) -> CostTable:
-    most = ONE_DIM if len(known.planned) == 1 else TWO_DIMS
+    maximum = MAX_ONE_DIM if len(varying.planned) == 1 else MAX_TWO_DIMS
     chosen, recorded = {}, {}
-    for index, name in enumerate(known.planned):
-        chosen[name] = candidates((sizes[index] for sizes in known.counts()), most)
-        recorded[name] = sorted({sizes[index] for sizes in known.counts()})
+    for index, name in enumerate(varying.planned):
+        chosen[name] = candidate_sizes((sizes[index] for sizes in varying.counts()), maximum)
+        recorded[name] = sorted({sizes[index] for sizes in varying.counts()})
     inner = {}
-    if len(known.planned) == 1:
-        (name,) = known.planned
-        requests = {sizes[0]: count for sizes, count in known.counts().items()}
-        inner[name] = between(requests, chosen[name])
+    if len(varying.planned) == 1:
+        (name,) = varying.planned
+        requests = {sizes[0]: count for sizes, count in varying.counts().items()}
+        inner[name] = sizes_between(requests, chosen[name])
     others = {
         name: 1 for value in source.inputs for name in value.shape or () if isinstance(name, str)
     }
     others |= {f"{value.name}.0": 1 for value in source.inputs if value.shape is None}
-    others |= known.fixed | {name: known.usual(name) for name in known.ranged}
-    for name in known.planned:
+    others |= varying.fixed | {name: varying.most_common_size(name) for name in varying.ranged}
+    for name in varying.planned:
         others.pop(name, None)
-    _require_memory(source, known, others, options.profile.limits.memory_bytes)
+    _require_memory(source, varying, others, options.profile.limits.memory_bytes)
     return measure(
         source,
-        known.planned,
+        varying.planned,
         chosen,
         inner,
         recorded,
         others,
-        known.follows,
+        varying.follows,
         seconds=seconds,
         threads=threads,
         seed=options.profile.parity.seed,
@@ -135,28 +137,28 @@ def _measured(
 
 
 def _require_memory(
-    source: SourceModel, known: VaryingDims, others: Mapping[str, int], limit: int
+    source: SourceModel, varying: VaryingDims, others: Mapping[str, int], limit: int
 ) -> None:
-    """Refuse sizes whose inputs alone need more than `limit` bytes, before any is made."""
-    sizes = {**others, **{name: known.span(name)[1] for name in known.planned}}
-    for dim, terms in known.follows.items():
+    """Refuse sizes whose inputs alone need more than `limit` bytes, before any is allocated."""
+    sizes = {**others, **{name: varying.span(name)[1] for name in varying.planned}}
+    for dim, terms in varying.follows.items():
         sizes[dim] = sum(sizes[term] for term in terms)
     needed = sum(
         math.prod(shape_of(value, sizes)) * numpy_dtype(value.dtype).itemsize
         for value in source.inputs
     )
     if needed > limit:
-        at = ", ".join(f"{name}={sizes[name]}" for name in known.planned)
+        at = ", ".join(f"{name}={sizes[name]}" for name in varying.planned)
         raise AotcError(
             "AOTC-S022",
             f"inputs of the largest recorded sizes, {at}, do not fit into memory",
-            where=known.recorded.path,
+            where=varying.recorded.path,
             expected=f"<= {limit} bytes (limits.memory_bytes)",
             found=f"{needed} bytes",
         )
 
 
-def _read_costs(path: Path, known: VaryingDims, source: SourceModel | None) -> CostTable:
+def _read_costs(path: Path, varying: VaryingDims, source: SourceModel | None) -> CostTable:
     try:
         table = decode(CostTable, strict_json(read_at_most(path, MAX_JSON_BYTES)))
     except OSError as error:
@@ -165,17 +167,21 @@ def _read_costs(path: Path, known: VaryingDims, source: SourceModel | None) -> C
         ) from None
     except ParseError as error:
         first, *others = [
-            AotcError(each.code or "AOTC-S026", each.what, where=f"{path}: {each.path or '(top)'}")
-            for each in error.problems
+            AotcError(
+                problem.code or "AOTC-S026",
+                problem.what,
+                where=f"{path}: {problem.path or '(top)'}",
+            )
+            for problem in error.problems
         ]
         first.also = tuple(others)
         raise first from None
-    if set(table.dims) != set(known.planned):
+    if set(table.dims) != set(varying.planned):
         raise AotcError(
             "AOTC-S026",
-            "the costs are of other dims than those that vary",
+            "the costs were measured for other dims than those that vary",
             where=str(path),
-            expected=", ".join(known.planned),
+            expected=", ".join(varying.planned),
             found=", ".join(table.dims),
             fix="Give --model too, so that recorded shapes get the model's names of dims."
             if source is None
@@ -184,13 +190,13 @@ def _read_costs(path: Path, known: VaryingDims, source: SourceModel | None) -> C
     if source is not None and table.source and table.source != source.capture.sha256:
         raise AotcError(
             "AOTC-S026",
-            "the costs are of another model",
+            "the costs were measured on another model",
             where=str(path),
             expected=source.capture.sha256[:12],
             found=table.source[:12],
         )
     for name in table.dims:
-        high = known.span(name)[1]
+        high = varying.span(name)[1]
         if table.sizes[name][-1] < high:
             raise AotcError(
                 "AOTC-S026",
@@ -199,20 +205,26 @@ def _read_costs(path: Path, known: VaryingDims, source: SourceModel | None) -> C
                 expected=f">= {high}",
                 found=str(table.sizes[name][-1]),
             )
-    known.planned = table.dims
+    varying.planned = table.dims
     return table
 
 
-def _answer(
-    recorded: Recorded, known: VaryingDims, traffic: Traffic, base: Profile, most: int
+def _learn_report(
+    recorded: RecordedTraffic,
+    varying: VaryingDims,
+    traffic: Traffic,
+    base: Profile,
+    max_variants: int,
 ) -> LearnReport:
-    found = plans(traffic, most)
-    chosen, margin = choose(found, traffic)
+    found = candidate_plans(traffic, max_variants)
+    chosen, margin = choose_plan(found, traffic)
     ranges = {name: DimRange.from_json(dict(fields)) for name, fields in chosen.dims.items()}
-    ranges |= {name: DimRange.from_json(size) for name, size in known.fixed.items()}
-    for name in known.ranged:
-        low, high = known.span(name)
-        ranges[name] = DimRange.from_json({"min": low, "opt": known.usual(name), "max": high})
+    ranges |= {name: DimRange.from_json(size) for name, size in varying.fixed.items()}
+    for name in varying.ranged:
+        low, high = varying.span(name)
+        ranges[name] = DimRange.from_json(
+            {"min": low, "opt": varying.most_common_size(name), "max": high}
+        )
     accepted = sum(
         count
         for sizes, count in recorded.sizes()
@@ -220,7 +232,7 @@ def _answer(
     )
     coverage = accepted / recorded.requests
     verdict = _verdict(chosen, found, margin)
-    if traffic.costs.table.drift > BUSY:
+    if traffic.costs.table.drift > MAX_QUIET_DRIFT:
         verdict += "; other work disturbed the measurement: measure again on a quiet machine"
     order = [name for name in recorded.dims if name in ranges]
     profile = replace(
@@ -228,7 +240,7 @@ def _answer(
         name=f"{base.name}-learned"[:64],
         description=f"Learned from {recorded.requests} requests: {verdict}",
         dims={**base.dims, **{name: ranges[name] for name in order}},
-        relations=(*base.relations, *_stated(known.noticed, base.relations)),
+        relations=(*base.relations, *_relation_texts(varying.derived, base.relations)),
         max_variants=max(base.max_variants, len(base.variants) * chosen.variants),
         traffic=Learned(
             requests=recorded.requests,
@@ -243,11 +255,11 @@ def _answer(
         path=recorded.path,
         sha256=recorded.sha256,
         requests=recorded.requests,
-        dims=tuple(known.planned),
-        fixed=known.fixed,
-        follows=known.follows,
-        ranges={name: known.span(name) for name in known.ranged},
-        sizes={name: _distribution(recorded, name) for name in known.planned},
+        dims=tuple(varying.planned),
+        fixed=varying.fixed,
+        follows=varying.follows,
+        ranges={name: varying.span(name) for name in varying.ranged},
+        sizes={name: _distribution(recorded, name) for name in varying.planned},
         plans=tuple(
             PlanRow(
                 name=plan.name,
@@ -272,14 +284,14 @@ def _answer(
     )
 
 
-def _stated(follows: Mapping[str, Sequence[str]], known: Sequence[str]) -> Iterator[str]:
-    """The relations that the costs were measured under, as a profile states them."""
+def _relation_texts(follows: Mapping[str, Sequence[str]], known: Sequence[str]) -> Iterator[str]:
+    """The relations under which costs were measured, as a profile states them."""
     for name, terms in follows.items():
         text = f"{name} = {' + '.join(terms)}"
         try:
             read_relation(text)
         except ParseError:
-            continue  # A name that no relation can hold; the build finds the relation by running.
+            continue  # No relation can contain such a name; the build finds it by running.
         if text not in known:
             yield text
 
@@ -313,7 +325,7 @@ def _verdict(chosen: Plan, found: Sequence[Plan], margin: float) -> str:
     return chosen.name if chosen is dynamic else f"{chosen.name}, {chosen.variants} in all"
 
 
-def _distribution(recorded: Recorded, name: str) -> tuple[SizeCount, ...]:
+def _distribution(recorded: RecordedTraffic, name: str) -> tuple[SizeCount, ...]:
     found: Counter[int] = Counter()
     for sizes, count in recorded.sizes():
         found[sizes[name]] += count

@@ -1,4 +1,4 @@
-"""Measure what a model costs at each candidate size: dynamic, and with the size written in."""
+"""Measure a model's cost at each candidate size: dynamic, and with the size fixed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from aotc.backends.base import Backend
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile import PluginSpec, Precision, Profile
+from aotc.contract.profile import PluginSpec, Profile
+from aotc.contract.profile_terms import Precision
 from aotc.engine.named_backends import backend_of
 from aotc.engine.session import create_session, import_onnxruntime, run
 from aotc.engine.worker_pool import Workers
@@ -27,8 +28,8 @@ from aotc.stages.types import SourceModel
 if TYPE_CHECKING:
     import onnx
 
-_LEAST_ROUNDS, _MOST_ROUNDS = 2, 100
-# Static graphs are measured so often, each time in a session of their own.
+_MIN_ROUNDS, _MAX_ROUNDS = 2, 100
+# How often static graphs are measured, each time in a new session.
 _PASSES = 2
 
 
@@ -48,15 +49,15 @@ def measure(
     workers: Workers,
     work: Path,
 ) -> CostTable:
-    """Costs of `source` at every combination of `sizes` of `dims`.
+    """Costs of `source` at every combination of `sizes` of `dims`, in seconds of one run.
 
-    It runs with the providers and the precision of `profile`'s first variant.
-
-    The dynamic graph is also measured at the sizes `between`, of one dim; from run to run at
-    another size, as production would.  Of `sizes` those that are not `recorded` are left out where
-    the model does not run; the largest recorded one is measured where no larger one is left.
-    `others` are the sizes of the other dims; `follows` names the terms of dims that are sums.
-    About `seconds` are spent on running, beside creating sessions.  Raises AOTC-S005 where a size
+    The model runs with the providers and the precision of the first variant of `profile`.  The
+    dynamic graph is also measured at the sizes `between`, for one dim, and with another size from
+    run to run, as in production.  Sizes that are not `recorded` are left out if the model does not
+    run there; the largest recorded one is measured if no larger one remains.  `others` are the
+    sizes of the other dims; `follows` names the terms of dims that are sums.  `threads` is the
+    number of threads of a session, `seed` that of the generated inputs.
+    About `seconds` are spent on running, not counting session creation.  Raises AOTC-S005 if a size
     does not run, and what the sandbox raises.
     """
     providers = profile.variants[0].providers or profile.providers
@@ -87,46 +88,48 @@ def measure(
 
 
 def measure_job(request: Json) -> Json:
-    """In the worker: optimize once, then time both graphs by turns at every combination."""
+    """In the worker: optimize once, then time both graphs alternately at every combination."""
     bench = _Bench(request)
     dims: list[str] = request["dims"]
-    sizes = _that_run(bench, request["sizes"], request["recorded"])
+    sizes = _runnable_sizes(bench, request["sizes"], request["recorded"])
     combinations = list(itertools.product(*(sizes[dim] for dim in dims)))
     at = {dim: sorted({*sizes[dim], *request["between"].get(dim, ())}) for dim in dims}
     points = list(itertools.product(*at.values()))
-    # In a drawn order, so that a machine that slows down does not look like a cost that grows.
-    drawn = random.Random(request["seed"])  # noqa: S311
-    turns = itertools.chain.from_iterable(drawn.sample(points, len(points)) for _ in iter(int, 1))
+    # In random order, so that a machine that slows down does not look like a rising cost.
+    generator = random.Random(request["seed"])  # noqa: S311
+    turns = itertools.chain.from_iterable(
+        generator.sample(points, len(points)) for _ in iter(int, 1)
+    )
     dynamic: dict[tuple[int, ...], list[float]] = {point: [] for point in points}
-    static: dict[tuple[int, ...], list[list[float]]] = {each: [] for each in combinations}
+    static: dict[tuple[int, ...], list[list[float]]] = {point: [] for point in combinations}
     share = request["seconds"] / (len(combinations) + len(points)) / _PASSES
-    # Other work makes a machine slower by the second, up to twice, and all sizes alike: a run is
-    # counted in runs of one graph at one size, right beside it.
+    # Other work slows a machine down for seconds, by up to a factor of two, and all sizes alike:
+    # a run is therefore measured in runs of a reference graph right next to it.
     pace = bench.pace(dict(zip(dims, combinations[len(combinations) // 2], strict=True)))
     paces: list[float] = []
     for chosen in [
-        each for _ in range(_PASSES) for each in drawn.sample(combinations, len(static))
+        point for _ in range(_PASSES) for point in generator.sample(combinations, len(static))
     ]:
         static[chosen].append([])
         for seconds in bench.static(dict(zip(dims, chosen, strict=True)), share):
             paces.append(next(pace))
             static[chosen][-1].append(seconds / paces[-1])
-            # Production's sizes change from call to call: what a provider keeps of the last one
+            # In production sizes change from call to call: what a provider caches of the last one
             # must not help the next.
             point = next(turns)
             dynamic[point].append(bench.dynamic(dict(zip(dims, point, strict=True))) / paces[-1])
-    while min(map(len, dynamic.values())) <= _LEAST_ROUNDS:
+    while min(map(len, dynamic.values())) <= _MIN_ROUNDS:
         point = next(turns)
         paces.append(next(pace))
         dynamic[point].append(bench.dynamic(dict(zip(dims, point, strict=True))) / paces[-1])
     runtime = import_onnxruntime()
-    # The first run of a session, and at a size, warms up.
+    # The first run of a session, and the first at a size, only warms up.
     kept = [
-        [seconds for session in static[each] for seconds in session[1:]] for each in combinations
-    ] + [dynamic[each][1:] for each in points]
-    usual = statistics.median(paces)
-    figures = [usual * statistics.median(each) for each in kept]
-    apart = [drift([each[1:] for each in static[point]]) for point in combinations]
+        [seconds for session in static[point] for seconds in session[1:]] for point in combinations
+    ] + [dynamic[point][1:] for point in points]
+    most_common_size = statistics.median(paces)
+    figures = [most_common_size * statistics.median(samples) for samples in kept]
+    drifts = [drift([session[1:] for session in static[point]]) for point in combinations]
     return {
         "dims": dims,
         "sizes": sizes,
@@ -134,13 +137,13 @@ def measure_job(request: Json) -> Json:
         "dynamic_sizes": at,
         "dynamic": figures[len(combinations) :],
         "noise": min(1.0, statistics.median(map(spread, kept))),
-        "drift": min(1.0, statistics.mean(apart)),
+        "drift": min(1.0, statistics.mean(drifts)),
         "backend": f"onnxruntime {runtime.__version__}, {', '.join(bench.providers)}",
         "others": request["others"],
     }
 
 
-def _that_run(
+def _runnable_sizes(
     bench: _Bench, sizes: Mapping[str, Sequence[int]], recorded: Mapping[str, Sequence[int]]
 ) -> dict[str, list[int]]:
     """`sizes` without those that were never recorded and at which the dynamic graph fails."""
@@ -165,7 +168,7 @@ def _that_run(
 
 
 class _Bench:
-    """The dynamic session, and a static one at a time."""
+    """The dynamic session, and one static session at a time."""
 
     def __init__(self, request: Json) -> None:
         import onnx
@@ -173,12 +176,12 @@ class _Bench:
         self._request = request
         self._inputs = [decode(Value, item) for item in request["inputs"]]
         self._hints: Hints = request["hints"]
-        plugins = {name: decode(PluginSpec, each) for name, each in request["plugins"].items()}
+        plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
         backends = [backend_of(name, plugins) for name in request["providers"]]
         self.providers = [backend.ort_name for backend in backends]
         self._libraries = {spec.provider: Path(spec.library) for spec in plugins.values()}
         self._spec = _session_spec(backends, request["precision"])
-        # As a portable variant has it.
+        # The level of a portable variant.
         level: Optimization = "extended" if request["providers"] == ["cpu"] else "basic"
         write_optimized(Path(request["graph"]), level, Path(request["weights"]))
         self._model: onnx.ModelProto = onnx.load(MODEL, load_external_data=False)
@@ -197,19 +200,19 @@ class _Bench:
         )
 
     def static(self, chosen: Mapping[str, int], seconds: float) -> Iterator[float]:
-        """Seconds of runs of a graph with `chosen` written in, for about `seconds`."""
+        """Seconds of runs of the graph with `chosen` fixed, for about `seconds`."""
         sizes, given = self._at(chosen)
         opened = self._static(sizes)
         until = time.perf_counter() + seconds
-        for turn in range(_MOST_ROUNDS):
+        for turn in range(_MAX_ROUNDS):
             started = time.perf_counter()
             run(opened, given, refusal="AOTC-S005")
             yield time.perf_counter() - started
-            if turn >= _LEAST_ROUNDS and time.perf_counter() > until:
+            if turn >= _MIN_ROUNDS and time.perf_counter() > until:
                 break
 
     def pace(self, chosen: Mapping[str, int]) -> Iterator[float]:
-        """Seconds of each next run of a graph with `chosen` written in; the first warms up."""
+        """Seconds of each further run of the graph with `chosen` fixed, after one to warm up."""
         sizes, given = self._at(chosen)
         opened = self._static(sizes)
         run(opened, given, refusal="AOTC-S005")
@@ -219,7 +222,7 @@ class _Bench:
             yield time.perf_counter() - started
 
     def dynamic(self, chosen: Mapping[str, int]) -> float:
-        """Seconds of one run of the graph that takes all sizes."""
+        """Seconds of one run of the graph for all sizes."""
         sizes, given = self._at(chosen)
         started = time.perf_counter()
         try:
@@ -247,7 +250,7 @@ class _Bench:
 
 
 def _session_spec(backends: Sequence[Backend], precision: Precision) -> SessionSpec:
-    """Of a session with all `backends`; who lacks the precision computes in the exact one."""
+    """The session of all `backends`; one without the precision computes in its exact one."""
     options: dict[str, Mapping[str, str]] = {}
     for backend in backends:
         own: Precision = backend.computes_in(precision)
@@ -256,7 +259,7 @@ def _session_spec(backends: Sequence[Backend], precision: Precision) -> SessionS
 
 
 def spread(samples: Sequence[float]) -> float:
-    """Half the interquartile range by the root of the count, to the median: of a median's error."""
+    """The relative error of a median: half the interquartile range by the root of the count."""
     if len(samples) < 3:
         return 0.0
     low, middle, high = statistics.quantiles(samples, n=4)
@@ -264,9 +267,9 @@ def spread(samples: Sequence[float]) -> float:
 
 
 def drift(sessions: Sequence[Sequence[float]]) -> float:
-    """Half the span of several sessions' medians, to the middle: of the error of their mean.
+    """The relative error of a mean of sessions: half the span of their medians, to the middle.
 
-    Runs in one session lie close in time, so that what disturbs some of them disturbs all.
+    Runs in one session are close in time, so what disturbs some of them disturbs all.
     """
-    medians = [statistics.median(each) for each in sessions]
+    medians = [statistics.median(session) for session in sessions]
     return (max(medians) - min(medians)) / (max(medians) + min(medians))

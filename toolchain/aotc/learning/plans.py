@@ -1,10 +1,9 @@
-"""Ways to serve recorded requests, each with what it would cost."""
+"""Ways to serve recorded requests, each with its cost."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,23 +13,24 @@ from aotc.errors import AotcError
 from aotc.learning.buckets import best_buckets, best_grid
 from aotc.learning.candidate_sizes import powers_of_two
 from aotc.learning.cost_arrays import Costs
+from aotc.records import field, record
 
 _GRIDS = (8, 16, 32, 64, 128)
-# Below this, two plans are not told apart, however quiet the measurement was.
-LEAST_MARGIN = 0.02
-# All sets of sizes of one dim are tried where there are two: no more than 2^12.
-_MOST_ROWS = 13
-_MOST_BUCKETS = 256
+# Plans that differ by a smaller share are considered equal, however quiet the measurement was.
+MIN_MARGIN = 0.02
+# With two dims, all sets of sizes of one of them are tried: at most 2^12.
+_MAX_ROWS = 13
+_MAX_BUCKETS = 256
 
 Sizes = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Plan:
-    """One way: seconds of one request on average, elements added for each one given.
+    """One way to serve: average seconds per request, and elements added per given one.
 
-    `dims` are the fields of each dim in a profile, and `coverage` the share of requests that these
-    accept.  `offered` plans may be chosen; the others are there to compare.
+    `dims` are the fields of each dim in a profile, and `coverage` the share of requests that they
+    accept.  Only `offered` plans may be chosen; the others are for comparison.
     """
 
     name: str
@@ -44,10 +44,10 @@ class Plan:
 
 
 class Traffic:
-    """Requests by their sizes of the dims that are planned for."""
+    """Requests by their sizes of the planned dims."""
 
     def __init__(self, counts: Mapping[Sizes, int], costs: Costs, *, padding: bool = True) -> None:
-        """`counts` has tuples in the order of the table's dims; `padding` says if any is padded."""
+        """`counts` has tuples in the order of the dims; with `padding` requests may be padded."""
         self.padding = padding
         self.costs = costs
         self.dims = costs.dims
@@ -58,10 +58,10 @@ class Traffic:
         self.costs = costs = costs.within(self.low, self.high)
         self.weight = np.zeros(costs.static.shape)
         for sizes, count in self.counts.items():
-            self.weight[costs.places(self.named(sizes))] += count
+            self.weight[costs.indices(self.named(sizes))] += count
 
     def noise(self) -> float:
-        """By how much an expected cost may be off, as a share.
+        """The relative error of an expected cost.
 
         Errors of single sizes are independent, so that of their weighted mean is smaller by the
         root of their effective number, (sum w)^2 / sum w^2 (Kish, "Survey Sampling", 1965).
@@ -83,21 +83,21 @@ class Traffic:
         offered: bool = True,
         buckets: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Plan:
-        """A plan in which `cost` gives a request's seconds, and the sizes that it is padded to."""
-        seconds, given, run, accepted = 0.0, 0, 0, 0
+        """A plan; `cost` returns a request's seconds and the sizes that it is padded to."""
+        seconds, given_elements, run_elements, accepted = 0.0, 0, 0, 0
         ranges = [DimRange.from_json(dict(dims[dim])) for dim in self.dims]
         for sizes, count in self.counts.items():
-            each, wanted = cost(sizes)
-            seconds += count * each
+            seconds_of_one, wanted = cost(sizes)
+            seconds += count * seconds_of_one
             if all(spec.allows(size) for spec, size in zip(ranges, sizes, strict=True)):
                 accepted += count
-            given += count * math.prod(sizes)
-            run += count * math.prod(wanted)
+            given_elements += count * math.prod(sizes)
+            run_elements += count * math.prod(wanted)
         return Plan(
             name=name,
             variants=variants,
             seconds=seconds / self.requests,
-            padding=(run - given) / max(given, 1),
+            padding=(run_elements - given_elements) / max(given_elements, 1),
             coverage=accepted / self.requests,
             dims=dims,
             offered=offered,
@@ -105,7 +105,7 @@ class Traffic:
         )
 
     def range_of(self, index: int) -> dict[str, Json]:
-        """The recorded range of a dim, optimal where most requests are."""
+        """The recorded range of a dim; the optimum is the median over requests."""
         totals: dict[int, int] = {}
         for sizes, count in self.counts.items():
             totals[sizes[index]] = totals.get(sizes[index], 0) + count
@@ -118,56 +118,55 @@ class Traffic:
         return {"min": self.low[index], "opt": middle, "max": self.high[index]}
 
 
-def plans(traffic: Traffic, most: int) -> list[Plan]:
-    """Every plan of at most `most` variants: dynamic, padded to a multiple, and buckets."""
-    most = min(most, traffic.costs.static.size + 1, _MOST_BUCKETS)
-    if len(traffic.dims) > 1 and min(traffic.costs.static.shape) > _MOST_ROWS:
+def candidate_plans(traffic: Traffic, max_variants: int) -> list[Plan]:
+    """All plans with at most `max_variants` variants: dynamic, padded to a multiple, buckets."""
+    max_variants = min(max_variants, traffic.costs.static.size + 1, _MAX_BUCKETS)
+    if len(traffic.dims) > 1 and min(traffic.costs.static.shape) > _MAX_ROWS:
         raise AotcError(
             "AOTC-S026",
-            "the costs are of too many sizes to plan for two dims",
-            expected=f"at most {_MOST_ROWS} of one of them",
-            found=" and ".join(str(each) for each in traffic.costs.static.shape),
-            fix="Measure with --model, which takes fewer; or plan for one with --dim-names.",
+            "the costs cover too many sizes to plan for two dims",
+            expected=f"at most {_MAX_ROWS} of one of them",
+            found=" and ".join(str(size) for size in traffic.costs.static.shape),
+            fix="Measure with --model, which uses fewer; or plan for one with --dim-names.",
         )
-    found = [*_dynamic(traffic), *_simple(traffic, most)]
+    found = [*_dynamic_plans(traffic), *_baseline_plans(traffic, max_variants)]
     if len(traffic.dims) == 1:
-        found += _learned(traffic, most)
-        if traffic.costs.dynamic is not None and most > 1:
-            found += _popular(traffic, most)
+        found += _bucket_plans(traffic, max_variants)
+        if traffic.costs.dynamic is not None and max_variants > 1:
+            found += _popular_size_plans(traffic, max_variants)
             if traffic.padding:
-                found += _with_tail(traffic, most)
+                found += _plans_with_dynamic_above(traffic, max_variants)
     else:
-        for grid in best_grid(traffic.costs.static, traffic.weight, most):
-            chosen = (_sizes(traffic, 0, grid.rows), _sizes(traffic, 1, grid.columns))
-            found.append(_bucketed(traffic, "buckets", chosen))
-    return _distinct(found)
+        for grid in best_grid(traffic.costs.static, traffic.weight, max_variants):
+            chosen = (_axis_sizes(traffic, 0, grid.rows), _axis_sizes(traffic, 1, grid.columns))
+            found.append(_bucketed_plan(traffic, "buckets", chosen))
+    return _best_by_name(found)
 
 
-def choose(found: Sequence[Plan], traffic: Traffic) -> tuple[Plan, float]:
-    """The plan of fewest variants within the margin of the best, and the margin.
+def choose_plan(found: Sequence[Plan], traffic: Traffic) -> tuple[Plan, float]:
+    """The plan with the fewest variants within the margin of the best, and the margin.
 
-    The margin is the noise of an expected cost, and at least 2 %; the machine's drift shifts many
-    sizes alike, so that it counts in full.  A plan that refuses requests is
-    chosen only where all refuse as many: a size of 0 is never padded.  Raises AOTC-S026 where none
-    takes any request.
+    The margin is the noise of an expected cost, at least 2 %; the machine's drift shifts many sizes
+    alike and counts in full.  A plan that refuses requests is chosen only if all plans refuse as
+    many: a size of 0 is never padded.  Raises AOTC-S026 if no plan accepts any request.
     """
     offered = [plan for plan in found if plan.offered]
     coverage = max(plan.coverage for plan in offered)
     if not coverage:
         raise AotcError(
             "AOTC-S026",
-            "the table has no costs of a graph that takes the recorded sizes as they are",
+            "the table has no costs of a graph that accepts the recorded sizes as they are",
             expected="dynamic costs, as --model gives",
         )
     offered = [plan for plan in offered if plan.coverage == coverage]
-    margin = max(traffic.noise(), traffic.costs.table.drift, LEAST_MARGIN)
-    least = min(plan.seconds for plan in offered)
-    close = [plan for plan in offered if plan.seconds <= least * (1 + margin)]
-    # Of equals the one that pads least: one dynamic variant comes before one bucket.
+    margin = max(traffic.noise(), traffic.costs.table.drift, MIN_MARGIN)
+    minimum = min(plan.seconds for plan in offered)
+    close = [plan for plan in offered if plan.seconds <= minimum * (1 + margin)]
+    # Of equal plans the one that pads least: one dynamic variant comes before one bucket.
     return min(close, key=lambda plan: (plan.variants, plan.padding, plan.seconds)), margin
 
 
-def _distinct(found: Sequence[Plan]) -> list[Plan]:
+def _best_by_name(found: Sequence[Plan]) -> list[Plan]:
     known: dict[str, Plan] = {}
     for plan in found:
         same = known.get(f"{plan.name} {plan.variants}")
@@ -176,7 +175,7 @@ def _distinct(found: Sequence[Plan]) -> list[Plan]:
     return list(known.values())
 
 
-def _dynamic(traffic: Traffic) -> list[Plan]:
+def _dynamic_plans(traffic: Traffic) -> list[Plan]:
     costs = traffic.costs
     if costs.dynamic is None:
         return []
@@ -184,7 +183,7 @@ def _dynamic(traffic: Traffic) -> list[Plan]:
     found = [
         traffic.plan(
             "one dynamic variant",
-            lambda sizes: (costs.at_dynamic(traffic.named(sizes)), sizes),
+            lambda sizes: (costs.dynamic_seconds(traffic.named(sizes)), sizes),
             ranges,
             variants=1,
         )
@@ -193,18 +192,18 @@ def _dynamic(traffic: Traffic) -> list[Plan]:
     padded = []
     for grid in _GRIDS if traffic.padding else ():
         if -(-traffic.high[last] // grid) * grid <= costs.dynamic_axes[last][-1]:
-            padded.append(_to_multiple(traffic, last, grid, ranges))
+            padded.append(_plan_padded_to_multiple(traffic, last, grid, ranges))
     if padded:
         found.append(min(padded, key=lambda plan: plan.seconds))
     return found
 
 
-def _to_multiple(
+def _plan_padded_to_multiple(
     traffic: Traffic, index: int, grid: int, ranges: Mapping[str, Mapping[str, Json]]
 ) -> Plan:
     def cost(sizes: Sizes) -> tuple[float, Sizes]:
         wanted = (*sizes[:index], -(-max(sizes[index], 1) // grid) * grid, *sizes[index + 1 :])
-        return traffic.costs.at_dynamic(traffic.named(wanted)), wanted
+        return traffic.costs.dynamic_seconds(traffic.named(wanted)), wanted
 
     dim = traffic.dims[index]
     high = -(-traffic.high[index] // grid) * grid
@@ -214,14 +213,18 @@ def _to_multiple(
     )
 
 
-def _simple(traffic: Traffic, most: int) -> list[Plan]:
-    """Pad to the largest; powers of two, with as many variants."""
+def _baseline_plans(traffic: Traffic, max_variants: int) -> list[Plan]:
+    """Plans for comparison: pad to the largest size; powers of two, with as many variants."""
     sides = range(len(traffic.dims))
     largest = tuple((int(axis[-1]),) for axis in traffic.costs.axes)
-    found = [_bucketed(traffic, "pad to the largest", largest, offered=False)]
+    found = [_bucketed_plan(traffic, "pad to the largest", largest, offered=False)]
     powers = []
-    # The most of one dim, and what is left of the other.
-    splits = [(most,)] if len(sides) == 1 else [(n, most // n) for n in range(1, most + 1)]
+    # The maximum number of one dim's buckets, and what remains for the other dim.
+    splits = (
+        [(max_variants,)]
+        if len(sides) == 1
+        else [(n, max_variants // n) for n in range(1, max_variants + 1)]
+    )
     for split in splits:
         if all(split):
             chosen = tuple(
@@ -229,24 +232,24 @@ def _simple(traffic: Traffic, most: int) -> list[Plan]:
                 for i in sides
             )
             if all(set(chosen[i]) <= set(traffic.costs.axes[i].astype(int)) for i in sides):
-                powers.append(_bucketed(traffic, "powers of two", chosen, offered=False))
+                powers.append(_bucketed_plan(traffic, "powers of two", chosen, offered=False))
     if powers:
         found.append(min(powers, key=lambda plan: plan.seconds))
     return found
 
 
-def _learned(traffic: Traffic, most: int) -> list[Plan]:
+def _bucket_plans(traffic: Traffic, max_variants: int) -> list[Plan]:
     return [
-        _bucketed(traffic, "buckets", (_sizes(traffic, 0, chosen.places),))
-        for chosen in best_buckets(traffic.costs.static, traffic.weight, most)
+        _bucketed_plan(traffic, "buckets", (_axis_sizes(traffic, 0, chosen.indices),))
+        for chosen in best_buckets(traffic.costs.static, traffic.weight, max_variants)
     ]
 
 
-def _sizes(traffic: Traffic, index: int, places: Sequence[int]) -> tuple[int, ...]:
-    return tuple(int(traffic.costs.axes[index][place]) for place in places)
+def _axis_sizes(traffic: Traffic, index: int, indices: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(traffic.costs.axes[index][place]) for place in indices)
 
 
-def _bucketed(
+def _bucketed_plan(
     traffic: Traffic, name: str, chosen: Sequence[tuple[int, ...]], *, offered: bool = True
 ) -> Plan:
     costs = traffic.costs
@@ -256,7 +259,7 @@ def _bucketed(
             next(bucket for bucket in buckets if bucket >= size)
             for size, buckets in zip(sizes, chosen, strict=True)
         )
-        return float(costs.static[costs.places(traffic.named(wanted))]), wanted
+        return float(costs.static[costs.indices(traffic.named(wanted))]), wanted
 
     dims = {
         dim: {"buckets": list(buckets)}
@@ -273,13 +276,13 @@ def _bucketed(
     )
 
 
-def _with_tail(traffic: Traffic, most: int) -> list[Plan]:
+def _plans_with_dynamic_above(traffic: Traffic, max_variants: int) -> list[Plan]:
     """Buckets for the smaller sizes, and the dynamic variant for those above."""
     costs, weight = traffic.costs, traffic.weight
     found = []
     for last in range(len(weight) - 1):
-        for chosen in best_buckets(costs.static[: last + 1], weight[: last + 1], most - 1):
-            found.append(_routed(traffic, _sizes(traffic, 0, chosen.places)))
+        for chosen in best_buckets(costs.static[: last + 1], weight[: last + 1], max_variants - 1):
+            found.append(_routed_plan(traffic, _axis_sizes(traffic, 0, chosen.indices)))
     best: dict[int, Plan] = {}
     for plan in found:
         known = best.get(plan.variants)
@@ -288,15 +291,15 @@ def _with_tail(traffic: Traffic, most: int) -> list[Plan]:
     return list(best.values())
 
 
-def _routed(traffic: Traffic, buckets: tuple[int, ...]) -> Plan:
+def _routed_plan(traffic: Traffic, buckets: tuple[int, ...]) -> Plan:
     costs = traffic.costs
 
     def cost(sizes: Sizes) -> tuple[float, Sizes]:
         (size,) = sizes
-        full = next((bucket for bucket in buckets if bucket >= size), None)
-        if full is None:
-            return costs.at_dynamic(traffic.named(sizes)), sizes
-        return float(costs.static[costs.places(traffic.named((full,)))]), (full,)
+        fitting = next((bucket for bucket in buckets if bucket >= size), None)
+        if fitting is None:
+            return costs.dynamic_seconds(traffic.named(sizes)), sizes
+        return float(costs.static[costs.indices(traffic.named((fitting,)))]), (fitting,)
 
     stated = {
         "buckets": list(buckets),
@@ -313,25 +316,25 @@ def _routed(traffic: Traffic, buckets: tuple[int, ...]) -> Plan:
     )
 
 
-def _popular(traffic: Traffic, most: int) -> list[Plan]:
+def _popular_size_plans(traffic: Traffic, max_variants: int) -> list[Plan]:
     """Static variants for the sizes that gain most, and the dynamic one for all others."""
     costs = traffic.costs
     (axis,) = costs.axes
     gains = []
     for place, size in enumerate(axis.astype(int)):
         count = traffic.counts.get((int(size),), 0)
-        gain = costs.at_dynamic(traffic.named((int(size),))) - float(costs.static[place])
+        gain = costs.dynamic_seconds(traffic.named((int(size),))) - float(costs.static[place])
         if count and gain > 0:
             gains.append((count * gain, int(size)))
     found = []
     ordered = [size for _, size in sorted(gains, reverse=True)]
-    for number in range(1, min(most - 1, len(ordered)) + 1):
+    for number in range(1, min(max_variants - 1, len(ordered)) + 1):
         chosen = tuple(sorted(ordered[:number]))
 
         def cost(sizes: Sizes, chosen: tuple[int, ...] = chosen) -> tuple[float, Sizes]:
             if sizes[0] in chosen:
-                return float(costs.static[costs.places(traffic.named(sizes))]), sizes
-            return costs.at_dynamic(traffic.named(sizes)), sizes
+                return float(costs.static[costs.indices(traffic.named(sizes))]), sizes
+            return costs.dynamic_seconds(traffic.named(sizes)), sizes
 
         stated = {
             "buckets": list(chosen),

@@ -1,4 +1,4 @@
-"""Which dims of recorded requests vary, follow from others, and are planned for."""
+"""The dims of recorded requests that vary, follow from others, or are planned for."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Mapping, Sequence
 
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.shapes.domain import Relation
-from aotc.contract.traffic import Recorded
+from aotc.contract.traffic import RecordedTraffic
 from aotc.errors import AotcError
 
-_MOST_DIMS = 2
-# Distinct sizes of a dim from which what it seems to follow from is believed.
-_BELIEVED = 3
+_MAX_DIMS = 2
+# A dim with fewer distinct sizes may match others by chance.
+_MIN_DISTINCT = 3
 
 
 class VaryingDims:
-    """Which dims of the traffic vary, follow from others, and are planned for."""
+    """The dims of the traffic that vary, follow from others, or are planned for."""
 
     def __init__(
-        self, recorded: Recorded, wanted: Sequence[str], relations: Sequence[Relation] = ()
+        self, recorded: RecordedTraffic, wanted: Sequence[str], relations: Sequence[Relation] = ()
     ) -> None:
-        """`relations` are those that the profile states.
+        """`wanted` names the dims to plan for; `relations` are those that the profile states.
 
         Raises AOTC-I027 (`wanted` names an unknown dim), S004 (there is no free dim) and S024
-        (more than two are left).
+        (more than two dims remain).
         """
         if not recorded.dims:
             raise AotcError(
@@ -51,12 +51,12 @@ class VaryingDims:
             if len(set(sizes)) == 1 and name not in wanted
         }
         varying = [name for name in recorded.dims if name not in self.fixed]
-        self.noticed = _follow(columns, varying, wanted)
-        self.follows = self.noticed | _stated(columns, relations)
+        self.derived = _derived_dims(columns, varying, wanted)
+        self.follows = self.derived | _stated_relations(columns, relations)
         free = [name for name in varying if name not in self.follows]
         self.planned = tuple(wanted) or tuple(free) or recorded.dims[-1:]
         self.fixed = {name: size for name, size in self.fixed.items() if name not in self.planned}
-        if len(self.planned) > _MOST_DIMS:
+        if len(self.planned) > _MAX_DIMS:
             raise AotcError(
                 "AOTC-S024",
                 f"{len(self.planned)} dims vary",
@@ -73,7 +73,7 @@ class VaryingDims:
             found[tuple(sizes[name] for name in self.planned)] += count
         return dict(found)
 
-    def usual(self, name: str) -> int:
+    def most_common_size(self, name: str) -> int:
         """The size of a dim that most requests have."""
         found: Counter[int] = Counter()
         for sizes, count in self.recorded.sizes():
@@ -86,7 +86,7 @@ class VaryingDims:
         return min(sizes), max(sizes)
 
 
-def _stated(
+def _stated_relations(
     columns: Mapping[str, Sequence[int]], relations: Sequence[Relation]
 ) -> dict[str, tuple[str, ...]]:
     return {
@@ -96,23 +96,23 @@ def _stated(
     }
 
 
-def _follow(
+def _derived_dims(
     columns: Mapping[str, Sequence[int]], varying: Sequence[str], wanted: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
     """Varying dims that equal another, or the sum of two others, in every request.
 
-    A sum may have a term that never varies.  Few sizes may agree by chance, and are not believed.
+    A sum may have a term that never varies.  A few sizes may match by chance and are not enough.
     """
     found: dict[str, tuple[str, ...]] = {}
     for name in varying:
         sizes = columns[name]
-        if name in wanted or len(set(sizes)) < _BELIEVED:
+        if name in wanted or len(set(sizes)) < _MIN_DISTINCT:
             continue
         others = [other for other in columns if other != name and other not in found]
         singles: list[tuple[str, ...]] = [(other,) for other in others if other in varying]
         for terms in (*singles, *itertools.combinations(others, 2)):
             sums = zip(*(columns[term] for term in terms), strict=True)
-            if all(sum(each) == size for each, size in zip(sums, sizes, strict=True)):
+            if all(sum(summed) == size for summed, size in zip(sums, sizes, strict=True)):
                 found[name] = terms
                 break
     return found

@@ -1,1 +1,1 @@
-"""An artifact as one file for transport, and back."""
+"""Packing an artifact into one file for transport, and unpacking it."""

@@ -1,4 +1,4 @@
-"""From an artifact's folder to a packed artifact, the same bytes each time."""
+"""Packing an artifact's folder into one file, reproducibly."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from aotc.contract.results.packing_reports import PackReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.failures import cannot_read
-from aotc.files.replacing import put
-from aotc.files.work_folders import drafted, prepare_output
+from aotc.files.replacing import put_in_place
+from aotc.files.work_folders import draft_path, prepare_output
 from aotc.verification.container.base import ArtifactFile, Container
 from aotc.verification.container.folder_container import FolderContainer
 
-# Small enough to stay in the second-level cache between the read and the write.
-_BUFFER = 256 << 10
+# Small enough to stay in the second-level cache from the read to the write.
+_BUFFER_BYTES = 256 << 10
 
 
 def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> PackReport:
     """Write the artifact in the folder `artifact` to the file `output`, in the packed form.
 
-    Nothing is verified: what is packed is what is there, and `verify` says the same of both.
-    The output depends on the files alone, and appears when it is complete.
-    Raises I001 and G015 where there is no artifact's folder; G007, G008 and G012 for what no
-    artifact may hold; I035 for what the packed form cannot hold, or where a file changes
-    meanwhile; I017, I018 and I026 for the output.
+    Nothing is verified: the file contains what the folder contains, and `verify` has the same
+    result for both.  The output depends only on the files, and appears when it is complete.
+    Raises I001 and G015 if there is no artifact's folder; G007, G008 and G012 for what no artifact
+    may contain; I035 for what the packed form cannot contain, or if a file changes meanwhile; I017,
+    I018 and I026 for the output.
     """
     place = Path(output)
     prepare_output(place, force=force)
-    with FolderContainer(artifact_path(artifact)) as source, drafted(place) as draft:
+    with FolderContainer(artifact_path(artifact)) as source, draft_path(place) as draft:
         sizes = _sizes(source)
         packed = _Packer(source, draft)
         try:
             packed.write(sizes)
         finally:
             packed.close()
-        put(draft, place, force=force)
+        put_in_place(draft, place, force=force)
     return PackReport(
         artifact=str(artifact),
         archive=str(place),
@@ -53,7 +53,7 @@ def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> Pa
 
 
 def _sizes(source: Container) -> dict[str, int]:
-    """Sizes of all files by path, once it is clear that all can be packed."""
+    """Sizes in bytes of all files by path, after checking that all can be packed."""
     listing = source.listing()
     if listing.problems:
         first, *others = listing.problems
@@ -69,39 +69,39 @@ def _sizes(source: Container) -> dict[str, int]:
     empty = set(listing.folders)
     for path in listing.files:
         if not path.startswith((f"{PAYLOAD}/", f"{ATTESTATIONS}/")):
-            raise _unfit("a file is of neither payload nor attestations", path)
+            raise _not_packable("a file belongs to neither payload nor attestations", path)
         problem = packed_form.name_problem(path)
         if problem:
-            raise _unfit(f"a name {problem}", repr(path))
+            raise _not_packable(f"a name {problem}", repr(path))
         while "/" in path:
             path = path.rpartition("/")[0]
             empty.discard(path)
     if empty:
-        raise _unfit("a folder is empty", min(empty))
-    for one, other in packed_form.clashes(listing.files):
-        raise _unfit("two paths are one to some file systems", repr(one), repr(other))
+        raise _not_packable("a folder is empty", min(empty))
+    for one, other in packed_form.colliding_paths(listing.files):
+        raise _not_packable("two paths are the same on some file systems", repr(one), repr(other))
     return dict(sorted(listing.files.items()))
 
 
 class _Packer:
-    """A packed artifact while it is written.  `position` is where the next byte goes."""
+    """A packed artifact while it is written; `position` is the offset of the next byte."""
 
     def __init__(self, source: Container, place: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self._file = FileIO(os.open(place, flags, 0o666), "r+b")
         self._source = source
-        self._buffer = memoryview(bytearray(_BUFFER))
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.position = 0
         self.manifest = hashlib.sha256()
 
     def write(self, sizes: Mapping[str, int]) -> None:
-        """All files, the directory and the end."""
+        """Write all files, the directory and the end records."""
         directory = bytearray()
         for name, size in sizes.items():
             encoded, header = name.encode(), self.position
             data = packed_form.data_offset(encoded, size, header)
             crc32 = self._copy(name, size, data)
-            # It holds the CRC-32, which is known now.
+            # The header contains the CRC-32, which is known only now.
             self._write(packed_form.local_header(encoded, size, crc32, header), header)
             directory += packed_form.central_record(encoded, size, crc32, header)
             self.position = data + size
@@ -110,11 +110,11 @@ class _Packer:
         self.position += len(directory) + len(end)
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         self._file.close()
 
     def _copy(self, name: str, size: int, data: int) -> int:
-        """Copy a file's bytes to `data`; their CRC-32."""
+        """Copy a file's bytes to the offset `data`; their CRC-32."""
         crc32 = done = 0
         with self._source.open(name) as file:
             while count := _read(file, self._buffer, name):
@@ -126,7 +126,9 @@ class _Packer:
                     self._write(part, data + done)
                 done += count
         if done != size:
-            raise _unfit("a file changed while it was packed", name, f"{done} bytes", f"{size}")
+            raise _not_packable(
+                "a file changed while it was packed", name, f"{done} bytes", f"{size}"
+            )
         return crc32
 
     def _write(self, data: bytes | bytearray | memoryview, offset: int) -> None:
@@ -137,12 +139,12 @@ class _Packer:
 
 
 def _read(file: ArtifactFile, buffer: memoryview, name: str) -> int:
-    # The caller takes an OSError for one of writing.
+    # The caller treats an OSError as one of writing.
     try:
         return file.readinto(buffer) or 0
     except OSError as error:
         raise cannot_read(error, "a file of the artifact cannot be read", name) from None
 
 
-def _unfit(what: str, where: str, found: str = "", expected: str = "") -> AotcError:
+def _not_packable(what: str, where: str, found: str = "", expected: str = "") -> AotcError:
     return AotcError("AOTC-I035", what, where=where, expected=expected, found=found)

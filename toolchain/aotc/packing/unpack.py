@@ -1,4 +1,4 @@
-"""From a packed artifact to its folder."""
+"""Unpacking a packed artifact into its folder."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import zlib
 from io import FileIO
 from pathlib import Path
 
-from aotc.contract.codec.parsing import MAX_JSON_BYTES
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES
 from aotc.contract.results.packing_reports import UnpackReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import MANIFEST
 from aotc.files.failures import cannot_read
-from aotc.files.replacing import put
-from aotc.files.work_folders import drafted, prepare_output
+from aotc.files.replacing import put_in_place
+from aotc.files.work_folders import draft_path, prepare_output
 from aotc.verification.container.archive_container import ArchiveContainer
 from aotc.verification.container.archive_structure import malformed
 from aotc.verification.container.base import ArtifactFile, Container
 
-_BUFFER = 256 << 10
-_FIX = "Choose another output with -o, or remove it; --force replaces an artifact alone."
+_BUFFER_BYTES = 256 << 10
+_FIX = "Choose another output with -o, or remove it; --force replaces only an artifact."
 
 
 def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> UnpackReport:
     """Write the files of a packed artifact into the new folder `folder`.
 
-    With `force`, an artifact that is there is replaced, and nothing else is.
-    The archive's structure and CRC-32s are checked, and no signature: `verify` says the same of
-    both forms.  The folder appears when it is complete.
+    With `force`, an existing artifact is replaced, but nothing else.
+    The archive's structure and CRC-32s are checked, but no signature: `verify` has the same result
+    for both forms.  The folder appears when it is complete.
     Raises I001, G008, G012, G015 and G039 for the archive; I017, I018 and I026 for the output.
     """
     place = Path(folder)
@@ -42,13 +42,13 @@ def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> U
                 where=str(archive),
                 expected=f"a packed artifact with {MANIFEST}",
             )
-        with drafted(place) as draft:
+        with draft_path(place) as draft:
             draft.mkdir()
-            buffer = memoryview(bytearray(_BUFFER))
+            buffer = memoryview(bytearray(_BUFFER_BYTES))
             for path in files:
                 _write(source, path, draft / path, buffer)
             identity = hashlib.sha256(source.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
-            put(draft, place, force=force, fix=_FIX)
+            put_in_place(draft, place, force=force, fix=_FIX)
     return UnpackReport(
         archive=str(archive),
         artifact=str(place),
@@ -76,7 +76,7 @@ def _write(source: Container, path: str, target: Path, buffer: memoryview) -> No
 
 
 def _read(file: ArtifactFile, buffer: memoryview, path: str) -> int:
-    # The caller takes an OSError for one of writing.
+    # The caller treats an OSError as one of writing.
     try:
         return file.readinto(buffer) or 0
     except OSError as error:

@@ -1,1 +1,1 @@
-"""From claims to partitions: which provider runs which nodes, and what crosses between them."""
+"""From claims to partitions: which provider runs which nodes, and what is transferred."""

@@ -1,24 +1,24 @@
-"""The profile's fallback policy and budgets, held against a placement.
+"""The profile's fallback policy and budgets, checked against a placement.
 
-The same rules judge a promise at build, and at load what ONNX Runtime really did where the
-promise was only predicted.
+At build the same rules check a predicted placement, and at load the observed one if the placement
+was only predicted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
-from aotc.contract.manifest.variant import NodePlacement, Placement, Transfers
+from aotc.contract.manifest.variant import NodePlacement, Placement, TransferTotals
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
+from aotc.records import record
 
-# Rows of a table; all nodes are in the manifest and in `--json`.
-_MOST_ROWS = 200
-_NONE = Transfers()
+# Rows of a table; the manifest and `--json` have all nodes.
+_MAX_ROWS = 200
+_NO_TRANSFERS = TransferTotals()
 
 
 def breaches(
@@ -27,60 +27,60 @@ def breaches(
     placement: Placement,
     *,
     report: PartitionReport | None,
-    transfers: Transfers = _NONE,
+    transfers: TransferTotals = _NO_TRANSFERS,
     where: str = "",
 ) -> list[AotcError]:
-    """AOTC-P001 for nodes where the policy allows none, P002 for each budget that is exceeded.
+    """The violations: AOTC-P001 for nodes on a disallowed provider, P002 for each exceeded budget.
 
-    `providers` are those of the variant: ORT's name by the profile's.  `report` says why nodes are
-    where they are, and how compute is shared; None where one provider takes all.
+    `providers` are the variant's: ORT's name by the profile's.  `report` says why nodes are where
+    they are and how compute is shared; None if one provider takes all nodes.
     """
-    found = _strays(profile, providers, placement, report, where)
+    found = _disallowed_nodes(profile, providers, placement, report, where)
     rows = _rows(placement, report)
-    for each in _budgets(profile, providers, placement, report, transfers):
+    for breach in _budgets(profile, providers, placement, report, transfers):
         found.append(
             AotcError(
                 "AOTC-P002",
-                each.what,
+                breach.what,
                 where=where,
-                expected=each.expected,
-                found=each.found,
-                fix=f"{each.fix}, or change the model where the table says.",
+                expected=breach.expected,
+                found=breach.found,
+                fix=f"{breach.fix}, or change the model where the table says.",
                 rows=rows if rows else (),
             )
         )
     return found
 
 
-def _strays(
+def _disallowed_nodes(
     profile: Profile,
     providers: Mapping[str, str],
     placement: Placement,
     report: PartitionReport | None,
     where: str,
 ) -> list[AotcError]:
-    """Nodes on a provider that the variant does not have."""
+    """The refusal AOTC-P001 if nodes are on a provider that the variant does not have."""
     allowed = set(providers.values())
     if profile.fallback.policy == "cpu":
         allowed.add(CPU)
-    strays = [node for node in placement.nodes if node.provider not in allowed]
-    if not strays:
+    disallowed = [node for node in placement.nodes if node.provider not in allowed]
+    if not disallowed:
         return []
-    first = strays[0]
+    first = disallowed[0]
     return [
         AotcError(
             "AOTC-P001",
-            f"{len(strays)} nodes run where the profile does not allow, "
+            f"{len(disallowed)} nodes run where the profile does not allow, "
             f"the first is {first.name} ({first.op}) on {first.provider}",
             where=where,
             expected=", ".join(providers),
-            found=", ".join(sorted({node.provider for node in strays})),
-            rows=_table(strays, report),
+            found=", ".join(sorted({node.provider for node in disallowed})),
+            rows=_table(disallowed, report),
         )
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Breach:
     what: str
     expected: str
@@ -93,26 +93,26 @@ def _budgets(
     providers: Mapping[str, str],
     placement: Placement,
     report: PartitionReport | None,
-    transfers: Transfers,
+    transfers: TransferTotals,
 ) -> Iterator[_Breach]:
     budgets = profile.budgets
     shares = _node_shares(placement, report)
     cpu = shares.get(CPU, 0.0)
-    most = profile.fallback.max_node_share
+    maximum = profile.fallback.max_node_share
     first_choice_is_cpu = next(iter(providers.values()), "") == CPU
-    if not first_choice_is_cpu and cpu > most:
+    if not first_choice_is_cpu and cpu > maximum:
         what = "the share of nodes on the CPU exceeds fallback.max_node_share"
-        yield _Breach(what, f"<= {most:g}", f"{cpu:g}", "Raise fallback.max_node_share")
+        yield _Breach(what, f"<= {maximum:g}", f"{cpu:g}", "Raise fallback.max_node_share")
     for name, budget in budgets.providers.items():
         if name not in providers:
             continue
         share = shares.get(providers[name], 0.0)
-        least, most = budget.min_node_share, budget.max_node_share
-        if not least <= share <= most:
-            fix = "Lower min_node_share" if share < least else "Raise max_node_share"
+        minimum, maximum = budget.min_node_share, budget.max_node_share
+        if not minimum <= share <= maximum:
+            fix = "Lower min_node_share" if share < minimum else "Raise max_node_share"
             yield _Breach(
                 f"the share of nodes on {name} is outside of its budget",
-                f"{least:g}..{most:g}",
+                f"{minimum:g}..{maximum:g}",
                 f"{share:g}",
                 f"{fix} of budgets.providers.{name}",
             )
@@ -122,13 +122,15 @@ def _budgets(
             what = "the share of compute on the CPU exceeds budgets.cpu_share"
             expected = f"<= {budgets.cpu_share:g}"
             yield _Breach(what, expected, f"{share:g}", "Raise budgets.cpu_share")
-    # What was predicted is judged by what ORT really did, once that is known.
-    foreseen = report is not None and (placement.how == "predicted" or report.how == "observed")
-    count = len(report.partitions) if report is not None and foreseen else placement.partitions
+    # A predicted number of partitions is replaced by ORT's own once that is known.
+    predicted = report is not None and (placement.how == "predicted" or report.how == "observed")
+    count = len(report.partitions) if report is not None and predicted else placement.partitions
     if budgets.partitions is not None and count > budgets.partitions:
         what = "partitions exceed budgets.partitions"
         yield _Breach(what, f"<= {budgets.partitions}", str(count), "Raise budgets.partitions")
-    unknown = sum(each.bytes_max is None for each in report.crossings) if report is not None else 0
+    unknown = (
+        sum(tensor.bytes_max is None for tensor in report.transfers) if report is not None else 0
+    )
     total = transfers.bytes_max
     if budgets.transfer_bytes is not None and (total > budgets.transfer_bytes or unknown):
         yield _Breach(
@@ -140,7 +142,7 @@ def _budgets(
 
 
 def _node_shares(placement: Placement, report: PartitionReport | None) -> dict[str, float]:
-    """Share of nodes by provider, where a compiled part counts as the nodes that it stands for."""
+    """The share of nodes by provider; a compiled partition counts as the nodes it replaces."""
     parts = report.partitions if report is not None else ()
     stands_for = {part.name: part.nodes for part in parts if part.compiled}
     counts: Counter[str] = Counter()
@@ -152,20 +154,21 @@ def _node_shares(placement: Placement, report: PartitionReport | None) -> dict[s
 
 
 def _cpu_compute(placement: Placement, report: PartitionReport | None) -> float:
-    """Share of floating-point operations at the optimal shape.
+    """The share of floating-point operations on the CPU at the optimal shape.
 
-    By node where the placement knows them, as what is observed at load differs from the report.
+    It is counted by node if the placement knows them: what is observed at load differs from the
+    report.
     """
     total = sum(node.flops for node in placement.nodes)
     if total:
         return sum(node.flops for node in placement.nodes if node.provider == CPU) / total
     if report is None:
         return placement.share.get(CPU, 0.0)
-    return sum(each.flops_share for each in report.providers if each.provider == CPU)
+    return sum(share.flops_share for share in report.providers if share.provider == CPU)
 
 
 def with_flops(placement: Placement, flops: Mapping[str, int]) -> Placement:
-    """`placement` with what is known of its nodes' floating-point operations, by name."""
+    """`placement` with the known numbers of floating-point operations of its nodes, by name."""
     nodes = tuple(
         NodePlacement(
             name=node.name, op=node.op, provider=node.provider, flops=flops.get(node.name, 0)
@@ -178,25 +181,25 @@ def with_flops(placement: Placement, flops: Mapping[str, int]) -> Placement:
 
 
 def _rows(placement: Placement, report: PartitionReport | None) -> tuple[Mapping[str, str], ...]:
-    """The nodes on the CPU that another provider of the variant refused."""
-    refused = {each.node for each in report.refusals} if report is not None else set()
-    strays = [n for n in placement.nodes if n.provider == CPU and (n.name in refused or not report)]
+    """Rows for nodes on the CPU that another provider of the variant refused."""
+    refused = {refusal.node for refusal in report.refusals} if report is not None else set()
+    on_cpu = [n for n in placement.nodes if n.provider == CPU and (n.name in refused or not report)]
     if report is not None:
-        named = {node.name for node in strays}
-        strays += [
-            NodePlacement(name=each.node, op=each.op, provider=CPU)
-            for each in report.refusals
-            if each.node not in named
+        named = {node.name for node in on_cpu}
+        on_cpu += [
+            NodePlacement(name=refusal.node, op=refusal.op, provider=CPU)
+            for refusal in report.refusals
+            if refusal.node not in named
         ]
-    return _table(strays, report)
+    return _table(on_cpu, report)
 
 
 def _table(
     nodes: Sequence[NodePlacement], report: PartitionReport | None
 ) -> tuple[Mapping[str, str], ...]:
-    reasons = {each.node: each for each in report.refusals} if report is not None else {}
+    reasons = {refusal.node: refusal for refusal in report.refusals} if report is not None else {}
     rows = []
-    for node in nodes[:_MOST_ROWS]:
+    for node in nodes[:_MAX_ROWS]:
         refusal = reasons.get(node.name)
         rows.append(
             _row(node.name, node.op, refusal.provider, refusal.reason)
@@ -208,9 +211,10 @@ def _table(
 
 
 def refusal_rows(refusals: Sequence[RefusedNode]) -> tuple[Mapping[str, str], ...]:
-    """A table of nodes that providers refused."""
+    """Table rows for nodes that providers refused."""
     return tuple(
-        _row(each.node, each.op, each.provider, each.reason) for each in refusals[:_MOST_ROWS]
+        _row(refusal.node, refusal.op, refusal.provider, refusal.reason)
+        for refusal in refusals[:_MAX_ROWS]
     )
 
 

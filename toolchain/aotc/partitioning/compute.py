@@ -1,40 +1,40 @@
-"""What each node costs at one shape: floating-point operations and bytes, from inferred sizes.
+"""The cost of each node at one shape: floating-point operations and bytes, from inferred sizes.
 
-Formulas: a convolution, matrix product or recurrence counts two operations a multiply-add; any
-other node counts one operation an output element.  Bytes are those of all its inputs, weights
-included, and outputs.  Nodes of control flow count nothing, the nodes of their bodies do.
+Formulas: a convolution, matrix product or recurrence has two operations per multiply-add; any other
+node has one operation per output element.  Bytes are those of all inputs, weights included, and
+outputs.  Control-flow nodes cost nothing themselves; the nodes of their subgraphs do.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from aotc.partitioning.graph import bodies_of
+from aotc.partitioning.graph import subgraphs_of
 from aotc.partitioning.scopes import Scope, Shape, scopes
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class NodeCompute:
-    """Operations and bytes of one run of a node; `known` is false where a size is not."""
+    """Operations and bytes of one run of a node; `known` is false if an output size is unknown."""
 
     flops: int
     bytes: int
     known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Sizes:
-    """Compute of every node, by name, and bytes of every value; at one shape.
+    """The compute of every node and the bytes of every value, by name, at one shape.
 
-    Both with those of bodies of control flow; where bodies use one name for values of their own,
-    the largest counts.  `shapes` are of values of the main graph.
+    Both include subgraphs; if several subgraphs use one name for values of their own, the largest
+    counts.  `shapes` are those of the main graph's values.
     """
 
     nodes: Mapping[str, NodeCompute]
@@ -43,21 +43,21 @@ class Sizes:
 
 
 def sizes_at(model: onnx.ModelProto, dims: Mapping[str, int], *, stated: bool = False) -> Sizes:
-    """Costs with the named dims of `model`'s inputs at `dims`.
+    """Costs of `model` with the named dims of its inputs at the sizes `dims`.
 
-    `model` may have external data, which is not read.  Shapes that ONNX's inference does not find
-    leave a node or a value unknown; with `stated`, those that `model` declares are taken instead.
+    External data is not read.  A node or value whose shape ONNX's inference does not find stays
+    unknown; with `stated`, the shapes that `model` declares are used instead.
 
-    A body counts as one iteration, a loop's as the first; of an `If`, both branches count.  A node
-    of control flow costs nothing itself: what it reads and makes, its bodies do.
+    A subgraph counts as one iteration, that of a loop as the first one; of an `If`, both branches
+    count.
     """
-    main, *bodies = scopes(model, dims, stated=stated)
+    main, *subgraphs = scopes(model, dims, stated=stated)
     nodes = {node.name: _cost(node, main) for node in main.nodes}
     values = _sizes(main)
     inner: dict[str, int] = {}
-    for body in bodies:
-        nodes |= {node.name: _cost(node, body) for node in body.nodes}
-        for name, size in _sizes(body).items():
+    for subgraph in subgraphs:
+        nodes |= {node.name: _cost(node, subgraph) for node in subgraph.nodes}
+        for name, size in _sizes(subgraph).items():
             inner[name] = max(size, inner.get(name, 0))
     return Sizes(nodes=nodes, values={**inner, **values}, shapes=main.own)
 
@@ -66,7 +66,7 @@ def _cost(node: onnx.NodeProto, scope: Scope) -> NodeCompute:
     shapes = scope.shapes
     outputs = [shapes.get(name) for name in node.output if name]
     known = all(shape is not None for shape in outputs)
-    if any(bodies_of(attribute) for attribute in node.attribute):
+    if any(subgraphs_of(attribute) for attribute in node.attribute):
         return NodeCompute(0, 0, known)
     inputs = [shapes.get(name) if name else None for name in node.input]
     values = [name for name in (*node.input, *node.output) if name]
@@ -81,9 +81,9 @@ def _sizes(scope: Scope) -> dict[str, int]:
 
 
 def flops_of(op: str, inputs: Sequence[Shape | None], outputs: Sequence[Shape]) -> int:
-    """Floating-point operations of one run of an operator, from the sizes of its tensors.
+    """Floating-point operations of one run of an operator, from the shapes of its tensors.
 
-    `inputs` has None where a size is unknown or an optional input is absent.
+    `inputs` has None for an unknown shape or an absent optional input.
     """
     elements = sum(math.prod(shape) for shape in outputs)
     first = inputs[0] if inputs else None
@@ -94,7 +94,7 @@ def flops_of(op: str, inputs: Sequence[Shape | None], outputs: Sequence[Shape]) 
     if "Conv" in op and second:
         return 2 * elements * math.prod(second[1:])
     if op == "Gemm" and first:
-        # The first matrix may be transposed: its elements over the rows of the product.
+        # The first matrix may be transposed: divide its elements by the rows of the product.
         return 2 * elements * (math.prod(first) // max(outputs[0][0], 1)) if outputs else 0
     if ("MatMul" in op or "Gemm" in op or "Attention" in op) and first:
         return 2 * elements * max(first[-1], 1)
@@ -113,7 +113,7 @@ def _bytes(scope: Scope, name: str) -> int | None:
 
 @cache
 def width_of(kind: int) -> float:
-    """Bytes of one element of an ONNX element type; text counts one."""
+    """Bytes per element of an ONNX element type; 1 for strings."""
     import onnx
 
     name = onnx.TensorProto.DataType.Name(kind)

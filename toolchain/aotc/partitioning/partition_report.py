@@ -1,4 +1,4 @@
-"""The record of a division: partitions, shares of compute, and what crosses the borders."""
+"""The record of a division: partitions, shares of compute, transfers and refused nodes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from itertools import pairwise
 from aotc.contract.manifest.divided_graph import (
     Certainty,
     Compute,
-    Crossing,
     Partition,
     PartitionReport,
     ProviderShare,
     RefusedNode,
+    Transfer,
 )
-from aotc.contract.manifest.variant import Transfers
+from aotc.contract.manifest.variant import TransferTotals
 from aotc.partitioning.assignment import Assignment
 from aotc.partitioning.compute import Sizes
-from aotc.partitioning.crossings import crossed
 from aotc.partitioning.graph import PartitionGraph
+from aotc.partitioning.transferred_values import transferred_values
 
 
-def report(
+def partition_report(
     graph: PartitionGraph,
     assignment: Assignment,
     sizes: tuple[Sizes, Sizes],
@@ -33,10 +33,10 @@ def report(
     refusals: Iterable[RefusedNode],
     how: Certainty,
 ) -> PartitionReport:
-    """Describe `assignment`; `sizes` are those at the optimal and at the largest shape.
+    """Describe `assignment`; `sizes` are those at the optimal and at the maximum shape.
 
-    `names` and `compiled` (file by index) are of its parts, `devices` (`cpu` or `gpu`) of its
-    providers, first choice first.
+    `names` are those of its parts, `compiled` their files by index, and `devices` (`cpu` or `gpu`)
+    by provider, first choice first.
     """
     parts = assignment.parts
     return PartitionReport(
@@ -57,42 +57,43 @@ def report(
             *_body_partitions(graph, assignment),
         ),
         alternations=max(0, sum(a.provider != b.provider for a, b in pairwise(parts))),
-        crossings=tuple(crossings(graph, assignment, sizes, devices)),
+        transfers=tuple(transferred_tensors(graph, assignment, sizes, devices)),
         refusals=tuple(refusals),
     )
 
 
-def transfers(found: Sequence[Crossing]) -> Transfers:
-    """The sums of `found`; crossings of unknown size count, and add no bytes."""
-    return Transfers(
+def total_transfers(found: Sequence[Transfer]) -> TransferTotals:
+    """The sums of `found`; transfers of unknown size count, but add no bytes."""
+    return TransferTotals(
         count=len(found),
-        bytes=sum(each.bytes or 0 for each in found),
-        bytes_max=sum(each.bytes_max or 0 for each in found),
+        bytes=sum(tensor.bytes or 0 for tensor in found),
+        bytes_max=sum(tensor.bytes_max or 0 for tensor in found),
     )
 
 
-def crossings(
+def transferred_tensors(
     graph: PartitionGraph,
     assignment: Assignment,
     sizes: tuple[Sizes, Sizes],
     devices: Mapping[str, str],
-) -> list[Crossing]:
-    """Each value that one provider makes and another reads, once for each reader's provider.
+) -> list[Transfer]:
+    """Each value that one provider makes and another reads, once for each reading provider.
 
-    What callers give and get crosses too where the provider's device is not the CPU.  In bodies of
-    control flow, which count as one iteration, and both branches of an `If`, it is the same.
+    Inputs and outputs of the caller count as well if the provider's device is not the CPU.  The
+    same holds in control-flow subgraphs, which count as one iteration, and for both branches of an
+    `If`.
     """
     opt, largest = sizes
     return [
-        Crossing(
+        Transfer(
             value=value,
-            source=maker,
-            target=reader,
+            source=producer,
+            target=consumer,
             dtype=graph.dtypes.get(value, ""),
             bytes=opt.values.get(value),
             bytes_max=largest.values.get(value),
         )
-        for value, maker, reader in crossed(graph, assignment, devices)
+        for value, producer, consumer in transferred_values(graph, assignment, devices)
     ]
 
 
@@ -102,21 +103,23 @@ def _shares(
     sizes: tuple[Sizes, Sizes],
     providers: Sequence[str],
 ) -> tuple[ProviderShare, ...]:
-    named = assignment.providers
-    nodes = [each.name for each in graph.nodes] + [each.name for each in graph.body_nodes]
-    own = {p: [name for name in nodes if named[name] == p] for p in providers}
+    provider_by_node = assignment.providers
+    nodes = [node.name for node in graph.nodes] + [node.name for node in graph.subgraph_nodes]
+    nodes_by_provider = {
+        p: [name for name in nodes if provider_by_node[name] == p] for p in providers
+    }
     total_flops = sum(cost.flops for cost in sizes[0].nodes.values())
-    counts = Counter(named.values())
+    counts = Counter(provider_by_node.values())
     parts = Counter(part.provider for part in assignment.parts)
     result = []
     for provider in providers:
-        opt, largest = (_compute(own[provider], one) for one in sizes)
+        opt, largest = (_compute(nodes_by_provider[provider], at_shape) for at_shape in sizes)
         result.append(
             ProviderShare(
                 provider=provider,
                 nodes=counts[provider],
                 partitions=parts[provider],
-                node_share=round(counts[provider] / max(1, len(named)), 4),
+                node_share=round(counts[provider] / max(1, len(provider_by_node)), 4),
                 flops_share=round(opt.flops / total_flops, 4) if total_flops else 0.0,
                 opt=opt,
                 max=largest,
@@ -139,19 +142,19 @@ def _ops(names: Iterable[str]) -> dict[str, int]:
 
 
 def _body_partitions(graph: PartitionGraph, assignment: Assignment) -> list[Partition]:
-    """Runs of one provider inside of bodies, where the body is not one part with its owner."""
+    """Groups of nodes in subgraphs that run on another provider than the subgraph's owner."""
     found: dict[tuple[str, str], list[str]] = {}
-    for each in graph.body_nodes:
-        provider = assignment.providers[each.name]
-        if provider != assignment.providers[each.owner]:
-            found.setdefault((each.body, provider), []).append(each.op)
+    for node in graph.subgraph_nodes:
+        provider = assignment.providers[node.name]
+        if provider != assignment.providers[node.owner]:
+            found.setdefault((node.subgraph, provider), []).append(node.op)
     return [
         Partition(
             name=f"body{number}",
             provider=provider,
             nodes=len(names),
             ops=_ops(names),
-            body=body,
+            subgraph=subgraph,
         )
-        for number, ((body, provider), names) in enumerate(found.items())
+        for number, ((subgraph, provider), names) in enumerate(found.items())
     ]

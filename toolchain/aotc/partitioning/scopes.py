@@ -1,6 +1,6 @@
-"""Shapes and element types of the values that each graph of a model sees, bodies included.
+"""Shapes and element types of the values that each graph of a model can read.
 
-A body of control flow sees its own values and those of the graphs around it.
+A control-flow subgraph can read its own values and those of the graphs around it.
 """
 
 from __future__ import annotations
@@ -8,25 +8,25 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.operator_domains import STANDARD
-from aotc.partitioning.graph import bodies_of
+from aotc.partitioning.graph import subgraphs_of
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
 
 Shape = tuple[int, ...]
-# Loops inside of so many others stay unknown, where nothing is declared of them.
-_NESTING: Final = 8
+# Loops nested deeper stay unknown unless the model declares their shapes.
+_MAX_LOOP_NESTING: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Scope:
-    """One graph: its nodes, and known shapes and ONNX element types of all that it sees.
+    """One graph: its nodes, and the known shapes and ONNX element types of all it can read.
 
-    `own` are the shapes of its own values, and not those of the graphs around it.
+    `own` are the shapes of its own values, without those of the graphs around it.
     """
 
     nodes: Sequence[onnx.NodeProto]
@@ -36,36 +36,38 @@ class Scope:
 
 
 def scopes(model: onnx.ModelProto, dims: Mapping[str, int], *, stated: bool) -> tuple[Scope, ...]:
-    """The main graph first, then all bodies, with the named dims of inputs at `dims`.
+    """The main graph, then all subgraphs, with the named dims of inputs at the sizes `dims`.
 
-    Of inner values of the main graph, what `model` declares counts with `stated` alone.  Bodies
-    are inferred from the values around them, a loop's for its first iteration; there,
-    declarations count for what inference does not find.
+    What `model` declares of the main graph's inner values is used only with `stated`.  Subgraphs
+    are inferred from the values around them, those of a loop for its first iteration; there,
+    declarations are used for what inference does not find.
     """
-    fixed = model if stated else _infer(_at(model, dims))
-    own, kinds = _read(fixed.graph, dims)
+    fixed = model if stated else _infer(_model_at(model, dims))
+    own, kinds = _shapes_and_types(fixed.graph, dims)
     main = Scope(fixed.graph.node, own, own, kinds)
-    if all(not bodies_of(attribute) for node in model.graph.node for attribute in node.attribute):
+    if all(
+        not subgraphs_of(attribute) for node in model.graph.node for attribute in node.attribute
+    ):
         return (main,)
     if stated:
-        fixed = _infer(_undeclared(model))
-    for _ in range(_NESTING):
+        fixed = _infer(_without_declarations(model))
+    for _ in range(_MAX_LOOP_NESTING):
         if not _enter_loops(fixed.graph, ChainMap(own), dims):
             break
         fixed = _infer(fixed)
-    return main, *_inner(fixed.graph, model.graph, ChainMap(own), ChainMap(kinds), dims)
+    return main, *_subgraph_scopes(fixed.graph, model.graph, ChainMap(own), ChainMap(kinds), dims)
 
 
-def _at(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.ModelProto:
-    """A copy at the given dims, of whose inner values nothing is declared."""
-    fixed = _undeclared(model)
+def _model_at(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.ModelProto:
+    """A copy with the inputs at `dims`, and without declarations of inner values."""
+    fixed = _without_declarations(model)
     del fixed.graph.value_info[:]
     fix_sizes(fixed.graph, dims)
     return fixed
 
 
 def fix_sizes(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
-    """Write sizes of dims into the graph's inputs; what is declared of its outputs goes."""
+    """Write the sizes `dims` into the graph's inputs, and remove the declared shapes of outputs."""
     for value in graph.input:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in dims:
@@ -75,22 +77,22 @@ def fix_sizes(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def _undeclared(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which no inner values of bodies are declared, which inference would keep."""
+def _without_declarations(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy without declarations of inner values in subgraphs, which inference would keep."""
     import onnx
 
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
-    pending = [body for _, body in _bodies(copied.graph)]
+    pending = [subgraph for _, subgraph in _subgraphs(copied.graph)]
     while pending:
-        body = pending.pop()
-        del body.value_info[:]
-        pending += [inner for _, inner in _bodies(body)]
+        subgraph = pending.pop()
+        del subgraph.value_info[:]
+        pending += [inner for _, inner in _subgraphs(subgraph)]
     return copied
 
 
 def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Where inference fails, only what is declared is known."""
+    """The model with inferred shapes; unchanged if inference fails."""
     import onnx
 
     with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
@@ -101,15 +103,15 @@ def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
 def _enter_loops(
     graph: onnx.GraphProto, shapes: ChainMap[str, Shape], dims: Mapping[str, int]
 ) -> bool:
-    """Give inputs of loops' bodies the shapes that they start with; whether any was missing.
+    """Give the inputs of loops' subgraphs their initial shapes; whether any was missing.
 
-    ONNX's inference leaves them unknown, as they may change from one iteration to the next.
+    ONNX's inference leaves them unknown, because they may change between iterations.
     """
     found = False
-    for node, body in _bodies(graph):
+    for node, subgraph in _subgraphs(graph):
         if node.op_type == "Loop" and node.domain in STANDARD:
             first = [(), (), *(shapes.get(name) for name in node.input[2:])]
-            for value, shape in zip(body.input, first, strict=False):
+            for value, shape in zip(subgraph.input, first, strict=False):
                 tensor = value.type.tensor_type
                 if shape is None or tensor.HasField("shape") or not tensor.elem_type:
                     continue
@@ -117,40 +119,40 @@ def _enter_loops(
                 for size in shape:
                     tensor.shape.dim.add(dim_value=size)
                 found = True
-        own, _ = _read(body, dims)
-        found |= _enter_loops(body, ChainMap(own, *shapes.maps), dims)
+        own, _ = _shapes_and_types(subgraph, dims)
+        found |= _enter_loops(subgraph, ChainMap(own, *shapes.maps), dims)
     return found
 
 
-def _inner(
+def _subgraph_scopes(
     graph: onnx.GraphProto,
     declared: onnx.GraphProto,
     shapes: ChainMap[str, Shape],
     kinds: ChainMap[str, int],
     dims: Mapping[str, int],
 ) -> Iterator[Scope]:
-    """Scopes of the bodies in `graph`; `declared` is the same graph as the model has it."""
-    for (_, body), (_, stated) in zip(_bodies(graph), _bodies(declared), strict=True):
-        inferred, types = _read(body, dims)
-        own, stated_types = _read(stated, dims)
+    """Scopes of the subgraphs in `graph`; `declared` is the same graph as in the model."""
+    for (_, subgraph), (_, stated) in zip(_subgraphs(graph), _subgraphs(declared), strict=True):
+        inferred, types = _shapes_and_types(subgraph, dims)
+        own, stated_types = _shapes_and_types(stated, dims)
         own |= inferred
         seen = ChainMap(own, *shapes.maps)
         known = ChainMap({**stated_types, **types}, *kinds.maps)
-        yield Scope(body.node, own, seen, known)
-        yield from _inner(body, stated, seen, known, dims)
+        yield Scope(subgraph.node, own, seen, known)
+        yield from _subgraph_scopes(subgraph, stated, seen, known, dims)
 
 
-def _bodies(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.GraphProto]]:
+def _subgraphs(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.GraphProto]]:
     for node in graph.node:
         for attribute in node.attribute:
-            for body in bodies_of(attribute):
-                yield node, body
+            for subgraph in subgraphs_of(attribute):
+                yield node, subgraph
 
 
-def _read(
+def _shapes_and_types(
     graph: onnx.GraphProto, dims: Mapping[str, int]
 ) -> tuple[dict[str, Shape], dict[str, int]]:
-    """Known shapes and element types of a graph's own values; named dims are those of `dims`."""
+    """Known shapes and element types of a graph's own values; named dims are taken from `dims`."""
     shapes: dict[str, Shape] = {}
     kinds: dict[str, int] = {}
     for value in (*graph.input, *graph.value_info, *graph.output):

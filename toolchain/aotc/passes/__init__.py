@@ -1,1 +1,1 @@
-"""Graph passes, one a file, or a folder where it takes several."""
+"""Graph passes, one per file, or a folder if a pass needs several files."""

@@ -1,12 +1,12 @@
-"""What a graph pass is, and the runner that enforces its contract and records its effect."""
+"""The graph pass, and the runner that checks its contract and records its effect."""
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from aotc.contract.manifest.toolchain import PassRecord
+from aotc.records import record, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     import onnx
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Pass(ABC):
-    """One rewrite of a graph. Its options are the fields of the subclass.
+    """One rewrite of a graph; its options are the fields of the subclass.
 
-    `requires` and `ensures` return what is wrong before and after (empty: nothing);
-    a complaint is a bug of ours, not of the model.
+    `requires` and `ensures` return what is wrong before and after, or nothing.  What they return
+    is a bug of ours, not of the model.
     """
 
     name = "pass"
 
     def requires(self, model: onnx.ModelProto) -> str:
-        """What the pass needs and does not find."""
+        """What the pass needs but the model lacks."""
         return ""
 
     @abstractmethod
@@ -33,33 +33,38 @@ class Pass(ABC):
         """Rewrite `model` in place."""
 
     def ensures(self, model: onnx.ModelProto) -> str:
-        """What the pass promised and did not bring about."""
+        """What the pass promises but did not achieve."""
         return ""
 
     def options(self) -> dict[str, object]:
         """The options as plain data."""
-        return dataclasses.asdict(self)
+        return values_of(self)
 
 
 def run_passes(model: onnx.ModelProto, passes: Iterable[Pass]) -> tuple[PassRecord, ...]:
-    """Apply passes in order to `model`, in place; raises `RuntimeError` on a broken contract."""
+    """Apply passes to `model` in place, in order; raises `RuntimeError` if a contract is broken."""
     records = []
-    for one in passes:
+    for graph_pass in passes:
         before = len(model.graph.node)
-        if complaint := one.requires(model):
-            raise RuntimeError(f"pass {one.name} requires: {complaint}")
-        one.apply(model)
-        if complaint := one.ensures(model):
-            raise RuntimeError(f"pass {one.name} does not ensure: {complaint}")
+        if complaint := graph_pass.requires(model):
+            raise RuntimeError(f"pass {graph_pass.name} requires: {complaint}")
+        graph_pass.apply(model)
+        if complaint := graph_pass.ensures(model):
+            raise RuntimeError(f"pass {graph_pass.name} does not ensure: {complaint}")
         after = len(model.graph.node)
         records.append(
-            PassRecord(name=one.name, options=one.options(), nodes_before=before, nodes_after=after)
+            PassRecord(
+                name=graph_pass.name,
+                options=graph_pass.options(),
+                nodes_before=before,
+                nodes_after=after,
+            )
         )
     return tuple(records)
 
 
 def walk_graphs(model: onnx.ModelProto) -> Iterable[onnx.GraphProto]:
-    """The main graph, and every body of control flow in it."""
+    """The main graph, and every control-flow subgraph in it."""
     pending = [model.graph]
     while pending:
         graph = pending.pop(0)
@@ -70,7 +75,7 @@ def walk_graphs(model: onnx.ModelProto) -> Iterable[onnx.GraphProto]:
 
 
 def walk_nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
-    """Every node of a model: main graph, bodies of control flow, functions."""
+    """Every node of a model: main graph, control-flow subgraphs, functions."""
     pending = [model.graph.node, *(function.node for function in model.functions)]
     while pending:
         for node in pending.pop(0):
@@ -78,4 +83,4 @@ def walk_nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
             for attribute in node.attribute:
                 if attribute.HasField("g"):
                     pending.append(attribute.g.node)
-                pending.extend(body.node for body in attribute.graphs)
+                pending.extend(subgraph.node for subgraph in attribute.graphs)

@@ -1,22 +1,22 @@
-"""Take initializers out of the graph inputs.
+"""Remove initializers from the graph inputs.
 
-Up to IR version 3 every initializer had to be listed among the inputs; later it means that a
-caller may override it, which stops constant folding.  Cases: IR 3 (raised to 4, which allows
-initializers that are no inputs); an overridable initializer in IR 4 and later.
+Up to IR version 3 every initializer had to be a graph input as well; later that means that a caller
+may override it, which prevents constant folding.  Cases: IR 3 (raised to 4, which allows
+initializers that are not inputs); an overridable initializer in IR 4 and later.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotc.passes.base import Pass
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True)
+@record
 class ConstantInputs(Pass):
     """Make initializers constants."""
 
@@ -32,5 +32,5 @@ class ConstantInputs(Pass):
 
     def ensures(self, model: onnx.ModelProto) -> str:
         constant = {tensor.name for tensor in model.graph.initializer}
-        both = constant & {value.name for value in model.graph.input}
-        return f"still inputs: {sorted(both)[:3]}" if both else ""
+        remaining = constant & {value.name for value in model.graph.input}
+        return f"still inputs: {sorted(remaining)[:3]}" if remaining else ""

@@ -1,23 +1,23 @@
-"""Give named free dims of the graph inputs one fixed size.
+"""Fix named free dims of the graph inputs to one size.
 
 With static shapes ONNX Runtime folds the nodes that compute shapes.
 Cases: a dim with a name; a dim with neither name nor size, addressed as `INPUT.INDEX`.
-Outputs and inner values that mention a fixed dim get its size too.
+Outputs and inner values with a fixed dim get its size too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aotc.passes.base import Pass
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True)
+@record
 class FixDims(Pass):
     """`sizes`: size by dim name."""
 

@@ -1,19 +1,19 @@
-"""Replace what is read of a shape by constants where the sizes that are read are known.
+"""Replace values computed from a shape by constants if the sizes they need are known.
 
-ONNX Runtime folds a `Shape` whose dims are all known; with a free batch it folds none, though most
-of what is read of it is known.
+ONNX Runtime folds a `Shape` whose dims are all known; with a free batch it folds none, although
+most of the sizes used are known.
 Cases: `Shape` of a fully known value; `Gather` (axis 0) and `Slice` (steps of 1) of a `Shape`, with
-constant indices that meet known dims only.  Main graph only.
+constant indices that select known dims only.  Main graph only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aotc.contract.operator_domains import STANDARD
 from aotc.passes.base import Pass
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 Dims = Sequence[int | None]
 
 
-@dataclass(frozen=True)
+@record
 class FoldShapes(Pass):
-    """Takes no options: sizes are those that the graph inputs state."""
+    """Fold by the sizes that the graph inputs state; without options."""
 
     name = "fold-shapes"
 
@@ -53,7 +53,7 @@ class FoldShapes(Pass):
 
 
 def _inferred(model: onnx.ModelProto) -> dict[str, Dims]:
-    """Sizes of values as they follow from the graph inputs alone: what a file declares may lie."""
+    """Sizes of values as inferred from the graph inputs alone: declared ones may be wrong."""
     import onnx
 
     bare = onnx.ModelProto()
@@ -111,19 +111,19 @@ def _gathered(dims: Dims, indices: Any, node: onnx.NodeProto) -> Any:
 
     if indices is None or _attributes(node).get("axis", 0) not in (0, -1):
         return None
-    places = [int(index) for index in indices.reshape(-1)]
-    if not all(-len(dims) <= place < len(dims) for place in places):
+    positions = [int(index) for index in indices.reshape(-1)]
+    if not all(-len(dims) <= position < len(dims) for position in positions):
         return None
-    read = [dims[place] for place in places]
-    return None if None in read else np.array(read, np.int64).reshape(indices.shape)
+    sizes = [dims[position] for position in positions]
+    return None if None in sizes else np.array(sizes, np.int64).reshape(indices.shape)
 
 
 def _sliced(dims: Dims, given: Sequence[Any]) -> Dims | None:
-    """What a Slice reads of the one axis that a shape has; None where its bounds are unknown."""
+    """The part of a shape that a Slice selects; None if its bounds are unknown."""
     if len(given) < 2:
         return None  # Before opset 10 they are attributes.
     starts, ends, *others = given
-    if starts is None or ends is None or any(each is None for each in others):
+    if starts is None or ends is None or any(value is None for value in others):
         return None
     if len(starts) != 1 or len(ends) != 1:
         return None

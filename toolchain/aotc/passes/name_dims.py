@@ -1,30 +1,29 @@
-"""Give dims of the graph the names that the artifact calls them by.
+"""Give dims of the graph their names in the artifact.
 
-Cases: a dim of an input with neither name nor size, or with a name that says nothing, such as
-`None`, becomes `INPUT.INDEX`; such a name of any other value goes, as it tells nothing of an
-input; a dim that the model names gets its new name wherever it stands (inputs, outputs, inner
-values, bodies of control flow); a dim that is no input's and has one of the new names by accident
-loses it.
+Cases: an input's dim with neither name nor size, or with a name that says nothing, such as `None`,
+becomes `INPUT.INDEX`; such a name of any other value is removed; a dim that the model names gets
+its new name wherever it occurs (inputs, outputs, inner values, control-flow subgraphs); a dim that
+belongs to no input and has one of the new names by accident loses it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aotc.contract.shapes.dim_names import is_anonymous
 from aotc.passes.base import Pass, walk_nodes
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True)
+@record
 class NameDims(Pass):
     """`names`: new name by the old one, or by `INPUT.INDEX`.
 
-    `clashing`: what a dim is called first whose name is the `INPUT.INDEX` of another.
+    `clashing`: the temporary name of a dim whose name is the `INPUT.INDEX` of another.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -32,7 +31,7 @@ class NameDims(Pass):
     name = "name-dims"
 
     def has_work(self, model: onnx.ModelProto) -> bool:
-        """Whether a dim of `model` has to be called anything else."""
+        """Whether any dim of `model` needs another name."""
         if self.names or self.clashing:
             return True
         if any(_is_nameless(d) for value in model.graph.input for d in _dims(value.type)):
@@ -92,12 +91,12 @@ def _dims(proto: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
 
 
 def _inner_values(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
-    """All typed values but the inputs of the model."""
+    """All typed values except the inputs of the model."""
     yield from (*model.graph.output, *model.graph.value_info)
     for node in walk_nodes(model):
         for attribute in node.attribute:
-            bodies = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
-            for graph in bodies:
+            subgraphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+            for graph in subgraphs:
                 yield from (*graph.input, *graph.output, *graph.value_info)
     for function in model.functions:
         yield from function.value_info

@@ -1,24 +1,24 @@
 """Give every node a unique name.
 
-ONNX Runtime reports placement by node name, and leaves blank names blank.
-Cases: a blank name; a name that an earlier node has, also in another body or function.
+ONNX Runtime reports placement by node name, and does not name unnamed nodes.
+Cases: an empty name; a name that an earlier node has, also in another subgraph or function.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotc.passes.base import Pass, walk_nodes
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True)
+@record
 class NameNodes(Pass):
-    """Names by operator type and position; names that are unique already are kept."""
+    """Name nodes by operator type and position; unique names are kept."""
 
     name = "name-nodes"
 

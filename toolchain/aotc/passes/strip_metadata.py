@@ -1,23 +1,23 @@
-"""Strip what exporters leave behind and no runtime reads.
+"""Remove what exporters leave behind and no runtime reads.
 
-`doc_string` and `metadata_props` hold source paths and stack traces of the exporting machine.
-Cases: model, graph, node, value, initializer, function; all bodies of control flow.
-`training_info` holds how the model was trained, with tensors and graphs of its own: inference
-reads none of it, and its external data would be no part of the artifact.
+`doc_string` and `metadata_props` contain source paths and stack traces of the exporting machine.
+Cases: model, graph, node, value, initializer, function; all control-flow subgraphs.
+`training_info` says how the model was trained, with tensors and graphs of its own: inference does
+not read it, and its external data would not be part of the artifact.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aotc.passes.base import Pass, walk_nodes
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
 
 
-@dataclass(frozen=True)
+@record
 class StripMetadata(Pass):
     """Clear documentation and metadata everywhere, and what only training reads."""
 
@@ -26,7 +26,7 @@ class StripMetadata(Pass):
     def apply(self, model: onnx.ModelProto) -> None:
         _clear(model)
         model.ClearField("training_info")
-        _graph(model.graph)
+        _clear_graph(model.graph)
         for function in model.functions:
             _clear(function)
         for node in walk_nodes(model):
@@ -34,9 +34,9 @@ class StripMetadata(Pass):
             for attribute in node.attribute:
                 attribute.doc_string = ""
                 if attribute.HasField("g"):
-                    _graph(attribute.g)
-                for body in attribute.graphs:
-                    _graph(body)
+                    _clear_graph(attribute.g)
+                for subgraph in attribute.graphs:
+                    _clear_graph(subgraph)
 
     def ensures(self, model: onnx.ModelProto) -> str:
         if model.training_info:
@@ -57,7 +57,7 @@ def _clear(
     proto.ClearField("metadata_props")
 
 
-def _graph(graph: onnx.GraphProto) -> None:
+def _clear_graph(graph: onnx.GraphProto) -> None:
     _clear(graph)
     for value in (*graph.input, *graph.output, *graph.value_info):
         _clear(value)

@@ -1,1 +1,1 @@
-"""Which sizes and values a model runs with, and what it answers: the reference of every proof."""
+"""The sizes and values at which the original model runs, and its outputs there."""

@@ -1,4 +1,4 @@
-"""The analysis of a model, in the worker: one job, so that a large model is read once."""
+"""The worker job that analyzes a model: a single job, so that a large model is read once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from aotc.contract.shapes.padding_rules import PadSpec
 from aotc.errors import AotcError
 from aotc.graphs.symbols import Symbols
 from aotc.probing.domain_findings import domain_findings
-from aotc.probing.inputs.fixture_plan import Given, plan_fixtures, refuse_outside
+from aotc.probing.inputs.fixture_plan import FixtureInputs, plan_fixtures, refuse_out_of_range
 from aotc.probing.pad_plan import plan_padding
 from aotc.probing.produced import axes_of, inferred_shapes, value_shapes
 from aotc.probing.reference import Reference
 
 
 def analyze_job(request: Json) -> Json:
-    """In the worker: domain, fixtures, golden outputs and declared-against-produced shapes."""
+    """In the worker: domain, fixtures, their outputs, and declared against produced shapes."""
     reference = Reference(
         model=Path(request["model"]),
         graph=Path(request["graph"]),
@@ -34,19 +34,19 @@ def analyze_job(request: Json) -> Json:
         seed=request["parity"].get("seed", ParitySpec().seed),
     )
     probe = decode(ProbeLimits, request["probe"])
-    reference.empties = request["empties"]
-    reference.beware(request["deadly"], probe.run_seconds, request["done"], request["spent"])
+    reference.try_empty = request["empties"]
+    reference.resume(request["deadly"], probe.run_seconds, request["done"], request["spent"])
     stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
-    given = [Given.read(item, reference.inputs) for item in request["given"]]
-    refuse_outside(given, stated)
-    domain = _proven(reference, stated, probe, given)
+    given = [FixtureInputs.read(item, reference.inputs) for item in request["given"]]
+    refuse_out_of_range(given, stated)
+    domain = _proven_domain(reference, stated, probe, given)
     fixtures = plan_fixtures(
         domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
     )
-    fixtures += reference.padded(domain)
-    runs, findings = reference.golden(fixtures, Path("fixtures"))
+    fixtures += reference.padded_fixtures(domain)
+    runs, findings = reference.write_references(fixtures, Path("fixtures"))
     axes = [
-        axes_of(index, value, reference.produced, reference.dims)
+        axes_of(index, value, reference.observed_runs, reference.dims)
         for index, value in enumerate(reference.outputs)
     ]
     padding = plan_padding(
@@ -68,7 +68,7 @@ def analyze_job(request: Json) -> Json:
             for finding in (
                 *_level_findings(reference.level),
                 *domain_findings(domain),
-                *reference.rejected,
+                *reference.rejected_findings,
                 *reference.findings,
                 *findings,
             )
@@ -77,22 +77,22 @@ def analyze_job(request: Json) -> Json:
     }
 
 
-def _proven(
+def _proven_domain(
     reference: Reference,
     stated: Mapping[str, DimRange],
     probe: ProbeLimits,
-    given: Sequence[Given],
+    given: Sequence[FixtureInputs],
 ) -> Domain:
-    """The domain of the reference; searched again with other values where nothing runs."""
+    """The domain of the reference; searched again with other input values if nothing runs."""
     while True:
         try:
             domain = reference.domain(stated, probe, given)
         except AotcError as error:
-            if error.code not in ("AOTC-S001", "AOTC-S005") or not reference.other_values():
+            if error.code not in ("AOTC-S001", "AOTC-S005") or not reference.try_other_values():
                 raise
             continue
         fixed = not reference.dims and not given
-        if not fixed or reference.trial({}).ok or not reference.other_values():
+        if not fixed or reference.trial({}).ok or not reference.try_other_values():
             return domain
 
 

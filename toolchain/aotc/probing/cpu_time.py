@@ -1,7 +1,7 @@
-"""Limits in CPU time of this process: what else the machine does makes nobody late.
+"""Limits in CPU time of this process, which do not depend on the load of the machine.
 
-The clock of a wall would end under load what passes on a quiet machine, and a proven range would
-depend on it.  Who waits without end uses no CPU time; the limit of the whole step ends that.
+With wall-clock limits a proven range would depend on that load.  A process that only waits uses no
+CPU time; the time limit of the whole step ends it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
-    """End the process by SIGPROF, be it in native code, once the body has used so much CPU time."""
-    # It counts user and system time of all threads; the signal's default action ends the process.
+    """End the process by SIGPROF, even in native code, if the block uses `seconds` of CPU time."""
+    # ITIMER_PROF counts user and system time of all threads; SIGPROF ends the process by default.
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
@@ -24,6 +24,6 @@ def cpu_limit(seconds: float) -> Iterator[None]:
 
 
 def cpu_deadline(seconds: float) -> Callable[[], bool]:
-    """Whether this process has used `seconds` of CPU time since now."""
+    """A function that tells whether this process has used `seconds` of CPU time from now on."""
     end = time.process_time() + seconds
     return lambda: time.process_time() > end

@@ -1,4 +1,4 @@
-"""Declared shapes of outputs, held against what every fixture produced."""
+"""Declared shapes of outputs, compared with the shapes that runs produce."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _Axis = int | None
 
 
 class DeclaredShapes:
-    """What the declared shapes of `outputs` claim, and which fixtures contradict it.
+    """What the declared shapes of `outputs` claim, and which runs contradict it.
 
-    A rank and a fixed size are claims.  A name claims the size of the input's dim of that name;
-    one that no input has, that all its places in one run are of one size.  A name that says
-    nothing is no claim.  Each tensor of a sequence has the declared rank and the fixed sizes; maps
-    and an empty optional have no shape.
+    A rank and a fixed size are claims.  A name claims the size of the input's dim of that name; a
+    name that no input has claims that all its occurrences in one run have one size.  An anonymous
+    name claims nothing.  Each tensor of a sequence has the declared rank and fixed sizes; maps and
+    an empty optional have no shape.
     """
 
     def __init__(self, outputs: Sequence[Value]) -> None:
         self._outputs = outputs
-        self._known: list[set[_Axis]] = [set() for _ in outputs]
-        self._found: list[list[Finding]] = [[] for _ in outputs]
+        self._reported: list[set[_Axis]] = [set() for _ in outputs]
+        self._findings: list[list[Finding]] = [[] for _ in outputs]
 
-    def see(self, sizes: Mapping[str, int], produced: Sequence[Any]) -> None:
+    def compare_run(self, sizes: Mapping[str, int], produced: Sequence[Any]) -> None:
         """Compare what one run `produced`, in the order of the outputs.
 
-        `sizes`: of the inputs' dims by name.  An axis, or a rank, is reported once.
+        `sizes` are those of the inputs' dims by name.  Each axis, or rank, is reported once.
         """
         first: dict[str, tuple[int, str]] = {}
         for index, (value, output) in enumerate(zip(self._outputs, produced, strict=True)):
@@ -37,15 +37,15 @@ class DeclaredShapes:
                 wrong = {
                     axis: detail
                     for axis, detail in _contradictions(value, shape, sizes, first, element)
-                    if axis not in self._known[index]
+                    if axis not in self._reported[index]
                 }
                 if wrong:
-                    self._known[index].update(wrong)
-                    self._found[index].append(_finding(value, shape, sizes, element, wrong))
+                    self._reported[index].update(wrong)
+                    self._findings[index].append(_finding(value, shape, sizes, element, wrong))
 
     def findings(self) -> list[Finding]:
-        """AOTC-S009 by output, in the order in which the contradictions were seen."""
-        return [finding for found in self._found for finding in found]
+        """AOTC-S009 by output, in the order in which contradictions were found."""
+        return [finding for found in self._findings for finding in found]
 
 
 def _contradictions(
@@ -55,7 +55,7 @@ def _contradictions(
     first: dict[str, tuple[int, str]],
     element: int | None,
 ) -> Iterator[tuple[_Axis, str]]:
-    """Each axis (None: the rank) that is not as declared, with what a reader cannot see."""
+    """Each axis (None: the rank) that is not as declared, with details that shapes do not show."""
     declared = value.shape or ()
     if len(declared) != len(shape):
         yield None, ""
@@ -77,7 +77,7 @@ def _contradictions(
 
 
 def _shapes(value: Value, output: Any) -> Iterator[tuple[int | None, Sequence[int]]]:
-    """Shapes of a tensor (None), or of the tensors of a sequence by their places."""
+    """The shape of a tensor (key None), or those of a sequence's tensors by position."""
     if value.shape is None or value.kind == "map":
         return
     if isinstance(output, list | tuple):

@@ -1,4 +1,4 @@
-"""What the search for sizes noticed, as findings."""
+"""Findings from the search for sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.shapes.domain import Domain
 from aotc.probing.sizes.trials import ENDED
 
-# Fields of the profile, by what ended a search.
+# By what ended the search: the limits of the profile.
 _LIMITS = {
     "together": "fails",
     "size": "exceeds probe.max_size",
@@ -19,7 +19,7 @@ _LIMITS = {
 
 
 def domain_findings(domain: Domain) -> list[Finding]:
-    """One finding for each thing that a user should know of a probed range."""
+    """A finding for everything that a user should know about the probed ranges."""
     found = []
     for name, dim in domain.dims.items():
         probed = dim.origin == "probed" or dim.stopped_by != ""

@@ -1,4 +1,4 @@
-"""What a run at any sizes would cost, from a few counted runs."""
+"""Estimates the cost of a run at any sizes from a few measured runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from aotc.engine.values import NARROW_BITS, numpy_dtype
 from aotc.probing.inputs.generated_fixtures import shape_of
 from aotc.probing.run_cost import Growth, RunCost
 
-# A text and the reference to it, as Python keeps them.
+# A Python string and the reference to it.
 _TEXT_BYTES: Final = 64
 
 
 class Estimator:
-    """Input bytes, activation bytes and flops at any sizes, from a few counted runs.
+    """Input bytes, activation bytes and flops at any sizes, from a few measured runs.
 
-    `points`: the base, then sizes in which one free dim (and what follows from it) is larger.
-    Growth in several dims at once is taken as the product of the growths in each.
+    `points` are the base, then sizes in which one free dim (with the dims derived from it) is
+    larger.  Growth in several dims at once is estimated as the product of the growths in each.
     """
 
     def __init__(
@@ -28,13 +28,13 @@ class Estimator:
         points: Sequence[Mapping[str, int]],
         costs: Sequence[RunCost | None],
     ) -> None:
-        """`costs` are those counted at `points`; None where the run failed."""
+        """`costs` are those measured at `points`; None if the run failed."""
         self._inputs = inputs
         base, *larger = points
         self._first = costs[0] or RunCost(1, 1.0)
         seen: dict[str, list[tuple[int, RunCost]]] = {}
         for sizes, cost in zip(larger, costs[1:], strict=True):
-            # A dim that follows from several grows with each of them.
+            # A dim derived from several grows with each of them.
             grown = [name for name in base if sizes[name] != base[name]]
             dim = min(grown, key=lambda name: sum(at[name] != base[name] for at in larger))
             if cost is not None:
@@ -66,7 +66,7 @@ class Estimator:
 
 
 def input_bytes(inputs: Sequence[Value], sizes: Mapping[str, int]) -> int:
-    """Bytes of the tensors among `inputs` at `sizes`, counted before any is made."""
+    """Bytes of all tensors among `inputs` at `sizes`, computed without creating them."""
     total = 0
     for value in inputs:
         bits = NARROW_BITS.get(value.dtype)

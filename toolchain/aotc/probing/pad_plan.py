@@ -1,4 +1,4 @@
-"""How a model's inputs are padded and its outputs cropped, from the profile and from runs."""
+"""How inputs are padded and outputs cropped, from the profile and from observed runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aotc.probing.produced import Axis
 
 
 def padded_dims(domain: Domain) -> frozenset[str]:
-    """Dims that padding enlarges, with those that follow from them."""
+    """Dims that padding enlarges, with those derived from them."""
     found = {name for name, dim in domain.dims.items() if dim.pad_from is not None}
     for relation in domain.relations:
         if found & set(relation.terms):
@@ -33,29 +33,31 @@ def plan_padding(
 ) -> Padding | None:
     """The padding of all inputs that have a padded dim, and the crops of all outputs.
 
-    `axes` are the rules of each output's axes; `crops` are the profile's, by output and axis, and
-    go before them.  None where nothing is padded.
-    Raises AOTC-S002 (a value of another type, an unknown output) and S018.
+    `axes` are the rules of each output's axes; `crops` are those of the profile, by output and
+    axis, and take precedence.  None if nothing is padded.  Raises AOTC-S002 (a pad value of the
+    wrong type, an unknown output) and S018.
     """
     dims = padded_dims(domain)
     if not dims:
         return None
-    filled = {}
+    pads_by_input = {}
     for value in inputs:
         if dims & set(value.shape or ()):
-            filled[value.name] = _checked(pads.get(value.name, PadSpec()), value)
+            pads_by_input[value.name] = _checked_pad(pads.get(value.name, PadSpec()), value)
     _require_outputs(crops, outputs)
     found: list[Crop] = []
-    for value, rules in zip(outputs, axes, strict=True):
+    for value, axis_rules in zip(outputs, axes, strict=True):
         stated = crops.get(value.name)
         if stated is not None:
-            found += _stated(stated, value, rules, domain, _side(stated.values(), inputs, filled))
+            found += _stated_crops(
+                stated, value, axis_rules, domain, _pad_side(stated.values(), inputs, pads_by_input)
+            )
             continue
-        for axis, rule in enumerate(rules or ()):
-            if rule is None or not rule.sums(dims):
+        for axis, rule in enumerate(axis_rules or ()):
+            if rule is None or not rule.is_croppable(dims):
                 raise _uncroppable(value, axis, rule)
             if dims & set(rule.dims):
-                side = _side(rule.dims, inputs, filled)
+                side = _pad_side(rule.dims, inputs, pads_by_input)
                 found.append(
                     Crop(
                         output=value.name,
@@ -65,12 +67,12 @@ def plan_padding(
                         side=side,
                     )
                 )
-        if rules is None:
+        if axis_rules is None:
             raise _uncroppable(value, None, None)
-    return Padding(inputs=filled, crops=tuple(found))
+    return Padding(inputs=pads_by_input, crops=tuple(found))
 
 
-def _checked(spec: PadSpec, value: Value) -> PadSpec:
+def _checked_pad(spec: PadSpec, value: Value) -> PadSpec:
     if value.dtype == "string":
         return spec if isinstance(spec.value, str) else PadSpec(value="", side=spec.side)
     dtype = numpy_dtype(value.dtype)
@@ -81,16 +83,16 @@ def _checked(spec: PadSpec, value: Value) -> PadSpec:
             )
     except (OverflowError, ValueError):
         exact = False
-    # A mask's -1e9 is no number of float16: it would become minus infinity.
+    # The -1e9 of a mask would become minus infinity in float16.
     with np.errstate(all="ignore"):
-        kept = isinstance(spec.value, str) or bool(
+        representable = isinstance(spec.value, str) or bool(
             np.isfinite(spec.value)
             == np.isfinite(np.asarray(spec.value).astype(dtype).astype(np.float64))
         )
-    if not kept or (not exact and (isinstance(spec.value, str) or dtype.kind in "biu")):
+    if not representable or (not exact and (isinstance(spec.value, str) or dtype.kind in "biu")):
         raise AotcError(
             "AOTC-S002",
-            "the pad value is none of the input's type",
+            "the pad value is not of the input's type",
             where=f"inputs.{value.name}.pad.value",
             expected=value.dtype,
             found=repr(spec.value),
@@ -112,25 +114,25 @@ def _require_outputs(
             )
 
 
-def _stated(
+def _stated_crops(
     stated: Mapping[str, str],
     value: Value,
-    rules: tuple[Axis | None, ...] | None,
+    axis_rules: tuple[Axis | None, ...] | None,
     domain: Domain,
     side: Side,
 ) -> list[Crop]:
-    known = {*domain.dims, *(relation.dim for relation in domain.relations)}
-    rank = len(rules) if rules is not None else len(value.shape or ()) or None
+    known_dims = {*domain.dims, *(relation.dim for relation in domain.relations)}
+    rank = len(axis_rules) if axis_rules is not None else len(value.shape or ()) or None
     found = []
     for axis, dim in stated.items():
         number = int(axis) if axis.isascii() and axis.isdigit() and len(axis) < 4 else -1
-        if number < 0 or (rank is not None and number >= rank) or dim not in known:
+        if number < 0 or (rank is not None and number >= rank) or dim not in known_dims:
             raise AotcError(
                 "AOTC-S002",
-                "the crop names an axis or a dim that is not there",
+                "the crop names an unknown axis or dim",
                 where=f"outputs.{value.name}.crop",
                 expected=f"an axis below {rank if rank is not None else 'its rank'}: one of "
-                + ", ".join(sorted(known)),
+                + ", ".join(sorted(known_dims)),
                 found=f"{axis}: {dim}",
             )
         found.append(
@@ -144,8 +146,8 @@ def _stated(
     return found
 
 
-def _side(dims: Iterable[str], inputs: Sequence[Value], pads: Mapping[str, PadSpec]) -> Side:
-    """`left` where every input with one of `dims` is padded there."""
+def _pad_side(dims: Iterable[str], inputs: Sequence[Value], pads: Mapping[str, PadSpec]) -> Side:
+    """`left` if every input with one of `dims` is padded on the left, else `right`."""
     names = set(dims)
     sides = {pads[v.name].side for v in inputs if v.name in pads and names & set(v.shape or ())}
     return "left" if sides == {"left"} else "right"
@@ -157,7 +159,7 @@ def _uncroppable(value: Value, axis: int | None, rule: Axis | None) -> AotcError
         f"output {value.name!r} cannot be cropped",
         where=f"output {value.name}" + (f", axis {axis}" if axis is not None else ""),
         expected="a size that is a sum of dims",
-        found="no tensor of one rank"
+        found="not a tensor of fixed rank"
         if axis is None
         else str(rule.text())
         if rule is not None

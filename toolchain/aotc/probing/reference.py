@@ -1,4 +1,4 @@
-"""The reference: the original model on the CPU execution provider, optimizations off, one thread.
+"""The reference: the original model on the CPU provider, without optimizations, on one thread.
 
 A run that crashes or hangs ends the process; the caller finds its sizes in `trial_log.TRYING`.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,33 +25,39 @@ from aotc.engine.session import reference_options, run
 from aotc.errors import AotcError
 from aotc.graphs.original import create_original, open_original
 from aotc.graphs.rejection import out_of_memory, refuse_text
-from aotc.graphs.symbols import Symbols
+from aotc.graphs.symbols import Symbols, free_dims
 from aotc.probing.cpu_time import cpu_deadline, cpu_limit
 from aotc.probing.declared_shapes import DeclaredShapes
 from aotc.probing.estimator import Estimator, input_bytes
-from aotc.probing.inputs.fixture_plan import Given, combinations_of, domain_of, padded_points
-from aotc.probing.inputs.generated_fixtures import Hints, generate, one_sided
-from aotc.probing.inputs.rejected_values import MOST_SIZES, readings
-from aotc.probing.produced import Produced
+from aotc.probing.inputs.fixture_plan import (
+    FixtureInputs,
+    bucket_combinations,
+    domain_of_fixtures,
+    padded_points,
+)
+from aotc.probing.inputs.generated_fixtures import Hints, generate, with_one_sign
+from aotc.probing.inputs.rejected_values import MAX_RETRIED_SIZES, alternatives
+from aotc.probing.produced import ObservedRun
 from aotc.probing.run_cost import RunCost, read_profile
 from aotc.probing.sizes.dim_hints import hints_on
 from aotc.probing.sizes.search import Prober
 from aotc.probing.sizes.trials import Cost, Trial
-from aotc.probing.stated_relations import RelationCheck, refuse_unrelated
-from aotc.probing.trial_log import Done, Shapes, TrialLog
-from aotc.probing.unwritten import bare_options, is_unwritten
+from aotc.probing.stated_relations import RelationCheck, refuse_contradictions
+from aotc.probing.trial_log import FinishedRun, Shapes, TrialLog
+from aotc.probing.unwritten import is_unwritten, unpooled_options
+from aotc.records import replace
 
-_KEPT_BYTES = 64 << 20
-_DEADLY = "ONNX Runtime crashes or hangs"
-_NEVER_WROTE = "ONNX Runtime answers with memory that it never wrote"
-# Stands beside the sizes of a run with other values: no dim is called so.
-_READING = ""
-# Runs whose shapes are fitted: the simplest rule for all of them is told from few.
-_NOTED_RUNS = 256
+_MAX_BYTES = 64 << 20
+_CRASHES = "ONNX Runtime crashes or hangs"
+_UNWRITTEN = "ONNX Runtime answers with memory that it never wrote"
+# Key for the number of the input values, next to the sizes of a run: no dim has this name.
+_VALUES_KEY = ""
+# How many runs are kept to infer output shapes: a few determine the simplest rule.
+_MAX_RUNS = 256
 
 
 class Reference:
-    """The original model, ready to be run at any sizes."""
+    """The original model, ready to run at any sizes."""
 
     def __init__(
         self,
@@ -75,136 +80,139 @@ class Reference:
         self.hints = hints
         self.seed = seed
         self.level, self._session = open_original(model, weights)
-        self._bare: Any = None
+        self._unpooled_session: Any = None
         self._estimator: Estimator | None = None
         self._deadly: list[Json] = []
-        self._answers: dict[tuple[tuple[str, int], ...], list[Any]] = {}
+        self._kept: dict[tuple[tuple[str, int], ...], list[Any]] = {}
         self._run_seconds = 0.0
         self._log = TrialLog(Path(), ())
-        self._spent = 0.0
+        self._cpu_seconds = 0.0
         self._failed: list[Mapping[str, int]] = []
-        self._readings = enumerate(readings(self.inputs, hints))
-        self._reading = 0
-        self.ran = False
-        self.rejected: tuple[Finding, ...] = ()
-        self.produced: list[Produced] = []
-        self.dims = _free_dims(self.inputs)
+        self._alternatives = enumerate(alternatives(self.inputs, hints))
+        self._values_number = 0
+        self.has_run = False
+        self.rejected_findings: tuple[Finding, ...] = ()
+        self.observed_runs: list[ObservedRun] = []
+        self.dims = free_dims(self.inputs)
         self.findings: tuple[Finding, ...] = ()
-        self.empties = True
+        self.try_empty = True
 
     def _options(self) -> Any:
         return reference_options(level=self.level, weights=self.weights)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """All outputs; raises AOTC-R005 where ONNX Runtime fails."""
+        """All outputs, in order; raises AOTC-R005 if ONNX Runtime fails."""
         return run(self._session, inputs)
 
     def inputs_at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """Generated inputs at `sizes`."""
+        """Generated inputs at `sizes`; raises AOTC-S001 if they cannot be created."""
         try:
             return generate(self.inputs, sizes, self.hints, self.seed)
         except (ValueError, MemoryError, OverflowError) as error:
             raise AotcError(
                 "AOTC-S001",
-                "inputs of these sizes cannot be made",
+                "inputs of these sizes cannot be created",
                 where=_sizes_text(sizes),
                 found=str(error),
             ) from None
 
-    def beware(
-        self, deadly: list[Json], run_seconds: float, done: Sequence[Json], spent: float
+    def resume(
+        self, deadly: list[Json], run_seconds: float, done: Sequence[Json], cpu_seconds: float
     ) -> None:
-        """Never run at the sizes in `deadly`; end the process where a run takes more CPU time.
+        """Continue after processes that died: skip sizes in `deadly`, and reuse earlier runs.
 
-        `done` are runs of earlier processes, which took `spent` seconds of CPU time.
+        A run that takes more than `run_seconds` of CPU time ends this process.  `done` are the runs
+        of earlier processes, which used `cpu_seconds` of CPU time.
         """
         self._deadly = deadly
         self._run_seconds = run_seconds
         self._log = TrialLog(Path(), done)
-        self._spent = spent
+        self._cpu_seconds = cpu_seconds
 
     @contextmanager
     def _journal(self, sizes: Mapping[str, int]) -> Iterator[None]:
-        """Leave word of what is tried, as the process may not live to tell."""
-        self._log.begin(sizes, self._spent + time.process_time())
+        """Record what is about to run, as this process may not survive it."""
+        self._log.begin(sizes, self._cpu_seconds + time.process_time())
         with cpu_limit(self._run_seconds):
             yield
 
     def trial(self, sizes: Mapping[str, int]) -> Trial:
         """One run at `sizes` with generated inputs."""
-        known = self._recalled(sizes)
+        known = self._recall(sizes)
         if known is not None:
             return known
         shapes: Shapes = ()
         try:
             with self._journal(sizes):
                 outputs = self.run(self.inputs_at(sizes))
-            shapes = self._keep(sizes, outputs)
+            shapes = self._keep_outputs(sizes, outputs)
             empty = any(values.elements(value) == 0 for value in outputs)
             if 0 in sizes.values() and not empty and self._is_unwritten(sizes):
-                trial = Trial(ok=False, error=_NEVER_WROTE)
+                trial = Trial(ok=False, error=_UNWRITTEN)
             else:
                 trial = Trial(ok=True, empty=empty)
         except AotcError as error:
             refuse_text(error, self.model.name)
             trial = Trial(ok=False, error=error.found)
-        done = Done(trial, shapes)
-        self._log.keep(sizes, self._reading, done)
-        return self._seen(sizes, done)
+        done = FinishedRun(trial, shapes)
+        self._log.keep(sizes, self._values_number, done)
+        return self._remember(sizes, done)
 
-    def _recalled(self, sizes: Mapping[str, int]) -> Trial | None:
-        """The run at `sizes` where it was done before, or is known to end the process."""
+    def _recall(self, sizes: Mapping[str, int]) -> Trial | None:
+        """The run at `sizes`, if it was done before or is known to end the process."""
         if dict(sizes) in self._deadly:
-            return Trial(ok=False, error=_DEADLY)
-        done = self._log.done(sizes, self._reading)
-        return None if done is None else self._seen(sizes, done)
+            return Trial(ok=False, error=_CRASHES)
+        done = self._log.done(sizes, self._values_number)
+        return None if done is None else self._remember(sizes, done)
 
-    def _seen(self, sizes: Mapping[str, int], done: Done) -> Trial:
+    def _remember(self, sizes: Mapping[str, int], done: FinishedRun) -> Trial:
         if done.trial.ok:
-            self.ran = True
-            self._note(sizes, done.shapes)
-        elif len(self._failed) < MOST_SIZES and dict(sizes) not in self._failed:
+            self.has_run = True
+            self._note_shapes(sizes, done.shapes)
+        elif len(self._failed) < MAX_RETRIED_SIZES and dict(sizes) not in self._failed:
             self._failed.append(dict(sizes))
         return done.trial
 
-    def other_values(self) -> bool:
-        """Take other values of inputs from here on, where nothing ran: whether some do.
+    def try_other_values(self) -> bool:
+        """If nothing ran so far: switch to other input values with which a run succeeds.
 
-        They are tried at the first sizes that failed, and stay for the whole analysis.
+        They are tried at the first sizes that failed, and stay for the whole analysis.  Returns
+        whether there are such values.
         """
-        if self.ran:
+        if self.has_run:
             return False
         first = self.hints
-        for number, reading in self._readings:
-            self.hints = reading.hints
-            self._reading = number + 1
+        for number, alternative in self._alternatives:
+            self.hints = alternative.hints
+            self._values_number = number + 1
             for sizes in self._failed:
-                if {**sizes, _READING: number} not in self._deadly and self._runs(sizes, number):
+                deadly = {**sizes, _VALUES_KEY: number} in self._deadly
+                if not deadly and self._does_run(sizes, number):
                     self._failed = []
-                    what = f"the first values were rejected; taken instead: {reading.what}"
-                    self.rejected = (Finding(code="AOTC-S030", what=what, where="inputs"),)
+                    what = f"the first values were rejected; taken instead: {alternative.what}"
+                    self.rejected_findings = (Finding(code="AOTC-S030", what=what, where="inputs"),)
                     return True
-        self.hints, self._reading = first, 0
+        self.hints, self._values_number = first, 0
         return False
 
-    def _runs(self, sizes: Mapping[str, int], number: int) -> bool:
+    def _does_run(self, sizes: Mapping[str, int], number: int) -> bool:
         try:
-            with self._journal({**sizes, _READING: number}):
+            with self._journal({**sizes, _VALUES_KEY: number}):
                 self.run(self.inputs_at(sizes))
         except AotcError:
             return False
         return True
 
     def _is_unwritten(self, sizes: Mapping[str, int]) -> bool:
-        if self._bare is None:
-            self._bare = create_original(self.model, bare_options(self._options()))
+        if self._unpooled_session is None:
+            self._unpooled_session = create_original(self.model, unpooled_options(self._options()))
         with self._journal(sizes):
-            return is_unwritten(self._bare, self.inputs_at(sizes))
+            return is_unwritten(self._unpooled_session, self.inputs_at(sizes))
 
     def _declared_trial(self, sizes: Mapping[str, int]) -> Trial:
-        """One run at sizes of the dims as the model declares them, remembered nowhere."""
+        """One run at sizes of the dims as the model declares them; its outcome is not kept."""
         if dict(sizes) in self._deadly:
-            return Trial(ok=False, error=_DEADLY)
+            return Trial(ok=False, error=_CRASHES)
         try:
             with self._journal(sizes):
                 self.run(generate(self.symbols.declared, sizes, self.hints, self.seed))
@@ -214,94 +222,94 @@ class Reference:
             return Trial(ok=False, error=str(error))
         return Trial(ok=True)
 
-    def _keep(self, sizes: Mapping[str, int], outputs: list[Any]) -> Shapes:
-        """Remember the answers of the last trials: the corners are fixtures as well."""
-        self._answers[tuple(sizes.items())] = outputs
-        while sum(values.nbytes(v) for kept in self._answers.values() for v in kept) > _KEPT_BYTES:
-            del self._answers[next(iter(self._answers))]
+    def _keep_outputs(self, sizes: Mapping[str, int], outputs: list[Any]) -> Shapes:
+        """Keep the outputs of the last trials: the corners are also fixtures."""
+        self._kept[tuple(sizes.items())] = outputs
+        while sum(values.nbytes(v) for kept in self._kept.values() for v in kept) > _MAX_BYTES:
+            del self._kept[next(iter(self._kept))]
         return _shapes_of(outputs)
 
-    def _note(self, sizes: Mapping[str, int], shapes: Shapes) -> None:
-        produced = Produced(dict(sizes), shapes)
-        if len(self.produced) < _NOTED_RUNS and produced not in self.produced:
-            self.produced.append(produced)
+    def _note_shapes(self, sizes: Mapping[str, int], shapes: Shapes) -> None:
+        run = ObservedRun(dict(sizes), shapes)
+        if len(self.observed_runs) < _MAX_RUNS and run not in self.observed_runs:
+            self.observed_runs.append(run)
 
-    def padded(self, domain: Domain) -> list[Given]:
-        """For each combination of buckets a fixture of smaller sizes, where one runs.
+    def padded_fixtures(self, domain: Domain) -> list[FixtureInputs]:
+        """For each combination of buckets, a fixture of smaller sizes, if one runs.
 
-        With it come the same of one sign, there and where least is padded.
+        Also its copies with inputs of one sign, there and at sizes that are padded least.
         """
         found = []
-        for index, buckets in enumerate(combinations_of(domain) or [{}]):
+        for index, buckets in enumerate(bucket_combinations(domain) or [{}]):
             points = padded_points(domain, buckets)
             first = next((at for at in points if self.trial(at).ok), None)
             if first is None:
                 continue
             inputs = self.inputs_at(first)
-            found.append(Given(f"padded{index}", inputs, first))
-            sided = one_sided(inputs, self.inputs, self.hints)
-            found += [Given(f"padded{index}-{side}", x, first) for side, x in sided.items()]
+            found.append(FixtureInputs(f"padded{index}", inputs, first))
+            signed = with_one_sign(inputs, self.inputs, self.hints)
+            found += [FixtureInputs(f"padded{index}-{s}", x, first) for s, x in signed.items()]
             last = points[min(2, len(points) - 1)]
-            if sided and last != first and self.trial(last).ok:
-                sided = one_sided(self.inputs_at(last), self.inputs, self.hints)
-                found += [Given(f"less{index}-{side}", x, last) for side, x in sided.items()]
+            if signed and last != first and self.trial(last).ok:
+                signed = with_one_sign(self.inputs_at(last), self.inputs, self.hints)
+                found += [FixtureInputs(f"less{index}-{s}", x, last) for s, x in signed.items()]
         return found
 
     def domain(
-        self, stated: Mapping[str, DimRange], limits: ProbeLimits, given: Sequence[Given]
+        self, stated: Mapping[str, DimRange], limits: ProbeLimits, given: Sequence[FixtureInputs]
     ) -> Domain:
-        """The box of sizes that was proven.
+        """The proven box of sizes.
 
-        Raises AOTC-S001, S005, S011, S014 and S016; and I024 where a fixture contradicts the
-        profile's relations.
+        Raises AOTC-S001, S005, S011, S014 and S016; and I024 if a fixture contradicts the relations
+        that the profile states.
         """
         if not self.dims:
             return Domain()
         prober = Prober(
             dims=self.dims,
-            hints=hints_on(self.inputs, self.outputs, self.graph, empties=self.empties),
+            hints=hints_on(self.inputs, self.outputs, self.graph, try_empty=self.try_empty),
             stated={d: s for d, s in stated.items() if d in self.dims},
             limits=limits,
             trial=self.trial,
-            late=cpu_deadline(max(0.0, limits.seconds - self._spent)),
+            late=cpu_deadline(max(0.0, limits.seconds - self._cpu_seconds)),
             cost=self._cost,
-            recall=self._recalled,
+            recall=self._recall,
             relations=self.symbols.relations,
             input_bytes=partial(input_bytes, self.inputs),
         )
         check = RelationCheck(self.symbols, self._declared_trial, limits, prober.late)
-        refuse_unrelated(given, self.inputs, self.symbols.relations)
+        refuse_contradictions(given, self.inputs, self.symbols.relations)
         seeds = [item.sizes for item in given]
         try:
             if self.symbols.statements and prober.base(seeds) is None:
                 check.refuse_wrong(stated)
             domain = prober.search(seeds)
             check.refuse_stuck(stated, domain)
-            self.findings = (*prober.findings, *check.unneeded(domain))
+            self.findings = (*prober.findings, *check.unneeded_findings(domain))
             return domain
         except AotcError as error:
-            # Generated values may be what fails; then the user's own sizes are what is proven.
+            # Generated values may be the cause; then the user's own sizes are what is proven.
             if out_of_memory(error.found):
                 raise AotcError("AOTC-I015", error.what, found=error.found) from None
             if error.code != "AOTC-S001" or not given:
                 raise
             derived = {relation.dim for relation in self.symbols.relations}
             free = [dim for dim in self.dims if dim not in derived]
-            return replace(domain_of(free, seeds), relations=self.symbols.relations)
+            return replace(domain_of_fixtures(free, seeds), relations=self.symbols.relations)
 
     def _cost(self, points: Sequence[Mapping[str, int]]) -> Cost:
-        self._estimator = Estimator(self.inputs, points, self.counted(points))
+        self._estimator = Estimator(self.inputs, points, self.run_costs(points))
         return self._estimator
 
-    def counted(self, sizes: Sequence[Mapping[str, int]]) -> list[RunCost | None]:
-        """Costs at each of `sizes`, from a profiled session; None where the run fails."""
+    def run_costs(self, sizes: Sequence[Mapping[str, int]]) -> list[RunCost | None]:
+        """The cost of a run at each of `sizes`, from a profiled session; None if the run fails."""
         options = self._options()
         options.enable_profiling = True
         options.profile_file_prefix = "cost"
         session = create_original(self.model, options)
         done: list[bool] = []
         for item in sizes:
-            # Only what ran before is safe to run again.
+            # Only sizes that ran before are safe to run in this session.
             ok = self.trial(item).ok
             done.append(ok)
             if ok:
@@ -312,19 +320,25 @@ class Reference:
         return [next(costs, None) if ok else None for ok in done]
 
     def activation_bytes(self, domain: Domain) -> int | None:
-        """Estimated sum of all nodes' outputs at the largest shape, where it was counted."""
+        """Estimated bytes of all nodes' outputs at the largest shape; None without estimates."""
         if self._estimator is None:
             return None
         return self._estimator(domain.corner("max"))[1]
 
-    def golden(self, fixtures: Sequence[Given], folder: Path) -> tuple[list[Json], list[Finding]]:
-        """Run every fixture and write inputs and outputs below `folder`."""
+    def write_references(
+        self, fixtures: Sequence[FixtureInputs], folder: Path
+    ) -> tuple[list[Json], list[Finding]]:
+        """Run every fixture and write its inputs and outputs below `folder`.
+
+        Returns the runs, with their files, and findings.  Raises AOTC-S001, S005 or I015 if the
+        model fails on a fixture.
+        """
         runs: list[Json] = []
         findings: list[Finding] = []
         declared = DeclaredShapes(self.outputs)
         for index, fixture in enumerate(fixtures):
             try:
-                outputs = self._answer(fixture)
+                outputs = self._outputs_of(fixture)
             except AotcError as error:
                 refuse_text(error, self.model.name)
                 if fixture.name.startswith("random"):
@@ -339,7 +353,7 @@ class Reference:
                     where=f"{fixture.name} {_sizes_text(fixture.sizes)}".strip(),
                     found=error.found,
                 ) from None
-            self._note(fixture.sizes, _shapes_of(outputs))
+            self._note_shapes(fixture.sizes, _shapes_of(outputs))
             finite = all(values.is_finite(value) for value in outputs)
             if not finite:
                 what = "NaN or infinity"
@@ -362,17 +376,17 @@ class Reference:
                     "finite": finite,
                 }
             )
-            declared.see(fixture.sizes, outputs)
+            declared.compare_run(fixture.sizes, outputs)
         return runs, [*findings, *declared.findings()]
 
-    def _answer(self, fixture: Given) -> list[Any]:
-        # Others of these sizes were kept than the user's, and than those of one sign.
+    def _outputs_of(self, fixture: FixtureInputs) -> list[Any]:
+        # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign.
         if not fixture.name.startswith("user") and "-" not in fixture.name:
-            kept = self._answers.get(tuple(fixture.sizes.items()))
+            kept = self._kept.get(tuple(fixture.sizes.items()))
             if kept is not None:
                 return kept
             if dict(fixture.sizes) in self._deadly:
-                raise AotcError("AOTC-R005", "the model does not run", found=_DEADLY)
+                raise AotcError("AOTC-R005", "the model does not run", found=_CRASHES)
         with self._journal(fixture.sizes):
             return self.run(fixture.inputs)
 
@@ -383,13 +397,3 @@ def _shapes_of(outputs: Sequence[Any]) -> Shapes:
 
 def _sizes_text(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
-
-
-def _free_dims(inputs: Sequence[Value]) -> tuple[str, ...]:
-    names: list[str] = []
-    for value in inputs:
-        if value.kind == "tensor" and value.shape is not None:
-            names += [d for d in value.shape if isinstance(d, str) and d not in names]
-        elif value.kind == "tensor":
-            names.append(f"{value.name}.0")
-    return tuple(names)

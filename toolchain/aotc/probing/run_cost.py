@@ -1,8 +1,8 @@
-"""What one run costs, counted from ONNX Runtime's profile rather than timed.
+"""The cost of one run, counted from ONNX Runtime's profile instead of timed.
 
-The profile of an unoptimized session names every node's input and output shapes.  Floating-point
+The profile of an unoptimized session lists every node's input and output shapes.  Floating-point
 operations follow from them for the operators that dominate (convolutions, matrix products,
-recurrences); every other node counts one operation an output element.
+recurrences); every other node counts one operation per output element.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from aotc.records import record
 
 _WIDTH = {"float": 4, "int64": 8, "double": 8, "float16": 2, "bfloat16": 2, "int32": 4}
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class RunCost:
-    """Sum of all nodes' output bytes, and floating-point operations, of one run."""
+    """Bytes of all nodes' outputs, and floating-point operations, of one run."""
 
     activation_bytes: int
     flops: float
 
 
 def read_profile(path: Path) -> list[RunCost]:
-    """Costs of the runs in a profile that ONNX Runtime wrote, in order."""
+    """The costs of the runs in a profile that ONNX Runtime wrote, in order."""
     runs: list[RunCost] = []
     activations, flops = 0, 0.0
     for event in json.loads(path.read_text(errors="replace")):
@@ -41,8 +42,8 @@ def read_profile(path: Path) -> list[RunCost]:
 
 
 def _node_cost(args: Mapping[str, Any]) -> tuple[int, float]:
-    inputs = [_shape(entry) for entry in args.get("input_type_shape", ())]
-    outputs = [_shape(entry) for entry in args.get("output_type_shape", ())]
+    inputs = [_size_and_shape(entry) for entry in args.get("input_type_shape", ())]
+    outputs = [_size_and_shape(entry) for entry in args.get("output_type_shape", ())]
     size = sum(width * math.prod(shape) for width, shape in outputs)
     elements = sum(math.prod(shape) for _, shape in outputs)
     kind = args.get("op_name", "")
@@ -61,20 +62,20 @@ def _node_cost(args: Mapping[str, Any]) -> tuple[int, float]:
     return size, float(elements)
 
 
-def _shape(entry: Mapping[str, list[int]]) -> tuple[int, tuple[int, ...]]:
+def _size_and_shape(entry: Mapping[str, list[int]]) -> tuple[int, tuple[int, ...]]:
     for dtype, shape in entry.items():
         return _WIDTH.get(dtype, 1), tuple(shape)
     return 0, (0,)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Growth:
-    """How one figure grows with one dim: a parabola through up to three counted points."""
+    """How one figure grows with one dim: a parabola through up to three points."""
 
     points: tuple[tuple[int, float], ...]
 
     def at(self, size: int) -> float:
-        """The figure at `size` (Lagrange interpolation), at least what the last point had."""
+        """The figure at `size` (Lagrange interpolation); from the last point on never below it."""
         total = 0.0
         for i, (x, y) in enumerate(self.points):
             weight = 1.0

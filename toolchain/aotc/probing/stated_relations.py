@@ -1,4 +1,4 @@
-"""Relations that a profile states, held against runs of the original model.
+"""Checks the relations that a profile states by runs of the original model.
 
 Here dims have the names that the model declares, and equal dims are equal by relations, so that
 each statement can be left out.
@@ -7,7 +7,6 @@ each statement can be left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from aotc.contract.finding import Finding
@@ -15,22 +14,23 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain, Relation
-from aotc.contract.shapes.relations import in_order
+from aotc.contract.shapes.relations import in_dependency_order
 from aotc.errors import AotcError
-from aotc.graphs.symbols import Statement, Symbols
+from aotc.graphs.symbols import Statement, Symbols, free_dims
 from aotc.probing.estimator import input_bytes
-from aotc.probing.inputs.fixture_plan import Given
+from aotc.probing.inputs.fixture_plan import FixtureInputs
 from aotc.probing.sizes.dim_hints import DimHints, leading_dims
 from aotc.probing.sizes.search import Prober
 from aotc.probing.sizes.trials import Trial
+from aotc.records import record, replace
 
-# Runs in search of sizes that run without a statement.
-_RUNS = 200
-# What ends a range of one size where others were seen to fail.
-_FAILED = ("error", "together")
+# How many runs may search for sizes that run without a statement.
+_MAX_RUNS = 200
+# What ended the search of a range with one size, if other sizes failed.
+_STOPPED_BY_FAILURE = ("error", "together")
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class RelationCheck:
     """Runs at sizes of declared dims, with and without each statement of the profile."""
 
@@ -40,38 +40,42 @@ class RelationCheck:
     late: Callable[[], bool]
 
     def refuse_stuck(self, stated: Mapping[str, DimRange], domain: Domain) -> None:
-        """The same of statements under which a dim that nobody bounds has one size alone."""
-        stuck = {n for n, d in domain.dims.items() if d.min == d.max and d.stopped_by in _FAILED}
+        """Raise AOTC-S014, as `refuse_wrong`, for statements on dims that have only one size."""
+        stuck = {
+            n
+            for n, d in domain.dims.items()
+            if d.min == d.max and d.stopped_by in _STOPPED_BY_FAILURE
+        }
         named = self.symbols.names
         self.refuse_wrong(
             stated,
             [
-                each
-                for each in self.symbols.statements
-                if stuck.intersection(named.get(dim, dim) for dim in _dims(each))
+                statement
+                for statement in self.symbols.statements
+                if stuck.intersection(named.get(dim, dim) for dim in _dims(statement))
             ],
         )
 
     def refuse_wrong(
         self, stated: Mapping[str, DimRange], statements: Sequence[Statement] | None = None
     ) -> None:
-        """Raise AOTC-S014 where the model runs without one of the statements, or without all.
+        """Raise AOTC-S014 if the model runs without one of the statements, or without all of them.
 
-        To be asked where nothing runs with them.
+        To be called if nothing runs with them.
         """
         statements = self.symbols.statements if statements is None else tuple(statements)
-        left_out: list[tuple[Statement, ...]] = [(each,) for each in statements]
+        candidates: list[tuple[Statement, ...]] = [(statement,) for statement in statements]
         if len(statements) > 1:
-            left_out.append(statements)
-        for without in left_out:
-            kept = [each for each in self.symbols.statements if each not in without]
-            prober = self._prober(kept, without, stated)
+            candidates.append(statements)
+        for left_out in candidates:
+            kept = [statement for statement in self.symbols.statements if statement not in left_out]
+            prober = self._prober(kept, left_out, stated)
             base = prober.base()
             if base is None or all(
-                base[r.dim] == r.value(base) for each in without for r in each.relations
+                base[r.dim] == r.value(base) for statement in left_out for r in statement.relations
             ):
                 continue
-            names = {dim for each in without for dim in _dims(each)}
+            names = {dim for statement in left_out for dim in _dims(statement)}
             found = [r for r in prober.relations_at(base)[1] if names & {r.dim, *r.terms}]
             names |= {dim for relation in found for dim in (relation.dim, *relation.terms)}
             sizes = ", ".join(f"{dim}={base[dim]}" for dim in prober.dims if dim in names)
@@ -80,17 +84,17 @@ class RelationCheck:
                 "AOTC-S014",
                 f"the model runs only where {instead}"
                 if instead
-                else "nothing runs where the relation holds, and something does where it does not",
-                where="; ".join(each.text for each in without),
+                else "nothing runs if the relation holds, but something does if it does not",
+                where="; ".join(statement.text for statement in left_out),
                 expected=instead,
                 found=f"it runs at {sizes}",
             )
 
-    def unneeded(self, domain: Domain) -> list[Finding]:
-        """AOTC-S025 for each statement without which the model runs as well; two runs each."""
+    def unneeded_findings(self, domain: Domain) -> list[Finding]:
+        """AOTC-S025 for each statement that the model also runs without; two runs each."""
         found = []
         for statement in self.symbols.statements:
-            sizes = self._broken(statement, domain)
+            sizes = self._sizes_that_break(statement, domain)
             if sizes is not None:
                 text = ", ".join(f"{dim}={sizes[dim]}" for dim in _dims(statement))
                 found.append(
@@ -98,65 +102,69 @@ class RelationCheck:
                 )
         return found
 
-    def _broken(self, statement: Statement, domain: Domain) -> dict[str, int] | None:
-        """Sizes that run and break `statement`, all other statements being kept."""
-        sizes = self._inner(domain)
+    def _sizes_that_break(self, statement: Statement, domain: Domain) -> dict[str, int] | None:
+        """Sizes that run and break `statement` but no other statement."""
+        sizes = self._inner_sizes(domain)
         relation = statement.relations[0]
         kept = [
-            r for each in self.symbols.statements if each is not statement for r in each.relations
+            r
+            for statement in self.symbols.statements
+            if statement is not statement
+            for r in statement.relations
         ]
-        # A size of 1 is broadcast to any other, whatever is meant.
-        if min(sizes[dim] for dim in {relation.dim, *relation.terms}) < 2 and _equal(relation):
+        # A size of 1 is broadcast to any other, so it shows nothing.
+        if min(sizes[dim] for dim in {relation.dim, *relation.terms}) < 2 and _is_equality(
+            relation
+        ):
             return None
         step = max(self._step(dim, domain) for dim in {relation.dim, *relation.terms})
         for shift in (step, -step):
             moved = {**sizes, relation.dim: sizes[relation.dim] + shift}
-            for other in in_order([*kept, *statement.relations[1:]]):
+            for other in in_dependency_order([*kept, *statement.relations[1:]]):
                 moved[other.dim] = other.value(moved)
             if min(moved.values()) > 1 and self.trial(moved).ok:
                 return moved
         return None
 
-    def _inner(self, domain: Domain) -> dict[str, int]:
-        """Sizes of the declared dims that are proven, and larger than 1 where they can be."""
+    def _inner_sizes(self, domain: Domain) -> dict[str, int]:
+        """Sizes of the declared dims that are proven, and larger than 1 if possible."""
         free = {
             name: next((size for size in dim.tested if size > 1 and dim.allows(size)), dim.opt)
             for name, dim in domain.dims.items()
         }
         known = domain.complete(free)
-        return {dim: known[self.symbols.names.get(dim, dim)] for dim in self._declared()}
+        return {
+            dim: known[self.symbols.names.get(dim, dim)] for dim in free_dims(self.symbols.declared)
+        }
 
     def _step(self, dim: str, domain: Domain) -> int:
         known = domain.dims.get(self.symbols.names.get(dim, dim))
         return known.multiple_of if known is not None else 1
 
-    def _declared(self) -> list[str]:
-        dims: dict[str, None] = {}
-        for value in self.symbols.declared:
-            if value.kind == "tensor":
-                shape = value.shape if value.shape is not None else (f"{value.name}.0",)
-                dims |= dict.fromkeys(d for d in shape if isinstance(d, str))
-        return list(dims)
-
     def _prober(
         self,
         kept: Sequence[Statement],
-        without: Sequence[Statement],
+        left_out: Sequence[Statement],
         stated: Mapping[str, DimRange],
     ) -> Prober:
-        relations = in_order([relation for each in kept for relation in each.relations])
-        freed = {relation.dim for each in without for relation in each.relations}
+        relations = in_dependency_order(
+            [relation for statement in kept for relation in statement.relations]
+        )
+        freed = {relation.dim for statement in left_out for relation in statement.relations}
         derived = {relation.dim for relation in relations}
-        ranges = {dim: stated.get(self.symbols.names.get(dim, dim)) for dim in self._declared()}
+        ranges = {
+            dim: stated.get(self.symbols.names.get(dim, dim))
+            for dim in free_dims(self.symbols.declared)
+        }
         return Prober(
-            dims=self._declared(),
+            dims=free_dims(self.symbols.declared),
             hints=DimHints(leading=leading_dims(self.symbols.declared)),
             stated={
                 dim: spec
                 for dim, spec in ranges.items()
                 if spec is not None and dim not in freed and dim not in derived
             },
-            limits=replace(self.limits, max_runs=min(_RUNS, self.limits.max_runs)),
+            limits=replace(self.limits, max_runs=min(_MAX_RUNS, self.limits.max_runs)),
             trial=self.trial,
             late=self.late,
             cost=lambda _: lambda _: (0, 0, 0.0),
@@ -165,10 +173,10 @@ class RelationCheck:
         )
 
 
-def refuse_unrelated(
-    given: Sequence[Given], inputs: Sequence[Value], relations: Sequence[Relation]
+def refuse_contradictions(
+    given: Sequence[FixtureInputs], inputs: Sequence[Value], relations: Sequence[Relation]
 ) -> None:
-    """Refuse a user's fixture that contradicts what the profile states; raises AOTC-I024."""
+    """Raise AOTC-I024 if a user's fixture contradicts stated `relations` or itself."""
     for item in given:
         for value in inputs:
             shape = getattr(item.inputs.get(value.name), "shape", ())
@@ -197,5 +205,5 @@ def _dims(statement: Statement) -> list[str]:
     return list(dict.fromkeys(dim for r in statement.relations for dim in (*r.terms, r.dim)))
 
 
-def _equal(relation: Relation) -> bool:
+def _is_equality(relation: Relation) -> bool:
     return len(relation.terms) == 1 and not relation.constant

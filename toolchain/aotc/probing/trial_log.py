@@ -1,7 +1,7 @@
-"""Runs that were done, kept in a file: a search that starts again repeats none of them.
+"""A log of runs in a file, so that a search that starts again repeats none of them.
 
-A run that crashes or hangs ends the process.  Whoever starts the next one reads `TRYING` (the sizes
-of that run, and the CPU time that was used until then) and `TRIED` (all that came before it).
+A run that crashes or hangs ends the process.  The next one is started with `TRYING` (the sizes of
+that run, and the CPU time used until then) and `TRIED` (all runs before it).
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ TRIED: Final = "tried.jsonl"
 Shapes = tuple[tuple[int, ...] | None, ...]
 
 
-class Done(NamedTuple):
-    """How a run went, and the shape of each output (None: no tensor)."""
+class FinishedRun(NamedTuple):
+    """The outcome of a run, and the shape of each output (None: not a tensor)."""
 
     trial: Trial
     shapes: Shapes
 
 
 class TrialLog:
-    """Runs by sizes and by the number of the values that inputs had."""
+    """Runs by sizes and by the number of the input values."""
 
     def __init__(self, folder: Path, done: Sequence[Json]) -> None:
-        """`done` are the lines that an earlier process left."""
+        """`done` are the lines that an earlier process wrote."""
         self._trying = folder / TRYING
         self._tried = folder / TRIED
-        self._done = {_key(item["sizes"], item["values"]): _read(item) for item in done}
+        self._done = {_key(item["sizes"], item["values"]): _from_json(item) for item in done}
         self._tried.write_text("".join(f"{json.dumps(item)}\n" for item in done))
 
     def begin(self, sizes: Mapping[str, int], seconds: float) -> None:
-        """Leave word of the run at `sizes`, before which `seconds` of CPU time were used."""
+        """Record that the run at `sizes` starts, after `seconds` of CPU time."""
         self._trying.write_text(json.dumps({"sizes": dict(sizes), "seconds": seconds}))
 
-    def done(self, sizes: Mapping[str, int], values: int) -> Done | None:
-        """The run at `sizes`, if it was done before."""
+    def done(self, sizes: Mapping[str, int], values: int) -> FinishedRun | None:
+        """The run at `sizes` with the input `values` of that number, if it was done before."""
         return self._done.get(_key(sizes, values))
 
-    def keep(self, sizes: Mapping[str, int], values: int, done: Done) -> None:
-        """Leave word of how the run at `sizes` went."""
+    def keep(self, sizes: Mapping[str, int], values: int, done: FinishedRun) -> None:
+        """Record the outcome of the run at `sizes`."""
         self._done[_key(sizes, values)] = done
         trial = done.trial
         line = {
@@ -61,20 +61,20 @@ class TrialLog:
             file.write(f"{json.dumps(line)}\n")
 
 
-def left_behind(folder: Path) -> tuple[dict[str, int], float, list[Json]]:
-    """Of a process that died: the sizes it tried, CPU seconds used before, and its runs.
+def read_leftovers(folder: Path) -> tuple[dict[str, int], float, list[Json]]:
+    """From a process that died: the sizes it tried, CPU seconds used before, and finished runs.
 
-    No sizes where it died otherwise.
+    No sizes if it did not die during a run.
     """
     trying, tried = folder / TRYING, folder / TRIED
-    last = _whole(trying.read_text() if trying.exists() else "")
+    last = _parsed(trying.read_text() if trying.exists() else "")
     lines = tried.read_text().splitlines() if tried.exists() else []
     found = (last or {}).get("sizes", {}), (last or {}).get("seconds", 0.0)
-    return *found, [item for line in lines if (item := _whole(line)) is not None]
+    return *found, [item for line in lines if (item := _parsed(line)) is not None]
 
 
-def _whole(text: str) -> Json | None:
-    """What `text` says; None where a process was ended while it wrote."""
+def _parsed(text: str) -> Json | None:
+    """The JSON in `text`; None if the process ended while it wrote."""
     try:
         return json.loads(text)
     except ValueError:
@@ -85,6 +85,6 @@ def _key(sizes: Mapping[str, int], values: int) -> tuple[int, tuple[tuple[str, i
     return values, tuple(sorted(sizes.items()))
 
 
-def _read(item: Json) -> Done:
+def _from_json(item: Json) -> FinishedRun:
     trial = Trial(ok=item["ok"], error=item["error"], empty=item["empty"])
-    return Done(trial, tuple(tuple(s) if s is not None else None for s in item["shapes"]))
+    return FinishedRun(trial, tuple(tuple(s) if s is not None else None for s in item["shapes"]))

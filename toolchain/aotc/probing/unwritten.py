@@ -1,7 +1,7 @@
-"""Whether an answer holds memory that nobody wrote, as it does of some kernels at size 0.
+"""Detects outputs with uninitialized memory, which some kernels return at size 0.
 
-ONNX Runtime's quantized products over no elements leave their output as it was allocated
-(seen with 1.31.1): such an answer is no answer, and differs from session to session.
+ONNX Runtime's quantized products over zero elements leave their output as it was allocated (seen
+with 1.31.1): such an output differs from session to session.
 """
 
 from __future__ import annotations
@@ -18,63 +18,62 @@ from aotc.engine.session import run
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-# mallopt(3): from what size memory is mapped, when it is zeros; and the byte that memory is filled
-# with when it is allocated, inverted, and freed.
+# mallopt(3): the size from which memory is mapped, and then zero; and the byte with which memory
+# is filled when it is freed, and inverted when it is allocated.
 _M_MMAP_THRESHOLD: Final = -3
 _M_PERTURB: Final = -6
-# The most that it takes, and what it is before programs change it.
-_LARGEST, _USUAL = 32 << 20, 128 << 10
+# Its maximum, and its value unless changed.
+_LARGEST, _DEFAULT = 32 << 20, 128 << 10
 _FILLS: Final = (0x55, 0xAA, 0x33)
-# glibc keeps up to 7 freed blocks of each size up to 1032 bytes for a thread, and hands those out
-# as they are.
-_KEPT_BYTES, _KEPT = 1056, 8
+# glibc keeps up to 7 freed blocks of each size up to 1032 bytes per thread, and reuses them as they
+# are.
+_MAX_CACHED_BYTES, _BLOCKS = 1056, 8
 
 
-def bare_options(options: ort.SessionOptions) -> ort.SessionOptions:
-    """`options` for a session that allocates every tensor anew."""
+def unpooled_options(options: ort.SessionOptions) -> ort.SessionOptions:
+    """`options` for a session that allocates every tensor separately."""
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     return options
 
 
 def is_unwritten(session: ort.InferenceSession, inputs: Mapping[str, Any]) -> bool:
-    """Whether the answers of a session with `bare_options` depend on what its memory held.
+    """Whether the outputs of a session with `unpooled_options` depend on earlier memory contents.
 
-    Where the C library cannot fill memory, whether they differ from run to run.
-    Raises AOTC-R005.
+    If the C library cannot fill memory: whether outputs differ between runs.  Raises AOTC-R005.
     """
     answers = []
     for fill in _FILLS:
-        with _filled(fill):
+        with _memory_filled_with(fill):
             answers.append(run(session, inputs))
     first, *others = answers
     return not all(same_bits(first, other) for other in others)
 
 
 @contextmanager
-def _filled(byte: int) -> Iterator[None]:
-    """While memory that this thread is given holds `byte`, or its inverse."""
+def _memory_filled_with(byte: int) -> Iterator[None]:
+    """Let newly allocated memory of this thread hold `byte` or its inverse meanwhile."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     mallopt = getattr(library, "mallopt", None)
     if library is None or mallopt is None:
         yield
         return
     mallopt(_M_MMAP_THRESHOLD, _LARGEST)
-    _fill_kept(library, byte)
+    _fill_free_blocks(library, byte)
     mallopt(_M_PERTURB, byte)
     try:
         yield
     finally:
         mallopt(_M_PERTURB, 0)
-        mallopt(_M_MMAP_THRESHOLD, _USUAL)
+        mallopt(_M_MMAP_THRESHOLD, _DEFAULT)
 
 
-def _fill_kept(library: ctypes.CDLL, byte: int) -> None:
-    """Take more small blocks than are kept of any size, fill them, and give them back."""
+def _fill_free_blocks(library: ctypes.CDLL, byte: int) -> None:
+    """Allocate more small blocks than are kept of any size, fill them, and free them."""
     library.malloc.argtypes, library.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
     library.free.argtypes, library.free.restype = [ctypes.c_void_p], None
-    sizes = range(16, _KEPT_BYTES, 16)
-    blocks = [(library.malloc(size), size) for size in sizes for _ in range(_KEPT)]
+    sizes = range(16, _MAX_CACHED_BYTES, 16)
+    blocks = [(library.malloc(size), size) for size in sizes for _ in range(_BLOCKS)]
     for block, size in blocks:
         if block:
             ctypes.memset(block, byte, size)

@@ -1,6 +1,6 @@
 """The catalogue of reason codes: what `aotc explain CODE` and the generated docs page print.
 
-A code is stable for ever: its meaning is never changed and a retired one is never used again.
+A code is stable: its meaning never changes, and a retired code is never used again.
 Letters: I import and input, S shapes, O optimize, P placement, N numerics, M memory,
 G signing and trust, C compatibility, R runtime.
 """
@@ -18,5 +18,6 @@ from aotc.reasons.trust_codes import TRUST
 __all__ = ["REASONS", "Reason"]
 
 REASONS: Final[dict[str, Reason]] = {
-    row[0]: Reason(*row) for row in (*INPUTS, *BUILDING, *LOADING, *TRUST)
+    row[0]: Reason(*row) for row in sorted((*INPUTS, *BUILDING, *LOADING, *TRUST))
 }
+"""Every reason by its code, in the order of the codes."""

@@ -1,1 +1,1 @@
-"""The closed stages of a build, one a file; the last, signing, is `signing/sealing.py`."""
+"""The stages of a build, one per file; this set is closed.  The last is `signing/sealing.py`."""

@@ -1,4 +1,4 @@
-"""Analyze: prove for which shapes the original model runs, and record the reference's answers."""
+"""Analyze: prove for which shapes the original model runs, and record the reference outputs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
-from aotc.probing.trial_log import left_behind
+from aotc.probing.trial_log import read_leftovers
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
-_MOST_CRASHES = 12
-# By a signal, such as of the system when memory is short.
-_DEATHS = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
+_MAX_CRASHES = 12
+# A job ended by a signal, for example from the system when memory is short.
+_CRASH_CODES = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
 
 
 def analyze(
@@ -30,15 +30,15 @@ def analyze(
     *,
     empties: bool = True,
 ) -> AnalyzedModel:
-    """Domain, golden outputs and findings of `source`.
+    """The domain, golden outputs and findings of `source`.
 
-    Without `empties` no range that is probed goes down to size 0.
+    Without `empties` no probed range includes size 0.
     Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 (fixtures), S001 to S005,
     S011, S014 and S016.
     """
     profile = options.profile
     folder = options.work / "reference"
-    result, deadly = _run(
+    result, crashes = _run_analysis(
         folder,
         {
             "model": str(source.reference or source.path),
@@ -53,7 +53,7 @@ def analyze(
             "probe": encode(profile.probe),
             "empties": empties,
             "parity": encode(profile.parity),
-            "given": _given(source, options, options.work / "given"),
+            "given": _user_fixtures(source, options, options.work / "given"),
         },
         source,
         options,
@@ -73,16 +73,16 @@ def analyze(
         findings=(
             *rewritten,
             *(decode(Finding, item) for item in result["findings"]),
-            *deadly,
+            *crashes,
         ),
     )
 
 
-def _run(
+def _run_analysis(
     folder: Path, request: dict[str, Json], source: SourceModel, options: BuildOptions
 ) -> tuple[Json, tuple[Finding, ...]]:
-    """Run the job; where a trial kills it, start again without those sizes, and say so."""
-    deadly: list[Json] = []
+    """Run the job; if a trial kills it, run it again without those sizes and record a finding."""
+    fatal_sizes: list[Json] = []
     findings: list[Finding] = []
     done: list[Json] = []
     spent = 0.0
@@ -90,23 +90,23 @@ def _run(
         try:
             result = options.workers.run(
                 "aotc.probing.analysis:analyze_job",
-                {**request, "deadly": deadly, "done": done, "spent": spent},
+                {**request, "deadly": fatal_sizes, "done": done, "spent": spent},
                 folder=folder,
                 where=source.path.name,
             )
             return result.value, tuple(findings)
         except AotcError as error:
-            died = error.code in _DEATHS and " ended by " in error.what
-            sizes, spent, done = left_behind(folder) if died else ({}, spent, done)
-            if not sizes or sizes in deadly or len(deadly) == _MOST_CRASHES:
+            died = error.code in _CRASH_CODES and " ended by " in error.what
+            sizes, spent, done = read_leftovers(folder) if died else ({}, spent, done)
+            if not sizes or sizes in fatal_sizes or len(fatal_sizes) == _MAX_CRASHES:
                 raise
-            deadly.append(sizes)
+            fatal_sizes.append(sizes)
             text = ", ".join(f"{name}={size}" for name, size in sizes.items())
             cause = error.what.partition(" ended by ")[2]
             if "alarm" in cause:
                 spent += options.profile.probe.run_seconds
-            # Nobody asked for size 0: the range merely starts above it.  Nor for other values of
-            # inputs, which have their number under no name.
+            # Nobody asked for size 0: the range merely starts above it.  The same holds for other
+            # values of inputs, whose number is under the empty name.
             if 0 not in sizes.values() and "" not in sizes:
                 findings.append(Finding(code="AOTC-S012", what=f"ended by {cause}", where=text))
             shutil.rmtree(folder)
@@ -123,7 +123,7 @@ def _reference(item: Json, folder: Path) -> ReferenceRun:
     )
 
 
-def _given(source: SourceModel, options: BuildOptions, folder: Path) -> list[Json]:
+def _user_fixtures(source: SourceModel, options: BuildOptions, folder: Path) -> list[Json]:
     """The user's fixtures as value files; raises AOTC-I024."""
     if options.fixtures is None:
         return []

@@ -1,19 +1,19 @@
-"""What one build was asked for: read by every stage, changed by none."""
+"""The options of one build: every stage reads them, none changes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aotc.caching.cache import BuildCache
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 from aotc.engine.worker_pool import Workers
+from aotc.records import field, record, replace
 from aotc.stages.clock import Clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BuildOptions:
     """What the user asked for; every stage reads it, none changes it."""
 
@@ -26,15 +26,15 @@ class BuildOptions:
     fixtures: Path | None = None
     embed_fixtures: bool = False
     clock: Clock = field(default_factory=Clock)
-    # Order of providers by which budgets judge a variant, where it was tuned to another one.
-    judged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # By variant: the providers by whose order budgets are checked, if tuning chose another order.
+    budget_orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def apart(self, name: str) -> BuildOptions:
-        """The same with a work folder of its own."""
+    def with_subfolder(self, name: str) -> BuildOptions:
+        """The same options with a new work folder below this one."""
         work = self.work / name
         work.mkdir()
         return replace(self, work=work)
 
-    def tell(self, what: str) -> None:
-        """Say what begins, to whoever watches."""
-        self.clock.tell(what)
+    def announce(self, what: str) -> None:
+        """Report what starts now as progress."""
+        self.clock.announce(what)

@@ -1,8 +1,7 @@
-"""Claim: which execution providers would take which nodes, from their own mouths."""
+"""Claim: which execution providers would run which nodes, as they say themselves."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -22,8 +21,9 @@ from aotc.graphs.value_types import with_types
 from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
 from aotc.partitioning.scopes import fix_sizes
 from aotc.passes.base import walk_nodes
+from aotc.records import values_of
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.retrying.wrong_parts import WrongNodes, without
+from aotc.stages.retrying.wrong_parts import WrongNodes, without_wrong_nodes
 from aotc.stages.types import ClaimedModel, OptimizedModel, SpecializedModel, VariantPlan
 from aotc.stages.weight_files import place_weights
 
@@ -37,14 +37,16 @@ def claim(
 
     `wrong`, by variant, are nodes that a provider computed wrongly before: it does not get them.
     Raises AOTC-P007 (unknown provider), P004 (not available), N008 (precision), P010 (compute
-    capability), and I013 to I015 where a provider crashes or hangs while it is asked.
+    capability), and I013 to I015 if a provider crashes or hangs while it is asked.
     """
     weights, graphs = place_weights(variants, options)
-    asked = (
+    claims = (
         _claim(optimized, graph, weights, options)
         for optimized, graph in zip(variants, graphs, strict=True)
     )
-    return tuple(without(each, wrong.get(each.plan.name, ())) for each in asked)
+    return tuple(
+        without_wrong_nodes(claimed, wrong.get(claimed.plan.name, ())) for claimed in claims
+    )
 
 
 def _claim(
@@ -54,23 +56,23 @@ def _claim(
     backends = backends_of(plan.providers, options.profile)
     _check_precision(plan, backends, options.target)
     providers = tuple(backend.ort_name for backend in backends)
-    if plan.on_cpu_alone:
+    if plan.cpu_only:
         return ClaimedModel(optimized=optimized, graph=graph, weights=weights, providers=providers)
-    typed, sizes = _describe(optimized, graph, weights, options)
+    typed, sizes = _typed_graph(optimized, graph, weights, options)
     ops = dict(optimized.nodes)
     claims, refusals, findings = [], [], []
     predicted = False
     for backend in backends:
-        found = _asked(backend, typed, weights, plan, options)
+        found = _claims_of(backend, typed, weights, plan, options)
         claims.append((backend.ort_name, found.nodes))
         refusals += [
             RefusedNode(
-                node=each.node,
-                op=ops.get(each.node, ""),
+                node=refusal.node,
+                op=ops.get(refusal.node, ""),
                 provider=backend.ort_name,
-                reason=each.reason,
+                reason=refusal.reason,
             )
-            for each in found.refusals
+            for refusal in found.refusals
         ]
         where = f"variant {plan.name}"
         findings += [Finding(code="AOTC-P012", what=note, where=where) for note in found.notes]
@@ -92,11 +94,11 @@ def _claim(
 
 
 def _check_precision(plan: VariantPlan, backends: Sequence[Backend], target: Target) -> None:
-    able = [backend for backend in backends if plan.precision in backend.precisions]
-    for backend in able:
-        # Without them a provider computes in another precision, and says nothing.
-        needed = backend.needs(target, plan.precision).isa
-        missing = sorted(set(needed) - set(target.isa or ()))
+    capable = [backend for backend in backends if plan.precision in backend.precisions]
+    for backend in capable:
+        # Without them a provider silently computes in another precision.
+        required = backend.needs(target, plan.precision).isa
+        missing = sorted(set(required) - set(target.isa or ()))
         if missing:
             raise AotcError(
                 "AOTC-N008",
@@ -106,19 +108,19 @@ def _check_precision(plan: VariantPlan, backends: Sequence[Backend], target: Tar
                 found=", ".join(target.isa or ()),
                 fix="Build for a target that has them, or choose precision: keep.",
             )
-    if able:
+    if capable:
         return
-    have = {name for backend in backends for name in backend.precisions}
+    supported = {name for backend in backends for name in backend.precisions}
     raise AotcError(
         "AOTC-N008",
         f"no provider of variant {plan.name} computes in {plan.precision}",
         where="precision",
-        expected=", ".join(sorted(have)),
+        expected=", ".join(sorted(supported)),
         found=plan.precision,
     )
 
 
-def _describe(
+def _typed_graph(
     optimized: OptimizedModel, graph: Path, weights: Path, options: BuildOptions
 ) -> tuple[Path, tuple[Sizes, Sizes]]:
     specialized = optimized.specialized
@@ -137,17 +139,17 @@ def _describe(
     ).value
     opt, largest = (
         Sizes(
-            nodes={name: NodeCompute(*cost) for name, cost in one["nodes"].items()},
-            values=one["values"],
-            shapes={name: tuple(shape) for name, shape in one["shapes"].items()},
+            nodes={name: NodeCompute(*cost) for name, cost in costs["nodes"].items()},
+            values=costs["values"],
+            shapes={name: tuple(shape) for name, shape in costs["shapes"].items()},
         )
-        for one in value
+        for costs in value
     )
     return folder / "typed.onnx", (opt, largest)
 
 
 def _inputs(specialized: SpecializedModel, corner: Literal["opt", "max"]) -> dict[str, str]:
-    """Files of inputs of the sizes of a corner; none where the reference was not run there."""
+    """Files of inputs with the sizes of a corner; none if the reference was not run there."""
     domain = specialized.sizes
     sizes = domain.corner(corner)
     for reference in specialized.analyzed.references:
@@ -169,7 +171,7 @@ def describe_job(request: Json) -> Json:
     result = []
     for dims, given in zip(request["shapes"], inputs, strict=True):
         sizes = sizes_at(typed, dims)
-        # Of what is inside of bodies, a run of the main graph shows nothing.
+        # A run of the main graph shows nothing of the values in subgraphs.
         if any(not sizes.nodes[node.name].known for node in typed.graph.node):
             fixed = onnx.ModelProto()
             fixed.CopyFrom(model)
@@ -185,10 +187,10 @@ def describe_job(request: Json) -> Json:
     return result
 
 
-def _asked(
+def _claims_of(
     backend: Backend, graph: Path, weights: Path, plan: VariantPlan, options: BuildOptions
 ) -> Claims:
-    options.tell(f"ask {backend.name}, variant {plan.name}")
+    options.announce(f"ask {backend.name}, variant {plan.name}")
     value = options.workers.run(
         "aotc.stages.claim:claim_job",
         {
@@ -204,7 +206,7 @@ def _asked(
     ).value
     return Claims(
         nodes=frozenset(value["nodes"]),
-        refusals=tuple(Refusal(**each) for each in value["refusals"]),
+        refusals=tuple(Refusal(**refusal) for refusal in value["refusals"]),
         how=value["how"],
         notes=tuple(value["notes"]),
         failed=value["failed"],
@@ -212,7 +214,7 @@ def _asked(
 
 
 def claim_job(request: Json) -> Json:
-    """In the worker: ask one provider."""
+    """In the worker: ask one provider for its claims."""
     plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
     backend = backend_of(request["backend"], plugins)
     found = backend.claim(
@@ -225,12 +227,12 @@ def claim_job(request: Json) -> Json:
     )
     model = onnx.load(request["graph"], load_external_data=False)
     names = {node.name for node in walk_nodes(model)}
-    spoken = found.nodes | {each.node for each in found.refusals}
-    if names - spoken:
-        raise RuntimeError(f"{backend.name} says nothing of {sorted(names - spoken)[:3]}")
+    answered = found.nodes | {refusal.node for refusal in found.refusals}
+    if names - answered:
+        raise RuntimeError(f"{backend.name} says nothing of {sorted(names - answered)[:3]}")
     return {
         "nodes": sorted(found.nodes & names),
-        "refusals": [dataclasses.asdict(each) for each in found.refusals],
+        "refusals": [values_of(refusal) for refusal in found.refusals],
         "how": found.how,
         "notes": list(found.notes),
         "failed": found.failed,

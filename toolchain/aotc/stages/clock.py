@@ -1,4 +1,4 @@
-"""How long each stage of a build took, and what begins now."""
+"""The time of each stage of a build, and progress reports."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ Progress = Callable[[str], None]
 
 
 class Clock:
-    """Seconds by stage; tells `progress` what begins."""
+    """Seconds by stage; reports to `progress` what starts."""
 
     def __init__(self, progress: Progress | None = None) -> None:
-        """Nothing has begun yet."""
+        """Start the clock."""
         self.seconds: dict[str, float] = {}
         self._started = time.monotonic()
         self._progress = progress
 
     @contextmanager
     def stage(self, name: str, detail: str = "") -> Iterator[None]:
-        """While one stage runs; stages of one name are added up."""
-        self.tell(f"{name} {detail}".strip())
+        """Time one stage; stages of one name are added up."""
+        self.announce(f"{name} {detail}".strip())
         started = time.monotonic()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
-    def tell(self, what: str) -> None:
-        """Say what begins, to whoever watches."""
+    def announce(self, what: str) -> None:
+        """Report what starts now as progress."""
         if self._progress is not None:
             self._progress(what)
 
-    def passed(self) -> float:
+    def elapsed(self) -> float:
         """Seconds since the clock was made."""
         return time.monotonic() - self._started

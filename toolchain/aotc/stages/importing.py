@@ -16,7 +16,7 @@ from aotc.errors import AotcError
 from aotc.graphs.model_file import require_model_file
 from aotc.graphs.symbols import Symbols, symbols_of
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.optimizing.integer_products import may_saturate, rewrite
+from aotc.stages.optimizing.integer_products import may_saturate, rewrite_products
 from aotc.stages.types import SourceModel
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
         require_model_file(Path(model))
         path = Path(model).absolute()
         _refuse_undecodable(path)
-        # The name in a manifest holds no control characters.
+        # Names in a manifest have no control characters.
         name = re.sub(r"[\x00-\x1f\x7f]", "_", Path(model).stem)
     folder = options.work / "import"
     try:
@@ -63,7 +63,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
             error.code,
             "the bytes of a model come without its external data",
             where=str(Path(error.where).relative_to(options.work)),
-            fix="Give the path of the model, beside which its external data is found.",
+            fix="Give the path of the model, so that its external data is found next to it.",
         ) from None
     path = Path(result["path"])
     captured = decode(Capture, result["capture"])
@@ -96,7 +96,7 @@ def _refuse_undecodable(path: Path) -> None:
 
 
 def import_job(request: Json) -> Json:
-    """In the worker: capture, clean, name, and move the weights out of the graph."""
+    """In the worker: capture, clean and name the model, and move its weights out of the graph."""
     from aotc.engine.file_digest import file_sha256
     from aotc.graphs.capture import (
         MAX_PROTOBUF,
@@ -109,9 +109,9 @@ def import_job(request: Json) -> Json:
         tensors,
         value_of,
     )
-    from aotc.graphs.external_data import home_of
+    from aotc.graphs.external_data import path_with_data
     from aotc.graphs.model_text import escape_text
-    from aotc.graphs.output_types import ask_runtime
+    from aotc.graphs.output_types import infer_outputs_with_runtime
     from aotc.graphs.weights import externalize
     from aotc.passes.base import Pass, run_passes
     from aotc.passes.constant_inputs import ConstantInputs
@@ -122,14 +122,14 @@ def import_job(request: Json) -> Json:
 
     path = Path(request["path"])
     with ThreadPoolExecutor(1) as pool:
-        # What is refused for its size is not hashed meanwhile.
+        # A model that is refused for its size is not hashed.
         readable = path.is_file() and path.stat().st_size <= MAX_PROTOBUF
         digest = pool.submit(file_sha256, path) if readable else None
         model = read_model(path)
         escaped = escape_text(model)
-        path = home_of(tensors(model), path)
+        path = path_with_data(tensors(model), path)
         captured = capture(model, path, digest.result() if digest else None)
-    ask_runtime(model, path)
+    infer_outputs_with_runtime(model, path)
     clashing = clashing_names(model)
     symbols = symbols_of(
         request["relations"],
@@ -154,7 +154,7 @@ def import_job(request: Json) -> Json:
     findings = [
         *captured.findings,
         *escaped,
-        *_checker(path if captured.external_data else Path(_GRAPH)),
+        *_checker_findings(path if captured.external_data else Path(_GRAPH)),
     ]
     data = encode(captured)
     data["findings"] = encode(tuple(findings))
@@ -171,30 +171,30 @@ def import_job(request: Json) -> Json:
 
 
 def _exact_reference(staged: onnx.ModelProto, weights: Path) -> bool:
-    """Write the model with integer products that are exact on this CPU; False: they are anyway.
+    """Write the model with integer products that are exact on this CPU; False if all are exact.
 
     Its external data is in the folder `weights`.
     """
     import onnx
     import onnx.inliner
 
-    from aotc.graphs.weights import externalize, gather
+    from aotc.graphs.weights import externalize, gather_tensors
 
     model = onnx.ModelProto()
     model.CopyFrom(staged)
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
-    _, count = rewrite(model, weights)
+    _, count = rewrite_products(model, weights)
     if not count:
         return False
-    gather(model, weights, Path(_REFERENCE_WEIGHTS))
+    gather_tensors(model, weights, Path(_REFERENCE_WEIGHTS))
     externalize(model, Path(), _REFERENCE_WEIGHTS)
     Path(_REFERENCE).write_bytes(model.SerializeToString(deterministic=True))
     return True
 
 
-def _checker(path: Path) -> list[Finding]:
-    """onnx.checker's verdict is evidence: it rejects files that ONNX Runtime runs."""
+def _checker_findings(path: Path) -> list[Finding]:
+    """A failure of onnx.checker is only a finding: it rejects files that ONNX Runtime runs."""
     import onnx
 
     try:

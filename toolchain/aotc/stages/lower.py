@@ -1,10 +1,9 @@
-"""Lower: from partitions to files that a session runs: compiled parts, and a graph around them."""
+"""Lower: from partitions to the files that a session runs: compiled parts, and a graph."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -12,17 +11,18 @@ import onnx
 from aotc.backends.base import Backend, Payload
 from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
 from aotc.contract.manifest.variant import DroppedVariant, NodePlacement
-from aotc.contract.profile import Precision
-from aotc.engine.session import WEIGHTS_SIGN
+from aotc.contract.profile_terms import Precision
+from aotc.engine.session import WEIGHTS_PLACEHOLDER
 from aotc.errors import AotcError
 from aotc.graphs import weights
 from aotc.graphs.compaction import compact
-from aotc.partitioning import partition_report as reports
 from aotc.partitioning.compute import Sizes
-from aotc.partitioning.extraction import hybrid
+from aotc.partitioning.extraction import hybrid_model
+from aotc.partitioning.partition_report import partition_report
 from aotc.passes.base import walk_nodes
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.fallback import drop
+from aotc.stages.fallback import dropped_variant
 from aotc.stages.lowering.compiling import CompiledModel, compile_parts
 from aotc.stages.lowering.memory_plan import memory_plan
 from aotc.stages.lowering.session_spec import divided_session, plain_session
@@ -34,61 +34,61 @@ from aotc.stages.weight_files import SHARED
 def lower(
     variants: Sequence[PartitionedModel | UndividedModel], options: BuildOptions
 ) -> tuple[tuple[LoweredModel, ...], tuple[DroppedVariant, ...]]:
-    """Compile what is to be compiled, and write each variant's final graph.
+    """Compile partitions where a provider compiles, and write each variant's final graph.
 
-    Constants that only compiled parts read, which hold them, are dropped from the weights.
-    The second are variants that the fallback policy leaves out.  Raises what `compile_parts` does,
-    and the refusal of an undivided variant that the policy does not leave out.
+    Constants that are read only by compiled parts, which contain them, are removed from the
+    weights.  The second result are the variants that the fallback policy leaves out.  Raises what
+    `compile_parts` raises, and the refusal of an undivided variant that the policy keeps.
     """
     lowered: list[LoweredModel] = []
     dropped: list[DroppedVariant] = []
     for item in variants:
         if isinstance(item, UndividedModel):
-            dropped.append(drop(item.refusal, item.plan, options))
+            dropped.append(dropped_variant(item.refusal, item.plan, options))
             continue
         backends = backends_by_ort_name(item.plan, options)
         if item.division is None:
             (backend,) = backends.values()
-            lowered.append(_plain(item, backend))
+            lowered.append(_lower_undivided(item, backend))
             continue
         try:
             compiled = compile_parts(item.claimed, item.division, backends, options)
         except AotcError as error:
-            dropped.append(drop(error, item.plan, options))
+            dropped.append(dropped_variant(error, item.plan, options))
             continue
-        lowered.append(_divided(compiled, backends, options))
+        lowered.append(_lower_divided(compiled, backends, options))
     if any(item.contexts for item in lowered):
-        lowered = _without_unread(lowered, variants[0].claimed.weights, options)
+        lowered = _drop_unread_weights(lowered, variants[0].claimed.weights, options)
     return tuple(lowered), tuple(dropped)
 
 
-def _without_unread(
+def _drop_unread_weights(
     lowered: Sequence[LoweredModel], weights_folder: Path, options: BuildOptions
 ) -> list[LoweredModel]:
-    """The variants with a folder of weights that only holds what they read."""
+    """The variants with a folder of weights that contains only what they read."""
     kept = options.work / "weights-kept"
-    shared = [item for item in lowered if SHARED in item.files and _by_offsets(item)]
-    whole = {SHARED} if shared else set()
-    compact([item.model for item in lowered], weights_folder, kept, whole=whole)
+    shared = [item for item in lowered if SHARED in item.files and _reads_by_offset(item)]
+    complete = {SHARED} if shared else set()
+    compact([item.model for item in lowered], weights_folder, kept, unchanged_files=complete)
     result = []
     for item in lowered:
-        files = {*_files(item.model), *(whole if _by_offsets(item) else ())}
+        files = {*_weight_files(item.model), *(complete if _reads_by_offset(item) else ())}
         result.append(replace(item, files=tuple(sorted(files)), weights=kept))
     return result
 
 
-def _by_offsets(item: LoweredModel) -> bool:
-    """Whether compiled parts read the shared weights themselves."""
+def _reads_by_offset(item: LoweredModel) -> bool:
+    """Whether compiled parts read the shared weights by offset."""
     options = item.session.provider_options.values()
-    return any(WEIGHTS_SIGN in text for stated in options for text in stated.values())
+    return any(WEIGHTS_PLACEHOLDER in text for stated in options for text in stated.values())
 
 
-def _files(model: Path) -> tuple[str, ...]:
-    return weights.locations(onnx.load(model, load_external_data=False))
+def _weight_files(model: Path) -> tuple[str, ...]:
+    return weights.external_locations(onnx.load(model, load_external_data=False))
 
 
-def _plain(item: PartitionedModel, backend: Backend) -> LoweredModel:
-    """One provider takes all, and compiles nothing."""
+def _lower_undivided(item: PartitionedModel, backend: Backend) -> LoweredModel:
+    """The lowered variant if one provider runs all nodes and compiles none."""
     claimed = item.claimed
     model = onnx.load(claimed.graph, load_external_data=False)
     path = claimed.graph.with_name("lowered.onnx")
@@ -97,36 +97,36 @@ def _plain(item: PartitionedModel, backend: Backend) -> LoweredModel:
         partitioned=item,
         model=path,
         weights=claimed.weights,
-        files=weights.locations(model),
+        files=weights.external_locations(model),
         session=plain_session(backend, item.plan),
         memory=memory_plan(model, claimed),
         providers=claimed.providers,
     )
 
 
-def _divided(
+def _lower_divided(
     compiled: CompiledModel, backends: Mapping[str, Backend], options: BuildOptions
 ) -> LoweredModel:
-    """Compiled parts become nodes of one graph, which other providers' nodes surround."""
+    """The lowered variant whose compiled parts are nodes among those of other providers."""
     claimed, assignment = compiled.claimed, compiled.division.assignment
     plan = claimed.plan
     folder = options.work / f"lower-{plan.name}"
     folder.mkdir()
-    payloads = _joined(compiled, backends, folder)
+    payloads = _joined_payloads(compiled, backends, folder)
     compatibility = _compatibility(compiled, payloads)
     contexts: dict[int, tuple[str, Mapping[str, str | int]]] = {
         index: (compiled.names[index], payload.attributes) for index, payload in payloads.items()
     }
     graph = compiled.division.graph
-    model = hybrid(compiled.model, graph, assignment.parts, contexts, compatibility)
+    model = hybrid_model(compiled.model, graph, assignment.parts, contexts, compatibility)
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString(deterministic=True))
     precisions: dict[str, Precision] = {
-        name: each.computes_in(plan.precision) for name, each in backends.items()
+        name: backend.computes_in(plan.precision) for name, backend in backends.items()
     }
     running = {*(part.provider for part in assignment.parts), *assignment.providers.values()}
-    used = {name: each for name, each in backends.items() if name in running}
-    files = set(weights.locations(model))
+    used = {name: backend for name, backend in backends.items() if name in running}
+    files = set(weights.external_locations(model))
     if any(payload.options for payload in payloads.values()):
         files.update(file.name for file in claimed.weights.iterdir() if file.name == SHARED)
     return LoweredModel(
@@ -138,22 +138,28 @@ def _divided(
         memory=memory_plan(compiled.model, claimed),
         contexts=tuple(sorted({folder / name for p in payloads.values() for name in p.files})),
         compatibility=compatibility,
-        needs=tuple(each.needs(options.target, precisions[name]) for name, each in used.items()),
+        needs=tuple(
+            backend.needs(options.target, precisions[name]) for name, backend in used.items()
+        ),
         providers=tuple(used),
-        device="gpu" if any(each.device == "gpu" for each in used.values()) else "cpu",
-        report=_report(compiled, payloads, backends),
-        placed=_placed(model, compiled, claimed.sizes[0]) if claimed.sizes else (),
+        device="gpu" if any(backend.device == "gpu" for backend in used.values()) else "cpu",
+        report=_partition_report(compiled, payloads, backends),
+        planned_placement=_planned_placement(model, compiled, claimed.sizes[0])
+        if claimed.sizes
+        else (),
         why_not_run="; ".join(
-            f"{each.name}: {why}" for each in used.values() if (why := each.probe().why_not)
+            f"{backend.name}: {why}"
+            for backend in used.values()
+            if (why := backend.probe().why_not)
         ),
         findings=compiled.findings,
     )
 
 
-def _joined(
+def _joined_payloads(
     compiled: CompiledModel, backends: Mapping[str, Backend], folder: Path
 ) -> dict[int, Payload]:
-    """Payloads with their files in `folder`, those of one provider joined by it."""
+    """Payloads with their files in `folder`, joined by their provider."""
     parts = compiled.division.assignment.parts
     result: dict[int, Payload] = {}
     for name, backend in backends.items():
@@ -177,35 +183,35 @@ def _compatibility(compiled: CompiledModel, payloads: Mapping[int, Payload]) -> 
     return found
 
 
-def _report(
+def _partition_report(
     compiled: CompiledModel, payloads: Mapping[int, Payload], backends: Mapping[str, Backend]
 ) -> PartitionReport:
     claimed, assignment = compiled.claimed, compiled.division.assignment
     assert claimed.sizes is not None
-    given = [
-        each
-        for each in compiled.division.refusals
-        if assignment.providers.get(each.node) != each.provider
+    refusals = [
+        refusal
+        for refusal in compiled.division.refusals
+        if assignment.providers.get(refusal.node) != refusal.provider
     ]
-    given += _given_away(compiled)
-    return reports.report(
+    refusals += _reassigned(compiled)
+    return partition_report(
         compiled.division.graph,
         assignment,
         claimed.sizes,
         names=compiled.names,
         compiled={index: payload.files[0] for index, payload in payloads.items()},
-        devices={name: each.device for name, each in backends.items()},
-        refusals=given,
+        devices={name: backend.device for name, backend in backends.items()},
+        refusals=refusals,
         how=claimed.how,
     )
 
 
-def _given_away(compiled: CompiledModel) -> list[RefusedNode]:
-    """Nodes that a provider would run, and that the rules of partitioning gave to another."""
+def _reassigned(compiled: CompiledModel) -> list[RefusedNode]:
+    """Nodes that a provider claimed, but partitioning assigned to another."""
     claimed, assignment = compiled.claimed, compiled.division.assignment
     ops = dict(claimed.optimized.nodes)
     found = []
-    for node, why in assignment.given_away.items():
+    for node, why in assignment.reassigned.items():
         claimant = next(name for name, nodes in claimed.claims if node in nodes)
         if claimant != assignment.providers[node]:
             found.append(
@@ -214,25 +220,25 @@ def _given_away(compiled: CompiledModel) -> list[RefusedNode]:
     return found
 
 
-def _placed(
+def _planned_placement(
     model: onnx.ModelProto, compiled: CompiledModel, sizes: Sizes
 ) -> tuple[NodePlacement, ...]:
-    """Where each node of the final graph is to run."""
+    """The planned provider of each node of the final graph."""
     graph, assignment = compiled.division.graph, compiled.division.assignment
-    named = dict(assignment.providers)
+    provider_by_node = dict(assignment.providers)
     flops = {name: cost.flops for name, cost in sizes.nodes.items()}
     for part, name in zip(assignment.parts, compiled.names, strict=True):
-        named.setdefault(name, part.provider)
-        nodes = [graph.nodes[each] for each in part.nodes]
-        inside = [each for node in nodes for each in (node.name, *node.bodies)]
-        flops[name] = sum(flops.get(each, 0) for each in inside)
+        provider_by_node.setdefault(name, part.provider)
+        nodes = [graph.nodes[index] for index in part.nodes]
+        inside = [name for node in nodes for name in (node.name, *node.inner_nodes)]
+        flops[name] = sum(flops.get(name, 0) for name in inside)
     return tuple(
         NodePlacement(
             name=node.name,
             op=f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
-            provider=named[node.name],
+            provider=provider_by_node[node.name],
             flops=flops.get(node.name, 0),
         )
         for node in walk_nodes(model)
-        if node.name in named
+        if node.name in provider_by_node
     )

@@ -1,10 +1,9 @@
-"""Optimize: ONNX Runtime's offline optimizer, in a fresh process under canonical file names."""
+"""Optimize: ONNX Runtime's offline optimizer, in a new process under canonical file names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,9 +18,15 @@ from aotc.engine.session import create_session
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.graphs.offline import DATA, MODEL, write_optimized
-from aotc.graphs.shape_nodes import shape_nodes
-from aotc.graphs.weight_sharing import share
-from aotc.graphs.weights import EXTERNAL_BYTES, digests, external_tensors, externalize, gather
+from aotc.graphs.shape_nodes import count_shape_nodes
+from aotc.graphs.weight_sharing import remove_shared
+from aotc.graphs.weights import (
+    EXTERNAL_BYTES,
+    digests,
+    external_tensors,
+    externalize,
+    gather_tensors,
+)
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.drop_inserted_casts import (
     DropInsertedCasts,
@@ -30,13 +35,14 @@ from aotc.passes.drop_inserted_casts import (
 )
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.integer_products import (
-    companions,
-    left_out,
-    one_sign,
-    quantizes,
-    rewrite,
+    companion_left_out,
+    companion_variants,
+    has_integer_products,
+    needs_one_sign,
+    rewrite_products,
     saturating_at_load,
 )
 from aotc.stages.optimizing.levels import load_level, lower_level, written_level
@@ -44,25 +50,27 @@ from aotc.stages.optimizing.opset import convert_opset
 from aotc.stages.specialize import isa_name
 from aotc.stages.types import OptimizedModel, SourceModel, SpecializedModel, VariantPlan
 
-# Above this, two optimizers at once would double the memory of a build.
+# Above this size, two optimizers at once would double the memory of a build.
 _LARGE_BYTES = 1 << 30
 
 
 def optimize_ahead(
     source: SourceModel, plans: Sequence[VariantPlan], options: BuildOptions
 ) -> dict[str, Future[Json]]:
-    """Start the optimizer on what the import left, while the model is analyzed; by variant.
+    """Start the optimizer on the imported graph while the model is analyzed; results by variant.
 
-    Only where no size is stated, as the analysis then changes nothing of the graph; and only for
+    Only if no size is stated, because the analysis then does not change the graph, and only for
     models of which several copies fit into memory.
     """
-    fixed = any(spec.fixed() for spec in options.profile.dims.values())
+    fixed = any(spec.is_fixed() for spec in options.profile.dims.values())
     if fixed or _is_large(source):
         return {}
     submit = options.workers.submit
-    # Another opset may be chosen for other providers first.
-    dynamic = [plan for plan in plans if not plan.buckets and plan.on_cpu_alone]
-    return {plan.name: submit(_run, source.graph, source, plan, options) for plan in dynamic}
+    # For other providers another opset may be chosen first.
+    dynamic = [plan for plan in plans if not plan.buckets and plan.cpu_only]
+    return {
+        plan.name: submit(_run_optimizer, source.graph, source, plan, options) for plan in dynamic
+    }
 
 
 def optimize(
@@ -70,20 +78,20 @@ def optimize(
     options: BuildOptions,
     ahead: Mapping[str, Future[Json]],
 ) -> tuple[list[OptimizedModel], list[Finding]]:
-    """Each variant at the opset its provider has kernels for, optimized; and quicker forms beside.
+    """Each variant, optimized at the opset that suits its provider; and faster companions.
 
     `ahead` are runs of the optimizer that were started earlier, by variant.  Raises AOTC-O001, and
     I013 to I015 from the sandbox.
     """
-    converted = [convert_opset(each, options) for each in variants]
+    converted = [convert_opset(variant, options) for variant in variants]
     findings = [finding for _, noticed in converted for finding in noticed]
-    optimized = _optimize_all([each for each, _ in converted], options, ahead)
-    quicker, without_quicker = companions(optimized, options)
+    optimized = _optimize_all([variant for variant, _ in converted], options, ahead)
+    quicker, without_quicker = companion_variants(optimized, options)
     try:
         optimized += _optimize_all(quicker, options, {})
     except AotcError as error:
-        without_quicker = [left_out(quicker[0].plan, f"{error.code} {error.what}")]
-    findings += [*without_quicker, *(each for item in optimized for each in item.findings)]
+        without_quicker = [companion_left_out(quicker[0].plan, f"{error.code} {error.what}")]
+    findings += [*without_quicker, *(finding for item in optimized for finding in item.findings)]
     return optimized, findings
 
 
@@ -93,34 +101,35 @@ def _optimize(
     ahead: Future[Json] | None = None,
     base: OptimizedModel | None = None,
 ) -> OptimizedModel:
-    """Run the optimizer at the variant's level; weights land in one external file.
+    """Run the optimizer at the variant's level; weights are written to one external file.
 
-    `ahead` is a run of it that was started earlier.  Tensors that `base` has as well are not kept.
+    `ahead` is a run that was started earlier.  Tensors that `base` has as well are not stored.
     """
     plan, source = specialized.plan, specialized.analyzed.source
-    at_level = partial(_at_a_level, specialized.graph, source, options=options, base=base)
+    at_level = partial(_run_at_level, specialized.graph, source, options=options, base=base)
     value, plan, findings = at_level(plan, ahead=ahead)
-    if value["saturating"] and plan.steps and plan.optimization == "auto":
-        # What fusion made is gone where nothing is fused; what lies in the model itself stays.
-        unfused, lower, noticed = at_level(replace(plan, optimization="basic"))
-        if unfused["saturating"]:
+    if value["saturating"] and plan.may_lower_level and plan.optimization == "auto":
+        # Without fusion only the products of the model itself remain.
+        lower_value, lower_plan, lower_findings = at_level(replace(plan, optimization="basic"))
+        if lower_value["saturating"]:
             value, plan, findings = at_level(plan)
         else:
-            what = f"level {written_level(plan)}: {_hangs(value['saturating'])}; basic is taken"
-            noticed.append(Finding(code="AOTC-O003", what=what[:300], where=_where(plan)))
-            value, plan, findings = unfused, lower, noticed
+            why = _saturation_text(value["saturating"])
+            what = f"level {written_level(plan)}: {why}; basic is taken"
+            lower_findings.append(Finding(code="AOTC-O003", what=what[:300], where=_where(plan)))
+            value, plan, findings = lower_value, lower_plan, lower_findings
     component = specialized.component
     if value["saturating"]:
-        # ORT takes the component `model` with no look at the CPU.
+        # ORT selects the component `model` without looking at the CPU.
         component = f"{component}.{isa_name(options.target)}"
     specialized = replace(specialized, plan=plan, component=component)
-    findings += _of_products(value, plan)
+    findings += _product_findings(value, plan)
     folder = _folder(plan, options)
     return OptimizedModel(
         specialized=specialized,
         graph=folder / MODEL,
         data=folder / DATA,
-        tensors=tuple(_names(value, plan, base)),
+        tensors=tuple(_tensor_names(value, plan, base)),
         nodes=tuple((name, op) for name, op in value["nodes"]),
         shape_nodes=(value["shape_nodes_before"], value["shape_nodes"]),
         findings=(*findings, *(decode(Finding, item) for item in value["findings"])),
@@ -130,7 +139,7 @@ def _optimize(
     )
 
 
-def _at_a_level(
+def _run_at_level(
     graph: Path,
     source: SourceModel,
     plan: VariantPlan,
@@ -139,13 +148,13 @@ def _at_a_level(
     ahead: Future[Json] | None = None,
     base: OptimizedModel | None = None,
 ) -> tuple[Json, VariantPlan, list[Finding]]:
-    """Run the optimizer at the variant's level, or at a lower one where it fails there."""
+    """Run the optimizer at the variant's level, or at a lower one if it fails there."""
     findings: list[Finding] = []
     while True:
         try:
             if ahead is not None and graph == source.graph:
                 return ahead.result(), plan, findings
-            return _run(graph, source, plan, options, base), plan, findings
+            return _run_optimizer(graph, source, plan, options, base), plan, findings
         except AotcError as error:
             if error.code != "AOTC-O001":
                 raise
@@ -154,7 +163,7 @@ def _at_a_level(
                 findings.append(Finding(code="AOTC-O004", what=error.found[:300], where=plan.name))
                 graph = source.graph
                 continue
-            level = lower_level(plan) if plan.steps else None
+            level = lower_level(plan) if plan.may_lower_level else None
             if level is None:
                 raise
             what = f"level {written_level(plan)}: {error.found}; level {level} is taken"
@@ -166,8 +175,8 @@ def _where(plan: VariantPlan) -> str:
     return f"variant {plan.name}"
 
 
-def _of_products(value: Json, plan: VariantPlan) -> list[Finding]:
-    """AOTC-O008 where integer products were rewritten, AOTC-N010 where some still saturate."""
+def _product_findings(value: Json, plan: VariantPlan) -> list[Finding]:
+    """AOTC-O008 if integer products were rewritten, AOTC-N010 if some still saturate."""
     found = []
     if count := value["rewritten"]:
         what = (
@@ -176,19 +185,19 @@ def _of_products(value: Json, plan: VariantPlan) -> list[Finding]:
         )
         found.append(Finding(code="AOTC-O008", what=what, where=_where(plan)))
     if value["saturating"]:
-        what = _hangs(value["saturating"])
+        what = _saturation_text(value["saturating"])
         found.append(Finding(code="AOTC-N010", what=what, where=_where(plan)))
     return found
 
 
-def _hangs(nodes: Sequence[str]) -> str:
+def _saturation_text(nodes: Sequence[str]) -> str:
     named = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
     products = f"{len(nodes)} integer product{'s' * (len(nodes) > 1)}"
     return f"{products} may saturate on CPUs without VNNI ({named})"
 
 
-def _names(value: Json, plan: VariantPlan, base: OptimizedModel | None) -> Iterator[str]:
-    """Names of the tensors' contents: the twin's, else the digest, else the place."""
+def _tensor_names(value: Json, plan: VariantPlan, base: OptimizedModel | None) -> Iterator[str]:
+    """A name for each tensor's content: that of its twin, else its digest, else its position."""
     for index, (twin, digest) in enumerate(zip(value["twins"], value["tensors"], strict=True)):
         if base is not None and twin is not None:
             yield base.tensors[twin]
@@ -201,32 +210,34 @@ def _optimize_all(
     options: BuildOptions,
     ahead: Mapping[str, Future[Json]],
 ) -> list[OptimizedModel]:
-    """All variants, side by side where memory allows, as the optimizer runs on one core.
+    """All variants, in parallel if memory allows, as the optimizer runs on one core.
 
-    The first of each of the profile's variants comes first: the others keep what it lacks.
+    The first of each of the profile's variants comes first: the others store only what it lacks.
     """
     large = bool(variants) and _is_large(variants[0].analyzed.source)
-    run = partial(_side_by_side, workers=None if large else options.workers)
+    run_jobs = partial(_run_jobs, workers=None if large else options.workers)
     first: dict[str, SpecializedModel] = {}
     for item in variants:
         first.setdefault(item.plan.spec, item)
-    done = run(
+    done = run_jobs(
         [partial(_optimize, item, options, ahead.get(item.plan.name)) for item in first.values()]
     )
     bases = dict(zip(first, done, strict=True))
     others = [item for item in variants if item is not first[item.plan.spec]]
-    rest = run([partial(_optimize, item, options, None, bases[item.plan.spec]) for item in others])
+    rest = run_jobs(
+        [partial(_optimize, item, options, None, bases[item.plan.spec]) for item in others]
+    )
     by_name = {item.plan.name: item for item in (*done, *rest)}
     return [by_name[item.plan.name] for item in variants]
 
 
-def _side_by_side(
+def _run_jobs(
     jobs: Sequence[Callable[[], OptimizedModel]], workers: Workers | None
 ) -> list[OptimizedModel]:
     if workers is None:
         return [job() for job in jobs]
     running = [workers.submit(job) for job in jobs]
-    return [each.result() for each in running]
+    return [job.result() for job in running]
 
 
 def _is_large(source: SourceModel) -> bool:
@@ -237,7 +248,7 @@ def _folder(plan: VariantPlan, options: BuildOptions) -> Path:
     return options.work / f"optimize-{plan.name}"
 
 
-def _run(
+def _run_optimizer(
     graph: Path,
     source: SourceModel,
     plan: VariantPlan,
@@ -250,16 +261,17 @@ def _run(
             "graph": str(graph),
             "imported": str(source.graph),
             "weights": str(source.weights),
-            # Other providers know ONNX's own operators, not what ONNX Runtime fuses for its CPU.
+            # Other providers know ONNX's operators, not those that ONNX Runtime fuses for its CPU.
             "level": written_level(plan),
             "load_level": load_level(plan),
-            "on_cpu_alone": plan.on_cpu_alone,
-            "one_sign": quantizes(source.capture) and one_sign(plan, options.target),
+            "on_cpu_alone": plan.cpu_only,
+            "one_sign": has_integer_products(source.capture)
+            and needs_one_sign(plan, options.target),
             "prepack": plan.prepack == "saved",
-            # A quantized variant may get a second form beside it.
+            # A quantized variant may get a companion.
             "digests": base is not None
             or len(options.profile.variants) > 1
-            or quantizes(source.capture),
+            or has_integer_products(source.capture),
             "base": [str(base.graph), str(base.data)] if base is not None else None,
         },
         folder=_folder(plan, options),
@@ -268,23 +280,23 @@ def _run(
 
 
 def optimize_job(request: Json) -> Json:
-    """In the worker: optimize the graph, then name its nodes and strip what ORT added."""
+    """In the worker: optimize the graph, name its nodes, and strip what ORT added."""
     graph = Path(request["graph"])
     source = onnx.load(graph, load_external_data=False)
     records: tuple[PassRecord, ...] = ()
     nodes_before = len(source.graph.node)
-    shape_nodes_before = shape_nodes(onnx.load(request["imported"], load_external_data=False))
+    shape_nodes_before = count_shape_nodes(onnx.load(request["imported"], load_external_data=False))
     findings: list[Finding] = []
     wanted: Optimization = request["level"]
     rewritten = 0
     # Written graphs with control flow do not always load again (SSA broken by fusions).
-    # None: the imported graph is kept as it is, and optimized at load where that is asked for.
-    careful = any(_has_body(node) for node in walk_nodes(source))
+    # None: the imported graph is kept, and optimized at load if the level says so.
+    careful = any(_has_subgraph(node) for node in walk_nodes(source))
     levels: tuple[Optimization | None, ...] = (wanted, "basic", None) if careful else (wanted, None)
     for level in levels:
         if level in (None, "disable"):
             model = source
-            gather(model, Path(request["weights"]), Path(DATA))
+            gather_tensors(model, Path(request["weights"]), Path(DATA))
         else:
             write_optimized(graph, level, Path(request["weights"]), prepack=request["prepack"])
             model = onnx.load(MODEL, load_external_data=False)
@@ -303,7 +315,7 @@ def optimize_job(request: Json) -> Json:
                 continue
         records += run_passes(model, (StripMetadata(), NameNodes()))
         if request["one_sign"]:
-            changes, rewritten = rewrite(model, Path())
+            changes, rewritten = rewrite_products(model, Path())
             records += changes
             if rewritten:
                 _write_weights(model)
@@ -317,7 +329,9 @@ def optimize_job(request: Json) -> Json:
     twins: list[int | None] = [None] * sum(1 for _ in external_tensors(model))
     if request["base"]:
         base, base_data = (Path(path) for path in request["base"])
-        twins = share(model, Path(DATA), onnx.load(base, load_external_data=False), base_data)
+        twins = remove_shared(
+            model, Path(DATA), onnx.load(base, load_external_data=False), base_data
+        )
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
     wanted_digests = [request["digests"] and twin is None for twin in twins]
     return {
@@ -326,7 +340,7 @@ def optimize_job(request: Json) -> Json:
         "tensors": digests(model, Path(DATA), wanted_digests),
         "twins": twins,
         "shape_nodes_before": shape_nodes_before,
-        "shape_nodes": shape_nodes(model),
+        "shape_nodes": count_shape_nodes(model),
         "passes": [encode(item) for item in records],
         "findings": [encode(item) for item in findings],
         "nodes": [
@@ -337,17 +351,17 @@ def optimize_job(request: Json) -> Json:
 
 
 def _write_weights(model: onnx.ModelProto) -> None:
-    """Write the external data of a changed graph anew, with what is in the graph now."""
+    """Write the external data of a changed graph again."""
     before = Path("before")
     before.mkdir(exist_ok=True)
     if Path(DATA).exists():
         Path(DATA).replace(before / DATA)
-    gather(model, before, Path(DATA))
+    gather_tensors(model, before, Path(DATA))
     externalize(model, Path(), DATA)
 
 
 def _does_not_load() -> str:
-    """Why ONNX Runtime does not load the written graph; empty where it does."""
+    """Why ONNX Runtime does not load the written graph; empty if it does."""
     try:
         create_session(
             Path(MODEL).read_bytes(),
@@ -360,5 +374,5 @@ def _does_not_load() -> str:
     return ""
 
 
-def _has_body(node: onnx.NodeProto) -> bool:
+def _has_subgraph(node: onnx.NodeProto) -> bool:
     return any(attribute.HasField("g") for attribute in node.attribute)

@@ -1,11 +1,10 @@
-"""Package: the payload as an ORT model package, with our manifest of it."""
+"""Package: the payload as an ORT model package, with our manifest."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from aotc.contract.codec.canonical import canonical_json
@@ -14,6 +13,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.variant import DroppedVariant
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.stages.assembling.file_entries import file_entry
 from aotc.stages.assembling.manifests import manifest_of, ort_manifest
 from aotc.stages.assembling.shipped_fixtures import ship_fixtures
@@ -30,25 +30,25 @@ def package(
     folder: Path,
     options: BuildOptions,
 ) -> Artifact:
-    """Write the payload of all variants into `folder/payload`; raises AOTC-M001.
+    """Write the payload of all variants to `folder/payload`; raises AOTC-M001.
 
-    `weights` are the entries of the shared asset's files, digested while the variants were proven.
+    `weights` are the entries of the shared asset's files, hashed while the variants were proven.
     """
     payload = folder / "payload"
     payload.mkdir(parents=True)
     analyzed = proven[0].lowered.analyzed
-    asset, entries = _weights(proven[0].lowered.weights, weights, payload)
-    for before in {one.lowered.partitioned.claimed.weights for one in proven}:
-        # Files that were kept as they are have a second name there, and no artifact may.
-        shutil.rmtree(before, ignore_errors=True)
+    asset, entries = _move_weights(proven[0].lowered.weights, weights, payload)
+    for old_weights in {item.lowered.partitioned.claimed.weights for item in proven}:
+        # Unchanged files have a hard link there, which no artifact may contain.
+        shutil.rmtree(old_weights, ignore_errors=True)
     variants = []
-    for one in proven:
-        variant = variant_entry(one, asset, options)
+    for item in proven:
+        variant = variant_entry(item, asset, options)
         place = payload / variant.model
         place.parent.mkdir(parents=True)
-        shutil.move(one.lowered.model, place)
+        shutil.move(item.lowered.model, place)
         entries.append(file_entry(place, payload, "model"))
-        for context in one.lowered.contexts:
+        for context in item.lowered.contexts:
             shutil.move(context, place.with_name(context.name))
             entries.append(file_entry(place.with_name(context.name), payload, "ep-context"))
         variants.append(variant)
@@ -95,10 +95,10 @@ def digest_weights(folder: Path) -> tuple[FileEntry, ...]:
     return tuple(file_entry(file, folder, "weights") for file in sorted(folder.iterdir()))
 
 
-def _weights(
+def _move_weights(
     source: Path, entries: Sequence[FileEntry], payload: Path
 ) -> tuple[str | None, list[FileEntry]]:
-    """Move the shared asset in, under the URI that ORT's package library computes for it."""
+    """Move the shared asset to the URI that ORT's package library computes for it."""
     if not entries:
         return None, []
     lines = "".join(f"{entry.sha256}  {entry.path}\n" for entry in entries)

@@ -1,4 +1,4 @@
-"""Partition: every node to the first provider that claims it, within the rules of the profile."""
+"""Partition: assign every node to the first provider that claims it, by the profile's rules."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from aotc.stages.types import (
 def partition(
     variants: Sequence[ClaimedModel], options: BuildOptions
 ) -> tuple[PartitionedModel | UndividedModel, ...]:
-    """Divide each variant's graph among its providers, where each node runs on one of them."""
-    return tuple(_partition(each, options) for each in variants)
+    """Divide each variant's graph among its providers, if every node runs on one of them."""
+    return tuple(_partition(claimed, options) for claimed in variants)
 
 
 def _partition(claimed: ClaimedModel, options: BuildOptions) -> PartitionedModel | UndividedModel:
-    if claimed.plan.on_cpu_alone:
+    if claimed.plan.cpu_only:
         return PartitionedModel(claimed=claimed)
     graph = read_graph(onnx.load(claimed.graph, load_external_data=False))
     try:
@@ -48,38 +48,40 @@ def divide(
     refusals: Sequence[RefusedNode],
     options: BuildOptions,
 ) -> Division:
-    """`graph` divided by its claims without those of `refused`, nodes by ORT's name of a provider.
+    """Divide `graph` by its claims without `refused`, which are nodes by a provider's ORT name.
 
-    `refusals` say of every node that a provider does not run why.  Raises AOTC-P001.
+    `refusals` say why providers do not run nodes.  Raises AOTC-P001.
     """
     backends = backends_by_ort_name(claimed.plan, options)
     spec = options.profile.partitioning
     rules = Rules(
         min_nodes=spec.min_nodes,
-        outside=frozenset(name for name, each in backends.items() if each.compiles),
-        rates={name: each.rates for name, each in backends.items()} if spec.weigh_borders else None,
+        not_in_subgraphs=frozenset(name for name, backend in backends.items() if backend.compiles),
+        rates={name: backend.rates for name, backend in backends.items()}
+        if spec.weigh_boundaries
+        else None,
         sizes=claimed.sizes[0] if claimed.sizes else None,
     )
     claims = [(name, nodes - refused.get(name, set())) for name, nodes in claimed.claims]
     assignment, missing = assign(graph, claims, rules)
     if missing:
-        raise _nowhere(claimed, missing, refusals)
+        raise _unplaced_nodes(claimed, missing, refusals)
     return Division(graph=graph, assignment=assignment, refusals=tuple(refusals))
 
 
 def backends_by_ort_name(plan: VariantPlan, options: BuildOptions) -> dict[str, Backend]:
-    """The variant's providers in their order; raises AOTC-P007 and P004."""
-    return {each.ort_name: each for each in backends_of(plan.providers, options.profile)}
+    """The variant's providers, in order; raises AOTC-P007 and P004."""
+    return {backend.ort_name: backend for backend in backends_of(plan.providers, options.profile)}
 
 
-def _nowhere(
+def _unplaced_nodes(
     claimed: ClaimedModel, missing: Sequence[str], refusals: Sequence[RefusedNode]
 ) -> AotcError:
     plan = claimed.plan
     ops = dict(claimed.optimized.nodes)
-    told = [each for each in refusals if each.node in set(missing)]
+    relevant = [refusal for refusal in refusals if refusal.node in set(missing)]
     first = missing[0]
-    why = [f"{each.provider}: {each.reason}" for each in told if each.node == first]
+    why = [f"{refusal.provider}: {refusal.reason}" for refusal in relevant if refusal.node == first]
     more = f", and {len(missing) - 1} nodes more" if len(missing) > 1 else ""
     return AotcError(
         "AOTC-P001",
@@ -88,5 +90,5 @@ def _nowhere(
         expected=", ".join(plan.providers),
         found="; ".join(why),
         fix="Add cpu to the profile's providers, or change the model.",
-        rows=refusal_rows(told),
+        rows=refusal_rows(relevant),
     )

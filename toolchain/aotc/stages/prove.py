@@ -1,40 +1,40 @@
-"""Prove: run every variant on the reference's fixtures, and look where its nodes really are."""
+"""Prove: run every variant on the reference's fixtures, and observe where its nodes run."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.interface import Value
-from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, Transfers
-from aotc.contract.profile import Arithmetic, Tolerance
+from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, TransferTotals
+from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
-from aotc.contract.shapes.domain import raised_to
+from aotc.contract.shapes.domain import raised_to_buckets
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of
 from aotc.engine.worker_pool import JobResult
 from aotc.errors import AotcError
 from aotc.partitioning.budgets import breaches
-from aotc.partitioning.partition_report import transfers
+from aotc.partitioning.partition_report import total_transfers
 from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.probing.inputs.fixture_plan import lower_edge
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import AnalyzedModel, LoweredModel, ProvenModel, ReferenceRun, VariantPlan
 
-_FOR_PRODUCTS: Final = (
+_SATURATION_FIX: Final = (
     "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
     "like this host."
 )
 
 
 def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
-    """The class of arithmetic whose tolerance holds, a field of `ParitySpec`."""
+    """The kind of arithmetic whose tolerance applies, a field of `ParitySpec`."""
     source = lowered.analyzed.source
     if source.capture.quantized:
         return "quantized"
@@ -46,10 +46,10 @@ def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
 
 
 def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
-    """Parity, placement, load time and peak memory of one variant.
+    """Check parity, placement, load time and peak memory of one variant.
 
-    On a host of another kind than the target the graph is run all the same, but that proves
-    nothing of the target: parity is then `not-run`, and placement predicted.
+    On a host of another kind than the target the graph is run as well, but that proves nothing for
+    the target: parity is then `not-run`, and placement predicted.
     Raises AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001, P002 (placement),
     M002, M003 (budgets), and R008, I013 to I015 from the sandbox.
     """
@@ -58,14 +58,16 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     arithmetic = arithmetic_of(lowered)
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
     where = f"variant {plan.name}"
-    taken = _taken(analyzed, plan)
-    foreign = _foreign(options) or lowered.why_not_run or saturates_elsewhere(lowered, options)
-    if foreign and options.profile.unproven == "refuse":
-        fix = _FOR_PRODUCTS if lowered.optimized.saturating else ""
-        raise AotcError("AOTC-N002", foreign, where=where, fix=fix)
+    runs = _accepted_runs(analyzed, plan)
+    not_proven = (
+        _platform_mismatch(options) or lowered.why_not_run or saturation_mismatch(lowered, options)
+    )
+    if not_proven and options.profile.unproven == "refuse":
+        fix = _SATURATION_FIX if lowered.optimized.saturating else ""
+        raise AotcError("AOTC-N002", not_proven, where=where, fix=fix)
     if lowered.why_not_run:
-        return _unproven(lowered, foreign, arithmetic, taken, options)
-    result = _run(lowered, taken, tolerance, options)
+        return _prove_undivided(lowered, not_proven, arithmetic, runs, options)
+    result = _run(lowered, runs, tolerance, options)
     value = result.value
     comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
     evidence = VariantEvidence(
@@ -82,14 +84,14 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     _check_budgets(evidence, options, where)
     return ProvenModel(
         lowered=lowered,
-        placement=replace(placement, how="predicted") if foreign else placement,
+        placement=replace(placement, how="predicted") if not_proven else placement,
         parity=Parity(
-            status="not-run" if foreign else "passed",
-            reason=foreign,
+            status="not-run" if not_proven else "passed",
+            reason=not_proven,
             arithmetic=arithmetic,
             tolerance=tolerance,
-            shapes=() if foreign else tuple(c.sizes for c in comparisons),
-            padded=0 if foreign else sum(bool(c.padded_to) for c in comparisons),
+            shapes=() if not_proven else tuple(c.sizes for c in comparisons),
+            padded=0 if not_proven else sum(bool(c.padded_to) for c in comparisons),
         ),
         evidence=evidence,
     )
@@ -97,13 +99,13 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
 
 def _run(
     lowered: LoweredModel,
-    taken: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
     tolerance: Tolerance,
     options: BuildOptions,
     *,
     divided: bool = True,
 ) -> JobResult:
-    """Run the variant in a worker, or with `divided=False` its graph before that, on the CPU."""
+    """Run the variant in a worker, or with `divided=False` its undivided graph on the CPU."""
     analyzed = lowered.analyzed
     plan = lowered.plan
     session = lowered.session if divided else SessionSpec(optimization="disable")
@@ -127,7 +129,7 @@ def _run(
                     "inputs": {name: str(path) for name, path in reference.inputs.items()},
                     "outputs": {name: str(path) for name, path in reference.outputs.items()},
                 }
-                for reference, wanted in taken
+                for reference, wanted in runs
             ],
         },
         folder=options.work / f"prove-{plan.name}",
@@ -135,22 +137,22 @@ def _run(
     )
 
 
-def _unproven(
+def _prove_undivided(
     lowered: LoweredModel,
     reason: str,
     arithmetic: Arithmetic,
-    taken: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
     options: BuildOptions,
 ) -> ProvenModel:
-    """A variant that no session of this machine can run: its placement is as it was divided.
+    """Prove a variant that this machine cannot run: its placement is the planned one.
 
-    The graph from which it was divided is compared on the CPU, which holds all passes to account.
+    Its undivided graph is compared on the CPU, which checks all passes.
     """
     plan = lowered.plan
-    placement = placement_of(lowered.placed, observed=False)
+    placement = placement_of(lowered.planned_placement, observed=False)
     _check_placement(placement, lowered, options)
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
-    result = _run(lowered, taken, tolerance, options, divided=False)
+    result = _run(lowered, runs, tolerance, options, divided=False)
     comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
     _refuse_breaches(comparisons, f"variant {plan.name}, undivided on the CPU", tolerance)
     return ProvenModel(
@@ -166,27 +168,27 @@ def _unproven(
     )
 
 
-def _taken(
+def _accepted_runs(
     analyzed: AnalyzedModel, plan: VariantPlan
 ) -> list[tuple[ReferenceRun, Mapping[str, int]]]:
-    """The reference's runs that a variant takes, each with the sizes that it is padded to.
+    """The reference runs that a variant accepts, each with the sizes that it is padded to.
 
-    Raises AOTC-S019 where the variant takes padded calls, and none of them could be compared.
+    Raises AOTC-S019 if the variant accepts padded calls, and none of them could be compared.
     """
     domain = analyzed.domain
     if not any(dim.buckets or dim.pad_from is not None for dim in domain.dims.values()):
         return [(reference, reference.sizes) for reference in analyzed.references]
-    taken: list[tuple[ReferenceRun, Mapping[str, int]]] = []
+    runs: list[tuple[ReferenceRun, Mapping[str, int]]] = []
     for reference in analyzed.references:
-        wanted = domain.fitted(plan.buckets, reference.sizes)
+        wanted = domain.padded_sizes(plan.buckets, reference.sizes)
         if wanted is not None:
-            taken.append((reference, wanted))
-    # Where only some buckets are loaded, the smallest calls go to any of them.
-    smallest = min(analyzed.references, key=lambda each: sum(each.sizes.values()))
-    raised = raised_to(domain, plan.buckets, smallest.sizes)
-    if raised is not None and all(reference is not smallest for reference, _ in taken):
-        taken.append((smallest, raised))
-    padded = any(wanted != reference.sizes for reference, wanted in taken)
+            runs.append((reference, wanted))
+    # If only some buckets are loaded, the smallest calls may go to any of them.
+    smallest = min(analyzed.references, key=lambda reference: sum(reference.sizes.values()))
+    raised = raised_to_buckets(domain, plan.buckets, smallest.sizes)
+    if raised is not None and all(reference is not smallest for reference, _ in runs):
+        runs.append((smallest, raised))
+    padded = any(wanted != reference.sizes for reference, wanted in runs)
     if analyzed.padding is not None and not padded and (edge := lower_edge(domain, plan.buckets)):
         raise AotcError(
             "AOTC-S019",
@@ -194,28 +196,29 @@ def _taken(
             where=f"variant {plan.name}",
             expected="a size between "
             + " and ".join(
-                f"{name}={size} and {name}={domain.dims[name].padded(size)}"
+                f"{name}={size} and {name}={domain.dims[name].padded_size(size)}"
                 for name, size in edge.items()
             ),
             found="none at which the original model runs",
         )
-    return taken
+    return runs
 
 
-def _foreign(options: BuildOptions) -> str:
-    """Why this host cannot run what it builds for the target; empty where it can."""
+def _platform_mismatch(options: BuildOptions) -> str:
+    """Why this host's platform differs from the target's; empty if it does not."""
     host, target = options.host, options.target
     here, there = (
-        f"{one.os} on {one.architecture} with {one.libc.name if one.libc else 'any libc'}"
-        for one in (host, target)
+        f"{system.os} on {system.architecture} with "
+        f"{system.libc.name if system.libc else 'any libc'}"
+        for system in (host, target)
     )
     if target.libc is None or host.libc is None:
         here, there = (text.partition(" with ")[0] for text in (here, there))
     return f"built on {here} for {there}" if here != there else ""
 
 
-def saturates_elsewhere(lowered: LoweredModel, options: BuildOptions) -> str:
-    """Why answers of integer products say nothing of the target; empty where they do."""
+def saturation_mismatch(lowered: LoweredModel, options: BuildOptions) -> str:
+    """Why results of integer products say nothing of the target; empty if they do."""
     here, there = exact_feature(options.host.isa), exact_feature(options.target.isa)
     if not lowered.optimized.saturating or bool(here) == bool(there):
         return ""
@@ -224,15 +227,15 @@ def saturates_elsewhere(lowered: LoweredModel, options: BuildOptions) -> str:
 
 
 def _refuse_breaches(comparisons: tuple[Comparison, ...], where: str, tolerance: Tolerance) -> None:
-    breaches = []
+    errors = []
     for comparison in comparisons:
         sizes = ", ".join(f"{k}={v}" for k, v in comparison.sizes.items()) or "static shapes"
         for error in comparison.outputs:
             if not error.passed:
-                breaches.append(
+                errors.append(
                     AotcError(
                         "AOTC-N007" if comparison.padded_to else "AOTC-N001",
-                        f"output {error.output!r} differs at {sizes}{_padded(comparison)}",
+                        f"output {error.output!r} differs at {sizes}{_padding_text(comparison)}",
                         where=f"{where}, fixture {comparison.fixture}",
                         expected=f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * "
                         f"max|reference|, cosine >= {tolerance.min_cosine:g}",
@@ -241,12 +244,12 @@ def _refuse_breaches(comparisons: tuple[Comparison, ...], where: str, tolerance:
                         f"cosine {'-' if error.cosine is None else format(error.cosine, '.6f')}",
                     )
                 )
-    if breaches:
-        breaches[0].also = tuple(breaches[1:])
-        raise breaches[0]
+    if errors:
+        errors[0].also = tuple(errors[1:])
+        raise errors[0]
 
 
-def _padded(comparison: Comparison) -> str:
+def _padding_text(comparison: Comparison) -> str:
     sizes = ", ".join(
         f"{name}={size}"
         for name, size in comparison.padded_to.items()
@@ -256,16 +259,16 @@ def _padded(comparison: Comparison) -> str:
 
 
 def _check_placement(placement: Placement, lowered: LoweredModel, options: BuildOptions) -> None:
-    """Raise the breaches of policy and budgets, the first with the others in `also`."""
+    """Raise the violations of policy and budgets, the first one with the others in `also`."""
     plan = lowered.plan
     report = lowered.report
-    judged = options.judged.get(plan.spec, plan.providers)
+    order = options.budget_orders.get(plan.spec, plan.providers)
     found = breaches(
         options.profile,
-        {name: backend_of(name, options.profile.plugins).ort_name for name in judged},
+        {name: backend_of(name, options.profile.plugins).ort_name for name in order},
         placement,
         report=report,
-        transfers=transfers(report.crossings) if report is not None else Transfers(),
+        transfers=total_transfers(report.transfers) if report is not None else TransferTotals(),
         where=f"variant {plan.name}",
     )
     if found:
@@ -295,7 +298,7 @@ def _check_budgets(evidence: VariantEvidence, options: BuildOptions, where: str)
 
 
 def prove_job(request: Json) -> Json:
-    """In the worker: load the variant, place, run every fixture once, compare."""
+    """In the worker: load the variant, observe placement, run every fixture once and compare."""
     from aotc.engine import values
     from aotc.engine.padding import Padder
     from aotc.engine.parity import compare

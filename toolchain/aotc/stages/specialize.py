@@ -1,13 +1,12 @@
-"""Specialize: one graph a variant, with the sizes that it is for written in."""
+"""Specialize: one graph per variant, with its fixed sizes written in."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aotc.contract.shapes.domain import Dim, Domain
 from aotc.contract.target import Target
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.planning.planned_variants import suffix
+from aotc.stages.planning.planned_variants import bucket_suffix
 from aotc.stages.types import AnalyzedModel, SpecializedModel, VariantPlan
 
 _ISA_NAMES = (
@@ -24,7 +23,7 @@ _ISA_NAMES = (
 def specialize(
     analyzed: AnalyzedModel, plan: VariantPlan, options: BuildOptions
 ) -> SpecializedModel:
-    """The staged graph of `analyzed` with each dim fixed that has one size in this variant."""
+    """The staged graph of `analyzed` with all dims fixed that have one size in this variant."""
     import onnx
 
     from aotc.passes.base import run_passes
@@ -33,12 +32,12 @@ def specialize(
 
     source = analyzed.source
     domain = variant_domain(analyzed.domain, plan)
-    sizes = _fixed(domain or analyzed.domain)
+    sizes = _fixed_sizes(domain or analyzed.domain)
     graph, records = source.graph, source.passes
     if sizes:
         model = onnx.load(source.graph, load_external_data=False)
         records += run_passes(model, (FixDims(sizes=sizes), FoldShapes()))
-        name = suffix(plan.buckets) if plan.buckets else "all"
+        name = bucket_suffix(plan.buckets) if plan.buckets else "all"
         graph = source.graph.with_name(f"static-{name}.onnx")
         graph.write_bytes(model.SerializeToString(deterministic=True))
     return SpecializedModel(
@@ -52,22 +51,24 @@ def specialize(
 
 
 def variant_domain(domain: Domain, plan: VariantPlan) -> Domain | None:
-    """The sizes that a variant's graph takes; None where no dim of `domain` has buckets."""
+    """The sizes that a variant's graph accepts; None if no dim of `domain` has buckets."""
     if not any(dim.buckets for dim in domain.dims.values()):
         return None
-    return replace(domain, dims={name: _of(dim, plan, name) for name, dim in domain.dims.items()})
+    return replace(
+        domain, dims={name: _variant_dim(dim, plan, name) for name, dim in domain.dims.items()}
+    )
 
 
-def _of(dim: Dim, plan: VariantPlan, name: str) -> Dim:
+def _variant_dim(dim: Dim, plan: VariantPlan, name: str) -> Dim:
     size = plan.buckets.get(name)
     if size is not None:
         return Dim(min=size, max=size, opt=size, origin="stated", tested=(size,))
-    # Padding is done before a graph sees its inputs.
+    # Padding happens before a graph gets its inputs.
     return replace(dim, buckets=(), outside=(), pad_from=None)
 
 
-def _fixed(domain: Domain) -> dict[str, int]:
-    """Dims that have one stated size, and those that follow from such dims alone."""
+def _fixed_sizes(domain: Domain) -> dict[str, int]:
+    """Dims with one stated size, and those that follow from such dims alone."""
     sizes = {
         name: dim.min
         for name, dim in domain.dims.items()
@@ -79,8 +80,8 @@ def _fixed(domain: Domain) -> dict[str, int]:
     return sizes
 
 
-def _is_second(plan: VariantPlan, options: BuildOptions) -> bool:
-    """Whether an earlier variant of the profile has the same first provider, and ISA."""
+def _shares_provider(plan: VariantPlan, options: BuildOptions) -> bool:
+    """Whether an earlier variant of the profile has the same first provider and ISA."""
     for spec in options.profile.variants:
         if spec.name == plan.spec:
             return False
@@ -91,21 +92,21 @@ def _is_second(plan: VariantPlan, options: BuildOptions) -> bool:
 
 
 def isa_name(target: Target) -> str:
-    """What names components of variants for CPUs like the target's."""
+    """The name for CPUs like the target's, in components of variants."""
     features = set(target.isa or ())
     return next((name for feature, name in _ISA_NAMES if feature in features), "native")
 
 
 def _component(plan: VariantPlan, options: BuildOptions) -> str:
-    """`model` for what runs anywhere, one variant a provider; the rest is named after what it is.
+    """`model` for the first variant of a provider that runs anywhere; other names say what differs.
 
-    ORT takes the first variant of a provider in a component, whatever else it is for.
+    ORT selects the first variant of a provider in a component, whatever else it is for.
     """
     parts = ["model"]
-    if _is_second(plan, options):
+    if _shares_provider(plan, options):
         parts.append(plan.spec)
     if plan.isa == "host":
         parts.append(isa_name(options.target))
     if plan.buckets:
-        parts.append(suffix(plan.buckets))
+        parts.append(bucket_suffix(plan.buckets))
     return ".".join(parts)

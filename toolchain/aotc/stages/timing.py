@@ -1,4 +1,4 @@
-"""Runs of variants in turn, in one process: how long each takes beside the others."""
+"""Timing of variants in alternating runs, in one process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from aotc.contract.manifest.variant import SessionSpec
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import LoweredModel, ReferenceRun
 
-_WARM_UP: Final = 3
-# A round of a slow model is one run; of a quick one as many as fill this.
+_WARM_UP_RUNS: Final = 3
+# A round of a slow model is one run; of a fast one as many as fill this time.
 _ROUND_SECONDS: Final = 0.02
-_MOST_RUNS: Final = 50
-# ONNX Runtime's threads spin for about 50 ms, and take a core from another candidate's.
+_MAX_RUNS: Final = 50
+# ONNX Runtime's threads spin for about 50 ms, and take a core from the next candidate.
 _PAUSE_SECONDS: Final = 0.12
 
 
-def alternate(
+def time_alternately(
     lowered: Sequence[LoweredModel],
     reference: ReferenceRun,
     options: BuildOptions,
@@ -30,7 +30,7 @@ def alternate(
     folder: Path,
     where: str,
 ) -> list[tuple[float, float]]:
-    """Median and least seconds of a run of each, in one process, in alternating rounds."""
+    """Median and minimum seconds of one run of each variant, in one process, alternating."""
     value = options.workers.run(
         "aotc.stages.timing:measure_job",
         {
@@ -51,11 +51,11 @@ def alternate(
         folder=folder,
         where=where,
     ).value
-    return [(median, least) for median, least in value]
+    return [(median, minimum) for median, minimum in value]
 
 
 def measure_job(request: Json) -> Json:
-    """In the worker: median and least seconds of a run of each candidate, rounds alternating."""
+    """In the worker: median and minimum seconds of a run of each candidate, alternating."""
     from aotc.engine import values
     from aotc.engine.session import create_session, run
 
@@ -63,26 +63,28 @@ def measure_job(request: Json) -> Json:
     libraries = {name: Path(path) for name, path in request["libraries"].items()}
     sessions = [
         create_session(
-            Path(each["model"]) if each["contexts"] else Path(each["model"]).read_bytes(),
-            decode(SessionSpec, each["session"]),
-            providers=each["providers"],
-            weights_folder=Path(each["weights"]),
-            context_path=Path(each["model"]),
+            Path(candidate["model"])
+            if candidate["contexts"]
+            else Path(candidate["model"]).read_bytes(),
+            decode(SessionSpec, candidate["session"]),
+            providers=candidate["providers"],
+            weights_folder=Path(candidate["weights"]),
+            context_path=Path(candidate["model"]),
             libraries=libraries,
         )
-        for each in request["candidates"]
+        for candidate in request["candidates"]
     ]
     repeats = []
     for session in sessions:
-        for _ in range(_WARM_UP):
+        for _ in range(_WARM_UP_RUNS):
             started = time.perf_counter()
             run(session, inputs)
             seconds = time.perf_counter() - started
-        repeats.append(max(1, min(_MOST_RUNS, int(_ROUND_SECONDS / max(seconds, 1e-6)))))
+        repeats.append(max(1, min(_MAX_RUNS, int(_ROUND_SECONDS / max(seconds, 1e-6)))))
     times: list[list[float]] = [[] for _ in sessions]
     for _ in range(request["rounds"]):
         for session, count, found in zip(sessions, repeats, times, strict=True):
-            # What ran before has left its threads spinning and its data in the caches.
+            # The previous candidate left its threads spinning and its data in the caches.
             time.sleep(_PAUSE_SECONDS)
             run(session, inputs)
             started = time.perf_counter()

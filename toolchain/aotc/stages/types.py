@@ -1,15 +1,14 @@
-"""The build line: one frozen record a stage, each the only input of the next.
+"""The types between the stages of a build: one frozen record per stage, the input of the next.
 
 SourceModel -> AnalyzedModel -> SpecializedModel (one per variant) -> OptimizedModel ->
 ClaimedModel -> PartitionedModel -> LoweredModel -> ProvenModel -> Artifact -> SignedArtifact.
-Each record holds the one before it, and says itself which `plan` it follows.
-Graphs live in files of the build's work folder; a stage that changes one writes another.
+Each record holds the previous one, and those of variants have a `plan`.
+Graphs are files in the build's work folder; a stage that changes one writes another file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +28,7 @@ from aotc.contract.manifest.variant import (
     Placement,
     SessionSpec,
 )
-from aotc.contract.profile import Level, Precision, Prepack
+from aotc.contract.profile_terms import Level, Precision, Prepack
 from aotc.contract.results.build_evidence import VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
@@ -39,14 +38,15 @@ from aotc.graphs.symbols import Symbols
 from aotc.partitioning.assignment import Assignment
 from aotc.partitioning.compute import Sizes
 from aotc.partitioning.graph import PartitionGraph
+from aotc.records import field, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VariantPlan:
     """One variant to be built: the profile's `spec`, for one bucket of each bucketed dim.
 
-    `buckets` is empty for the variant that takes all sizes.  Of `isa`, `vnni` is the form of a
-    baseline variant whose integer products need that feature.
+    `buckets` is empty for the variant that accepts all sizes.  `vnni` in `isa` is the companion of
+    a baseline variant whose integer products need that feature.
     """
 
     name: str
@@ -58,27 +58,27 @@ class VariantPlan:
     precision: Precision = "keep"
     threads: int | None = None
     optimization: Level | Literal["disable"] = "auto"
-    # A level that nobody stated may be lowered.
-    steps: bool = True
+    # Only a level that the profile does not state may be lowered.
+    may_lower_level: bool = True
 
     @property
-    def needed(self) -> bool:
-        """Whether the profile asks for it; the others are there to be quicker."""
+    def required(self) -> bool:
+        """Whether the profile asks for it; other variants only serve speed."""
         return self.isa != "vnni"
 
     @property
-    def on_cpu_alone(self) -> bool:
-        """Whether ONNX Runtime's CPU provider takes all."""
+    def cpu_only(self) -> bool:
+        """Whether ONNX Runtime's CPU provider runs all nodes."""
         return self.providers == ("cpu",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SourceModel:
     """The model as given (`path`), and the staged graph that every later stage starts from.
 
-    `weights` is the folder against which the staged graph's external data resolves.  Dims have the
-    names that `symbols` gives them, in `inputs`, `outputs` and the staged graph.  `reference` is
-    the model as this CPU has to be given it to compute what it says, where that is not `path`.
+    `weights` is the folder that the staged graph's external data refers to.  In `inputs`, `outputs`
+    and the staged graph, dims have the names of `symbols`.  `reference` is the model in the form in
+    which this CPU computes it exactly, if that is not `path`.
     """
 
     path: Path
@@ -94,9 +94,9 @@ class SourceModel:
     reference: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ReferenceRun:
-    """One fixture: input and output files, and the sizes of the dims."""
+    """One fixture: files of inputs and outputs, and the sizes of the dims."""
 
     name: str
     origin: str
@@ -106,9 +106,9 @@ class ReferenceRun:
     finite: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AnalyzedModel:
-    """The source with its proven domain and the reference's answers.
+    """The source with its proven domain and the reference runs.
 
     `ranges` are what the profile states of dims, by their names after import.
     """
@@ -123,11 +123,11 @@ class AnalyzedModel:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SpecializedModel:
-    """One variant to be: its graph with stated dims fixed, and the sizes that it takes.
+    """One future variant: its graph with stated dims fixed, and the sizes that it accepts.
 
-    `domain` is None where that is all of the artifact's.
+    `domain` is None if the graph accepts all sizes of the artifact.
     """
 
     analyzed: AnalyzedModel
@@ -139,17 +139,18 @@ class SpecializedModel:
 
     @property
     def sizes(self) -> Domain:
-        """The sizes that the variant's graph takes."""
+        """The sizes that the variant's graph accepts."""
         return self.domain or self.analyzed.domain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OptimizedModel:
     """A variant's optimized graph; its external data is in `data`, which may not exist.
 
-    `tensors` name the contents of its external tensors, in order: equal names, equal bytes.
-    `shape_nodes` counts the nodes that compute shapes, before and after.  `rewritten`: weights of
-    integer products were; `saturating` are the nodes whose answers hang on the CPU all the same.
+    `tensors` are names for the contents of its external tensors, in order: equal names mean equal
+    bytes.  `shape_nodes` counts the nodes that compute shapes, before and after.  `rewritten`:
+    weights of integer products were changed; `saturating` are the nodes whose results still depend
+    on the CPU.
     """
 
     specialized: SpecializedModel
@@ -165,17 +166,17 @@ class OptimizedModel:
 
     @property
     def plan(self) -> VariantPlan:
-        """The variant that this is to be."""
+        """The variant's plan."""
         return self.specialized.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClaimedModel:
-    """Which provider would take which node, from the providers' own mouths.
+    """A variant with the providers' claims of its nodes.
 
-    `graph` refers to weights in the folder `weights`, which all variants share, and has the types
-    of all values; `claims` are by ORT's name of the provider, first choice first; `sizes` at the
-    optimal and the largest shape, None where one provider takes all unasked.
+    `graph` refers to weights in the folder `weights`, which all variants share, and states the
+    types of all values; `claims` are pairs of a provider's ORT name and its nodes, first choice
+    first; `sizes` are at the optimal and the maximum shape, None if one provider runs all nodes.
     """
 
     optimized: OptimizedModel
@@ -190,16 +191,16 @@ class ClaimedModel:
 
     @property
     def plan(self) -> VariantPlan:
-        """The variant that this is to be."""
+        """The variant's plan."""
         return self.optimized.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Division:
-    """One graph divided among providers: every node goes to the first that claims and gets it.
+    """A graph divided among providers: every node is on the first that claims and gets it.
 
-    `refusals` are those of the claims, and those of providers that claimed nodes and could not
-    compile them.
+    `refusals` are those of the claims, and those of providers that failed to compile nodes that
+    they claimed.
     """
 
     graph: PartitionGraph
@@ -207,24 +208,24 @@ class Division:
     refusals: tuple[RefusedNode, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PartitionedModel:
-    """Which provider takes which node; `division` is None where one provider takes all."""
+    """A variant with assigned nodes; `division` is None if one provider runs all of them."""
 
     claimed: ClaimedModel
     division: Division | None = None
 
     @property
     def plan(self) -> VariantPlan:
-        """The variant that this is to be."""
+        """The variant's plan."""
         return self.claimed.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UndividedModel:
-    """A variant with nodes that run on none of its providers, and the refusal that says which.
+    """A variant with nodes that none of its providers runs, and the refusal that names them.
 
-    The fallback policy judges it among those that cannot be compiled, in the order of variants.
+    The fallback policy decides on it together with variants that cannot be compiled, in order.
     """
 
     claimed: ClaimedModel
@@ -232,16 +233,16 @@ class UndividedModel:
 
     @property
     def plan(self) -> VariantPlan:
-        """The variant that this was to be."""
+        """The variant's plan."""
         return self.claimed.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoweredModel:
-    """A runnable variant: model file, shared weights folder, and how to create the session.
+    """A runnable variant: model file, folder of shared weights, and how to create the session.
 
-    `files` names the files of `weights` that the model refers to, `contexts` are the compiled parts
-    that it reads from beside it; `why_not_run` says why this machine cannot run it (empty: it can).
+    `files` are the files of `weights` that the model refers to, `contexts` the compiled parts that
+    it reads from its own folder; `why_not_run` is why this machine cannot run it, empty if it can.
     """
 
     partitioned: PartitionedModel
@@ -256,13 +257,13 @@ class LoweredModel:
     device: str = "cpu"
     providers: tuple[str, ...] = ()
     report: PartitionReport | None = None
-    placed: tuple[NodePlacement, ...] = ()
+    planned_placement: tuple[NodePlacement, ...] = ()
     why_not_run: str = ""
     findings: tuple[Finding, ...] = ()
 
     @property
     def plan(self) -> VariantPlan:
-        """The variant that this is to be."""
+        """The variant's plan."""
         return self.partitioned.plan
 
     @property
@@ -272,13 +273,13 @@ class LoweredModel:
 
     @property
     def analyzed(self) -> AnalyzedModel:
-        """The model that the variant is a form of."""
+        """The analyzed model that the variant was made from."""
         return self.optimized.specialized.analyzed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ProvenModel:
-    """A variant with its observed placement, its verdict, and what was measured."""
+    """A variant with its placement, its parity, and what was measured."""
 
     lowered: LoweredModel
     placement: Placement
@@ -287,13 +288,13 @@ class ProvenModel:
 
     @property
     def plan(self) -> VariantPlan:
-        """The variant that this is."""
+        """The variant's plan."""
         return self.lowered.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ProvenVariants:
-    """What was made of all variants: proven, failed in the form that was tried, and left out.
+    """The result of all variants: proven, failed in the current form, and left out.
 
     `weights` are the entries of the files that they share.
     """
@@ -305,9 +306,9 @@ class ProvenVariants:
     weights: tuple[FileEntry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Artifact:
-    """A complete payload in `folder`; `digests` by path, aotc.json included."""
+    """A complete payload in `folder`; `digests` are by path and include aotc.json."""
 
     folder: Path
     artifact_id: str
@@ -317,7 +318,7 @@ class Artifact:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SignedArtifact:
     """An artifact with its attestations, at its final path."""
 

@@ -1,4 +1,4 @@
-"""Weights of all variants, each content stored once, before anything is compiled against them."""
+"""The weights of all variants, each content stored once, before anything is compiled with them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ SHARED: Final = "weights.bin"
 def place_weights(
     variants: Sequence[OptimizedModel], options: BuildOptions
 ) -> tuple[Path, tuple[Path, ...]]:
-    """The folder of the weights, and each variant's graph that refers to the files in it.
+    """The folder of the weights, and for each variant a graph that refers to the files in it.
 
-    What only one variant reads gets a file of its own, so that loading another reads it not.
+    Weights of one variant only get a file of their own, so that loading another does not read them.
     """
     folder = options.work / "weights"
     folder.mkdir()
     graphs = [onnx.load(item.graph, load_external_data=False) for item in variants]
     if len(variants) == 1:
-        weights.adopt(graphs[0], variants[0].data, folder, SHARED)
+        weights.adopt_file(graphs[0], variants[0].data, folder, SHARED)
     else:
         _place_all(graphs, variants, folder)
     placed = []
@@ -47,11 +47,11 @@ def _place_all(
     bases = {spec: keys[specs.index(spec)] for spec in dict.fromkeys(specs)}
     first, *others = bases.values()
     placed: dict[str, tuple[str, int]] = {}
-    if all(set(one) == set(first) for one in others):
-        # All that the first variant reads is shared: its file is taken as it is.
-        weights.adopt(graphs[0], data[0], folder, SHARED)
-        placed = weights.places(graphs[0], keys[0])
-    users = Counter(key for one in bases.values() for key in set(one))
+    if all(set(keys_of_base) == set(first) for keys_of_base in others):
+        # The variants share everything that the first one reads: its file is used as it is.
+        weights.adopt_file(graphs[0], data[0], folder, SHARED)
+        placed = weights.tensor_places(graphs[0], keys[0])
+    users = Counter(key for keys_of_base in bases.values() for key in set(keys_of_base))
     for item, graph, file, own in zip(variants, graphs, data, keys, strict=True):
         plan = item.plan
         names = (f"{plan.spec}.bin", f"{plan.name}.bin")
@@ -62,6 +62,6 @@ def _place_all(
                 return SHARED
             return names[0] if key in known else names[1]
 
-        weights.place(graph, file, own, folder, file_of, placed)
+        weights.place_tensors(graph, file, own, folder, file_of, placed)
     for file in data:
         file.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.errors import AotcError
-from aotc.files.mounts import about, mount_of
+from aotc.files.mounts import file_info, mount_of
 from aotc.files.ownership import ROOT_USER
 
 # CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SETUID, CAP_SYS_ADMIN (capabilities(7)).
@@ -58,7 +58,7 @@ def _effective() -> int:
 def _file_system(folder: int) -> str:
     """The kind of file system of an open folder; an empty string where the system does not tell."""
     try:
-        mount = mount_of(about(folder))
+        mount = mount_of(file_info(folder))
     except OSError:
         return ""
     return "" if mount is None else mount.kind

@@ -17,7 +17,7 @@ from aotc.files.cloning import share_blocks
 from aotc.files.folders import FOLDER, change_mode, make_below
 from aotc.files.locking import try_lock
 from aotc.files.removing import empty, erase
-from aotc.files.work_folders import lock, new_name, remove_dead
+from aotc.files.work_folders import lock_path, name_with_owner, remove_abandoned
 from aotc.store.hold import Hold, leads_to, share, unwritable
 from aotc.verification.container.base import Container
 
@@ -173,7 +173,7 @@ class DraftFile:
 def _new(root: Path) -> tuple[Path, int]:
     """A new folder in a store, and its descriptor, locked where the file system has locks."""
     for _ in range(_TRIES):
-        folder = root / new_name(PREFIX)
+        folder = root / name_with_owner(PREFIX)
         try:
             make_below(folder, 0o700)
             descriptor = os.open(folder, FOLDER)
@@ -248,11 +248,11 @@ def remove_leftovers(root: Path) -> int:
     found = 0
     for folder in [each for each in root.iterdir() if each.name.startswith(PREFIX)]:
         try:
-            descriptor = lock(folder)
+            descriptor = lock_path(folder)
         except OSError:
             continue
         if descriptor is None:
-            found += remove_dead(folder)
+            found += remove_abandoned(folder)
             continue
         try:
             remove(folder)

@@ -139,8 +139,8 @@ def unwritable(error: OSError, place: Path) -> AotcError:
         "the store",
         str(place),
         "AOTC-R007",
-        full="the disk of the store is full",
-        instead="Or point AOTC_STORE at a folder of yours.",
+        when_full="the disk of the store is full",
+        further_fix="Or point AOTC_STORE at a folder of yours.",
     )
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.artifact_names import ENTRY, id_in
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, strict_json
+from aotc.contract.artifact_names import ID_PREFIX, stated_id
+from aotc.contract.codec.parsing import ParseError
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.results.store_reports import StoreEntry, StoreListReport, StorePruneReport
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
-from aotc.files.removing import take_away
-from aotc.files.work_folders import new_name
+from aotc.files.removing import move_aside
+from aotc.files.work_folders import name_with_owner
+from aotc.records import record
 from aotc.store.draft import PREFIX, remove, remove_leftovers
 from aotc.store.hold import alone, hold_alone, unwritable, user_of
 from aotc.verification.stores import require_safe
@@ -25,7 +26,7 @@ _QUIETLY: Final = getattr(os, "O_NOATIME", 0)
 _READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Entry:
     """An artifact as it lies in a store; sizes in bytes, times in seconds since 1970."""
 
@@ -38,7 +39,7 @@ class Entry:
     @property
     def artifact_id(self) -> str:
         """That the folder is named by."""
-        return self.path.name.removeprefix(ENTRY)
+        return self.path.name.removeprefix(ID_PREFIX)
 
 
 def entries(root: Path) -> list[Entry]:
@@ -49,7 +50,7 @@ def entries(root: Path) -> list[Entry]:
     try:
         if not require_safe(root):
             return []
-        found = [_weighed(path) for path in root.iterdir() if id_in(path.name)]
+        found = [_weighed(path) for path in root.iterdir() if stated_id(path.name)]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -124,12 +125,12 @@ def remove_entry(root: Path, artifact_id: str) -> StorePruneReport:
     Raises I001 where there is no such one, I027 where there are several, R017 where it is in use,
     R007, R016.
     """
-    digits = artifact_id.removeprefix(ENTRY)
+    digits = artifact_id.removeprefix(ID_PREFIX)
     before = entries(root)
     found = [each for each in before if digits and each.artifact_id.startswith(digits)]
     if not found:
         raise AotcError(
-            "AOTC-I001", "the store has no such artifact", where=f"{root}/{ENTRY}{digits}"
+            "AOTC-I001", "the store has no such artifact", where=f"{root}/{ID_PREFIX}{digits}"
         )
     if len(found) > 1:
         raise AotcError(
@@ -168,9 +169,9 @@ def _remove(entry: Path, root: Path) -> bool:
     if held is None:
         return not entry.exists()
     try:
-        old = root / new_name(PREFIX)
+        old = root / name_with_owner(PREFIX)
         try:
-            take_away(entry, old)
+            move_aside(entry, old)
         except OSError as error:
             raise unwritable(error, entry) from None
         remove(old)
@@ -191,7 +192,7 @@ def _leftovers(root: Path) -> int:
         return remove_leftovers(root) + sum(
             _remove(path, root)
             for path in list(root.iterdir())
-            if id_in(path.name) and _is_half_removed(path)
+            if stated_id(path.name) and _is_half_removed(path)
         )
     except OSError as error:
         raise unwritable(error, root) from None

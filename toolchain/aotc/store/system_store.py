@@ -22,15 +22,15 @@ import os
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from aotc.contract.artifact_names import ENTRY, artifact_path, id_in
+from aotc.contract.artifact_names import ID_PREFIX, artifact_path, stated_id
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import PAYLOAD
-from aotc.files.ownership import ROOT_USER, Unsafe, known_here, open_folder, sizes_below
+from aotc.files.ownership import ROOT_USER, Unsafe, can_check_owners, open_folder, sizes_below
+from aotc.records import record
 from aotc.store.capability import is_shared, may_write, require_owners
 from aotc.store.hold import Hold, hold, leads_to
 from aotc.store.user_store import Reads, Store, StoredArtifact, identity_of, is_damage, stored
@@ -43,7 +43,7 @@ from aotc.verification.policy.host_trust import Trust
 from aotc.verification.stores import default_root, entry_of, system_owner, system_root
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class SystemStore:
     """A folder that may be a system-wide store; `stated`: the environment says that it is."""
 
@@ -52,7 +52,7 @@ class SystemStore:
     stated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class SafeEntry:
     """An entry that only its owner may change, held; `sizes` of its files in bytes, by path."""
 
@@ -81,7 +81,7 @@ def take(
     started = time.perf_counter()
     trust = Trust.of(keys)
     candidates = list(_candidates(store, trust_store=trust_store))
-    asked = id_in(path)
+    asked = stated_id(path)
     if asked is None:
         place = artifact_path(path)
         return reread(
@@ -127,7 +127,7 @@ def _take(
 def _candidates(store: str | Path | None, *, trust_store: bool) -> Iterator[SystemStore]:
     """Stores to look into before the user's own; none that is not there."""
     root = Path(store) if store is not None else system_root()
-    if root is None or not known_here():
+    if root is None or not can_check_owners():
         return
     stated = store is None and "AOTC_SYSTEM_STORE" in os.environ
     if not stated and not root.is_dir():
@@ -143,7 +143,7 @@ def _safe_entry(system: SystemStore, artifact_id: str) -> SafeEntry | None:
 
     Raises R016 where a stated store is not safe.
     """
-    name = f"{ENTRY}{artifact_id}"
+    name = f"{ID_PREFIX}{artifact_id}"
     try:
         root = open_folder(system.root, (system.owner,))
     except Unsafe as error:

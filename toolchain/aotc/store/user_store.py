@@ -13,40 +13,27 @@ load checks the digests of the copy again, and one that a power failure tore is 
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
-import stat
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
-from aotc.contract.artifact_names import ENTRY
-from aotc.contract.codec.parsing import MAX_JSON_BYTES
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.files.folders import PRIVATE, SHARED
-from aotc.files.ownership import Unsafe, known_here, sizes_below
-from aotc.files.removing import take_away
-from aotc.files.work_folders import new_name
-from aotc.store.draft import PREFIX, Draft, remove, remove_leftovers, sync
-from aotc.store.hold import Hold, hold, hold_alone, unwritable, user_of
+from aotc.records import record
+from aotc.store.hold import Hold, hold, unwritable
+from aotc.store.stored_entry import entry_path, require_ours
 from aotc.verification.container.base import Container
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.container.opening import open_container
-from aotc.verification.gate import AuthenticArtifact, authenticate, require_signer
+from aotc.verification.gate import AuthenticArtifact, authenticate
 from aotc.verification.policy.host_trust import Trust
-from aotc.verification.references.model_references import require_inside
-from aotc.verification.stores import default_root, owners, require_safe
+from aotc.verification.stores import default_root, require_safe
 
-# How long the users of a damaged entry that cannot be moved are waited for.
-_WAIT_SECONDS = 2.0
-_PAUSE_SECONDS = 0.01
-# Permissions by which others than the owner search a folder: what they load is not hashed again.
-_SHARED = 0o011
 # Refusals that mean other bytes than were installed; others say something of reader or trust.
 _OF_DAMAGE = frozenset(
     {
@@ -58,7 +45,7 @@ _OF_DAMAGE = frozenset(
 Reads = Callable[[Manifest], Collection[str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StoredArtifact:
     """A verified artifact in the store.  `folder` is its payload; `seconds` is what it took.
 
@@ -123,9 +110,12 @@ class Store:
                 except BaseException:
                     held.close()
                     raise
-            self._prepare()
+            # A load that finds its artifact does without what writing to a store needs.
+            from aotc.store.publication import Publication
+
+            publication = Publication(self.root, self._mode)
             try:
-                authentic, held = self._install(source, trust, durable)
+                authentic, held = publication.install(source, trust, durable=durable)
             except AotcError as error:
                 if damage is not None and (damage.code, error.code) == ("AOTC-R016", "AOTC-R007"):
                     # Who cannot write the store cannot replace it, and hears what is wrong there.
@@ -143,115 +133,7 @@ class Store:
 
     def entry(self, artifact_id: str) -> Path:
         """Where the artifact of this id is, if it is in the store."""
-        return self.root / f"{ENTRY}{artifact_id}"
-
-    def _install(
-        self, source: Container, trust: Trust, durable: bool
-    ) -> tuple[AuthenticArtifact, Hold]:
-        # Whatever nobody vouches for is not even cloned.
-        require_signer(source, trust)
-        draft = Draft(self.root)
-        try:
-            if draft.clone(source):
-                with FolderContainer(draft.folder) as clone:
-                    authentic = authenticate(clone, trust)
-            else:
-                draft.clear()
-                authentic = authenticate(source, trust, sink=draft)
-                # The gate read the source once more for this, and loads read the copy.
-                with FolderContainer(draft.folder) as copy:
-                    require_inside(copy, authentic.manifest)
-            durable = durable or bool(self.root.stat().st_mode & _SHARED)
-            draft.seal()
-            if durable:
-                draft.sync()
-            published = self._publish(draft, self.entry(authentic.id), authentic, trust)
-            if durable:
-                sync(self.root)
-            return published
-        except OSError as error:
-            raise unwritable(error, self.root) from None
-        finally:
-            draft.discard()
-
-    def _publish(
-        self,
-        draft: Draft,
-        entry: Path,
-        authentic: AuthenticArtifact,
-        trust: Trust,
-    ) -> tuple[AuthenticArtifact, Hold]:
-        """Rename into place; where another installer was faster, its copy must verify as well."""
-        for _ in range(8):
-            try:
-                draft.folder.rename(entry)
-                return authentic, draft.keep()
-            except OSError as error:
-                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-                    raise
-            held = hold(entry)
-            if held is None:
-                self._clear_away(entry)
-                continue
-            try:
-                require_ours(entry, held)
-                with FolderContainer(entry) as other, FolderContainer(draft.folder) as own:
-                    return authenticate(other, trust, attestations=own), held
-            except AotcError:
-                # Damaged, somebody else's, or just taken away by another installer: make room.
-                held.close()
-                self._remove(entry)
-            except BaseException:
-                held.close()
-                raise
-        raise AotcError("AOTC-R006", "the store's copy stays damaged", where=str(entry))
-
-    def _clear_away(self, entry: Path) -> None:
-        """Make room where something that no load could open has an entry's name."""
-        try:
-            is_folder = stat.S_ISDIR(entry.lstat().st_mode)
-        except FileNotFoundError:
-            return
-        if not is_folder:
-            entry.unlink(missing_ok=True)
-        elif not os.access(entry, os.R_OK | os.X_OK):
-            self._remove(entry)
-
-    def _remove(self, entry: Path) -> None:
-        """Take an entry that is damaged out of sight, and remove it.
-
-        In an image's lower layer it cannot be moved, and is emptied where it is: that is for who
-        holds it alone.  Raises R017 where somebody holds it for long.
-        """
-        old = self.root / new_name(PREFIX)
-        try:
-            entry.rename(old)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            self._empty(entry)
-        else:
-            remove(old)
-
-    def _empty(self, entry: Path) -> None:
-        deadline = time.monotonic() + _WAIT_SECONDS
-        while (held := hold_alone(entry)) is None:
-            if not entry.exists():
-                return
-            if time.monotonic() > deadline:
-                raise AotcError(
-                    "AOTC-R017",
-                    "the damaged entry is in use, and cannot be moved out of its layer",
-                    where=str(entry),
-                    found=user_of(entry),
-                )
-            time.sleep(_PAUSE_SECONDS)
-        try:
-            take_away(entry, self.root / new_name(PREFIX))
-        finally:
-            held.close()
+        return entry_path(self.root, artifact_id)
 
     def _check(self) -> None:
         """Raises R016 where others may change the root; R007 where it cannot be looked at."""
@@ -259,31 +141,6 @@ class Store:
             require_safe(self.root)
         except OSError as error:
             raise unwritable(error, self.root) from None
-
-    def _prepare(self) -> None:
-        """Make the root, and remove what dead installers left."""
-        try:
-            require_safe(self.root, make=self._mode)
-            remove_leftovers(self.root)
-        except OSError as error:
-            raise unwritable(error, self.root) from None
-
-
-def require_ours(entry: Path, held: Hold) -> None:
-    """Raises R016 where others than the store's owners may change an entry that is held.
-
-    In a store that was another user's once, they may be there still.
-    """
-    if not known_here():
-        return
-    try:
-        sizes_below(held.descriptor, entry, owners())
-    except Unsafe as error:
-        raise error.refusal("AOTC-R016", "the store") from None
-    except OSError as error:
-        raise AotcError(
-            "AOTC-R016", f"the entry cannot be looked at: {error.strerror}", where=str(entry)
-        ) from None
 
 
 def identity_of(source: Container) -> str:

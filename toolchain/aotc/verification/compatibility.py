@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
@@ -12,11 +11,12 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import Refusal, VariantVerdict, Verdict
 from aotc.contract.target import Target
 from aotc.errors import AotcError
+from aotc.records import record
 from aotc.verification.checks import checks
 from aotc.verification.checks.base import Check
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Judgement:
     """`best` names the variant to load, and is None where the verdict is incompatible."""
 

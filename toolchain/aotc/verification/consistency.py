@@ -16,7 +16,7 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.ort_package import provider_options, session_options
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.provider_keys import option_problem
-from aotc.contract.session_keys import MANIFEST_KEYS, MOST_OF_VALUE, MOST_THREADS
+from aotc.contract.session_keys import MANIFEST_KEYS, MAX_THREADS, MAX_VALUE_BYTES
 
 UNREAD: Final = object()
 _TOP = {
@@ -89,16 +89,17 @@ def _assets(manifest: Manifest) -> Iterator[Problem]:
 def _sessions(manifest: Manifest) -> Iterator[Problem]:
     for index, variant in enumerate(manifest.variants):
         for key, value in variant.session.config.items():
-            if len(value.encode()) > MOST_OF_VALUE or "\0" in value:
+            if len(value.encode()) > MAX_VALUE_BYTES or "\0" in value:
                 place = f"variants[{index}].session.config.{key}"
-                yield Problem(place, f"is longer than {MOST_OF_VALUE} bytes, or holds a NUL")
+                yield Problem(place, f"is longer than {MAX_VALUE_BYTES} bytes, or holds a NUL")
         for key in sorted(set(variant.session.config) - MANIFEST_KEYS):
             yield Problem(
-                f"variants[{index}].session.config.{key}", "is an option that no artifact may have"
+                f"variants[{index}].session.config.{key}",
+                "is an option that an artifact must not have",
             )
         threads = variant.session.threads
-        if threads is not None and not 0 < threads <= MOST_THREADS:
-            yield Problem(f"variants[{index}].session.threads", f"is not 1 to {MOST_THREADS}")
+        if threads is not None and not 0 < threads <= MAX_THREADS:
+            yield Problem(f"variants[{index}].session.threads", f"is not 1 to {MAX_THREADS}")
         plugins = {each.provider for each in variant.requirements.plugins}
         for provider, options in variant.session.provider_options.items():
             for key, value in options.items():

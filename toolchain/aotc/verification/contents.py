@@ -12,7 +12,7 @@ from aotc.contract.versions import (
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
     manifest_version,
-    unsupported_manifest,
+    unsupported_reason,
 )
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
@@ -176,7 +176,7 @@ def _decode(state: Examination) -> None:
     data = state.parsed["aotc.json"]
     where = MANIFEST
     schema = data.get("schema") if isinstance(data, dict) else None
-    if what := unsupported_manifest(schema):
+    if what := unsupported_reason(schema):
         problems.append(
             AotcError(
                 "AOTC-G010",

@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from threading import Thread
+from typing import Protocol, TypeAlias
 
 from aotc.contract.manifest.payload_files import CHUNK_BYTES
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
+from aotc.records import record
 from aotc.verification.container.base import ArtifactFile, Container
 
 # Small enough to stay in the second-level cache between the read and the hash.
@@ -24,6 +26,10 @@ BUFFER_BYTES = 256 << 10
 # Below this a pool of threads costs more than it saves.
 PARALLEL_BYTES = 4 << 20
 MAX_THREADS = 16
+
+
+# A refusal, or None, and the bytes that were hashed for it.
+_Result: TypeAlias = "tuple[AotcError | None, int]"
 
 
 class Writer(Protocol):
@@ -43,7 +49,7 @@ class Sink(Protocol):
         """A writer for one file, created where it is not there yet; called from any thread."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Wanted:
     """What a file must be.  `size` is None where only the digest is known."""
 
@@ -53,7 +59,7 @@ class Wanted:
     chunks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Checked:
     """What was found: one refusal a file at most, and the bytes that were hashed."""
 
@@ -61,7 +67,7 @@ class Checked:
     bytes_hashed: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Span:
     wanted: Wanted
     sha256: str
@@ -75,7 +81,7 @@ class _Span:
         return self.length if self.length is not None else self.wanted.size or 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Read:
     sha256: str
     crc32: int
@@ -97,15 +103,7 @@ def check(
     )
     threads = min(len(spans), _processors(), MAX_THREADS)
     if threads > 1 and sum(span.weight() for span in spans) >= PARALLEL_BYTES:
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(threads) as pool:
-            jobs = [pool.submit(_check_span, container, span, sink) for span in spans]
-            try:
-                results = [job.result() for job in jobs]
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+        results = _in_threads(threads, lambda span: _check_span(container, span, sink), spans)
     else:
         results = [_check_span(container, span, sink) for span in spans]
     problems: dict[str, AotcError] = {}
@@ -116,6 +114,50 @@ def check(
         problems=tuple(problems[path] for path in sorted(problems)),
         bytes_hashed=sum(count for _, count in results),
     )
+
+
+def _in_threads(
+    count: int, check_span: Callable[[_Span], _Result], spans: Sequence[_Span]
+) -> list[_Result]:
+    """The result of each span, by this thread and `count - 1` others, which take them in order.
+
+    To import `concurrent.futures` takes as long as to hash some megabytes.  Raises the first
+    exception of any thread; no further span is taken then, and no thread is left.
+    """
+    pending = deque(enumerate(spans))
+    results: dict[int, _Result] = {}
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        while not failures:
+            try:
+                number, span = pending.popleft()
+            except IndexError:
+                return
+            try:
+                results[number] = check_span(span)
+            except BaseException as error:
+                failures.append(error)
+
+    others = []
+    for _ in range(count - 1):
+        other = Thread(target=work, name="aotc-digests")
+        try:
+            other.start()
+        except RuntimeError:
+            break  # The system gives no more threads: those that there are do the work.
+        others.append(other)
+    work()
+    for other in others:
+        try:
+            other.join()
+        except BaseException as error:
+            # An interrupt: nothing may read the artifact once it is let go.
+            failures.append(error)
+            other.join()
+    if failures:
+        raise failures[0]
+    return [results[number] for number in range(len(spans))]
 
 
 def _spans(wanted: Wanted, full: bool) -> Iterable[_Span]:
@@ -129,9 +171,7 @@ def _spans(wanted: Wanted, full: bool) -> Iterable[_Span]:
         yield _Span(wanted, digest, offset, min(CHUNK_BYTES, wanted.size - offset))
 
 
-def _check_span(
-    container: Container, span: _Span, sink: Sink | None
-) -> tuple[AotcError | None, int]:
+def _check_span(container: Container, span: _Span, sink: Sink | None) -> _Result:
     wanted = span.wanted
     try:
         file = container.open(wanted.path)

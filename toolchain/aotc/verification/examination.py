@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 
 from aotc.contract.codec.parsing import Json, Problem
 from aotc.contract.finding import Finding
@@ -12,6 +11,7 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.policy_decision import PolicyDecision
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
+from aotc.records import field, record
 from aotc.signing.dsse import Bundle
 from aotc.verification.container.base import Container, Listing
 from aotc.verification.policy.host_trust import Trust
@@ -21,7 +21,7 @@ from aotc.verification.policy.signed_attestations import Statement
 MAX_REFUSALS = 1000
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Examination:
     """The state of one run of the gate.
 

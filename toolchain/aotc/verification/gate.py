@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aotc.contract.artifact_names import artifact_path, id_in
+from aotc.contract.artifact_names import artifact_path, stated_id
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.policy_decision import PolicyDecision
@@ -32,6 +31,7 @@ from aotc.contract.results.reports import CheckResult, Status, VariantVerdict, V
 from aotc.contract.target import Target
 from aotc.contract.trust.anchors import Anchor, TrustedKey, key_id
 from aotc.errors import AotcError
+from aotc.records import record, replace
 from aotc.verification import authenticity, contents
 from aotc.verification.compatibility import Judgement, asks_for_gpus, error_of, judge, refusal_of
 from aotc.verification.container.base import Container
@@ -58,7 +58,7 @@ STEPS = (
 _NO_ARTIFACT = frozenset({"AOTC-G008", "AOTC-G012", "AOTC-G015", "AOTC-G039"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AuthenticArtifact:
     """An artifact that passed steps 1 to 7: a trusted key vouches for all that is here."""
 
@@ -80,7 +80,7 @@ class AuthenticArtifact:
         return all(key.development for key in self.keys)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CompatibleArtifact:
     """An authentic artifact of which at least the variant `best` runs on `host`."""
 
@@ -235,7 +235,7 @@ def _judged(
     with container:
         state = Examination(container, trusted)
         steps = _examine(state, container, sink=None, full=full, collect=True)
-    asked = id_in(path)
+    asked = stated_id(path)
     if asked is not None and state.artifact_id not in ("", asked):
         # It was the one that was asked for when it was opened.
         state.refuse(other_artifact(container.root, asked, state.artifact_id))

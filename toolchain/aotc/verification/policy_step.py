@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aotc.errors import AotcError
+from aotc.records import replace
 
 if TYPE_CHECKING:
     from aotc.contract.results.policy_decision import PolicyDecision

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.artifact_names import ENTRY
+from aotc.contract.artifact_names import ID_PREFIX
 from aotc.errors import AotcError
-from aotc.files.ownership import ROOT_USER, Unsafe, known_here, open_folder
+from aotc.files.ownership import ROOT_USER, Unsafe, can_check_owners, open_folder
 from aotc.files.user_folders import cache_folder
 
 DEFAULT_ROOT: Final = Path("/var/lib/aotc/store")
@@ -74,7 +74,7 @@ def require_safe(root: Path, *, make: int | None = None) -> bool:
     With a mode to `make` them with, it and the folders above it that are missing are made.
     Raises OSError where it cannot be looked at or made.
     """
-    if not known_here():
+    if not can_check_owners():
         if make is not None:
             root.mkdir(parents=True, exist_ok=True)
         return root.is_dir()
@@ -93,7 +93,7 @@ def entry_of(artifact_id: str, roots: Iterable[Path] | None = None) -> Path:
     Without `roots` they are the system-wide one and this user's.  Raises I001 where none has it,
     R016 where one that is looked into is not safe.
     """
-    name = f"{ENTRY}{artifact_id}"
+    name = f"{ID_PREFIX}{artifact_id}"
     looked = []
     for root in _safe_roots() if roots is None else roots:
         looked.append(str(root.absolute()))

@@ -18,7 +18,7 @@ from aotc.contract.results.command_reports import DoctorCheck, DoctorReport, Doc
 from aotc.contract.target import Target
 from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
-from aotc.files.failures import said
+from aotc.files.failures import system_message
 from aotc.host.lesser_host import ISA_VARIABLE, WITHOUT_VARIABLE
 
 _BASE = ("typer", "rich", "cryptography", "PyYAML", "rfc8785")
@@ -274,11 +274,11 @@ def _store() -> DoctorCheck:
 
 def _system_store() -> list[DoctorCheck]:
     """Whether the system-wide store is taken as it is; none where there is none."""
-    from aotc.files.ownership import Unsafe, known_here, open_folder
+    from aotc.files.ownership import Unsafe, can_check_owners, open_folder
     from aotc.verification.stores import system_owner, system_root
 
     root = system_root()
-    if root is None or not known_here():
+    if root is None or not can_check_owners():
         return []
     stated = "AOTC_SYSTEM_STORE" in os.environ
     name = "system-wide store"
@@ -319,7 +319,7 @@ def _temporary() -> DoctorCheck:
     try:
         folder = Path(tempfile.gettempdir())
     except OSError as error:
-        return DoctorCheck(name=name, status="bad", found=said(error), fix=fix)
+        return DoctorCheck(name=name, status="bad", found=system_message(error), fix=fix)
     return _writable(name, folder, fix)
 
 
@@ -333,7 +333,7 @@ def _writable(name: str, folder: Path, fix: str) -> DoctorCheck:
         # Rights alone say little: some folders take no file whoever asks.
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
-        found = f"{folder} cannot be written: {said(error)}"
+        found = f"{folder} cannot be written: {system_message(error)}"
         return DoctorCheck(name=name, status="bad", found=found, fix=fix)
     free = shutil.disk_usage(there).free
     return DoctorCheck(name=name, status="ok", found=f"{folder}, {free / 1e9:.1f} GB free")

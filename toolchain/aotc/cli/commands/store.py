@@ -75,7 +75,8 @@ def prune(
 @app.command(cls=Command)
 @examples(
     "aotc store remove $(aotc store list --json | jq -r .entries[-1].artifact_id)",
-    "aotc store remove --json $(aotc store list --json | jq -r .entries[0].artifact_id)",
+    "aotc store remove --store store "
+    "$(aotc store list --store store --json | jq -r .entries[0].artifact_id)",
 )
 def remove(
     id: Annotated[

@@ -13,7 +13,7 @@ from aotc.contract.results.model_checks import (
     OutcomeChange,
     ToolVersions,
 )
-from aotc.errors import compared
+from aotc.errors import expected_and_found
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -86,7 +86,7 @@ def _rows(checks: Sequence[ModelCheck]) -> list[tuple[str, ...]]:
 
 def _why(check: ModelCheck) -> str:
     text = check.what + (f" [{check.where}]" if check.where else "")
-    text = " ".join((text + compared(check.expected, check.found)).split())
+    text = " ".join((text + expected_and_found(check.expected, check.found)).split())
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 

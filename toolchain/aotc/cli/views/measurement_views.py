@@ -43,7 +43,8 @@ def _route(route: CallRoute | None) -> str:
 
 def _output(each: RunOutput) -> tuple[str, ...]:
     figures = (
-        "-" if number is None else f"{number:.6g}" for number in (each.least, each.mean, each.most)
+        "-" if number is None else f"{number:.6g}"
+        for number in (each.minimum, each.mean, each.maximum)
     )
     return (each.name, each.value, *figures, each.file or "-")
 

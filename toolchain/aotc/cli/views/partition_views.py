@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import count, duration, provider, section, size
-from aotc.contract.manifest.divided_graph import Crossing, Partition, PartitionReport, ProviderShare
+from aotc.contract.manifest.divided_graph import Partition, PartitionReport, ProviderShare, Transfer
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from aotc.contract.results.reports import VariantSummary
-    from aotc.contract.results.tuning import Tried
+    from aotc.contract.results.tuning import TuningCandidate
 
 # Of each variant; the whole lists stand in the manifest and in `--json`.
 _LISTED = 8
@@ -45,7 +45,7 @@ def partitions_view(variants: Sequence[VariantSummary]) -> list[RenderableType]:
     return parts
 
 
-def tuning_view(table: Sequence[Tried]) -> list[RenderableType]:
+def tuning_view(table: Sequence[TuningCandidate]) -> list[RenderableType]:
     """What `--tune` tried, the quickest marked; nothing where nothing was."""
     if not table:
         return []
@@ -112,16 +112,16 @@ def _ops(partition: Partition) -> str:
     ordered: Mapping[str, int] = partition.ops
     named = sorted(ordered, key=lambda op: -ordered[op])
     text = ", ".join(f"{ordered[op]} {op}" for op in named[:4])
-    inside = f" in {partition.body}" if partition.body else ""
+    inside = f" in {partition.subgraph}" if partition.subgraph else ""
     return text + (f", {count(len(named) - 4, 'other')}" if len(named) > 4 else "") + inside
 
 
 def _crossings(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         (name, each.value, _side(each.source), _side(each.target), *_bytes(each))
-        for each in report.crossings[:_LISTED]
+        for each in report.transfers[:_LISTED]
     ]
-    total = len(report.crossings)
+    total = len(report.transfers)
     if total > 1:
         rows.append((name, f"all {total}", "", "", *(_sum(report, at) for at in _SIZES)))
     return rows
@@ -131,7 +131,7 @@ _SIZES = ("bytes", "bytes_max")
 
 
 def _sum(report: PartitionReport, at: str) -> str:
-    sizes = [getattr(each, at) for each in report.crossings]
+    sizes = [getattr(each, at) for each in report.transfers]
     text = size(sum(each or 0 for each in sizes))
     return f"at least {text}" if None in sizes else text
 
@@ -140,7 +140,7 @@ def _side(name: str) -> str:
     return provider(name) if name else "caller"
 
 
-def _bytes(crossing: Crossing) -> tuple[str, str]:
+def _bytes(crossing: Transfer) -> tuple[str, str]:
     opt, largest = crossing.bytes, crossing.bytes_max
     return (
         size(opt) if opt is not None else "unknown",

@@ -9,7 +9,11 @@ from aotc.cli.render import facts, findings_view, heading, section, short
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.results.policy_decision import PolicyDecision, ReleaseOf, RequirementResult
+    from aotc.contract.results.policy_decision import (
+        ArtifactRelease,
+        PolicyDecision,
+        RequirementResult,
+    )
     from aotc.contract.results.trust_reports import RootReport, TrustReport
 
 
@@ -110,7 +114,7 @@ def _verdict(code: str, why: str) -> str:
     return f"{code} {why}" if code else "counts"
 
 
-def _release(release: ReleaseOf | None) -> str:
+def _release(release: ArtifactRelease | None) -> str:
     if release is None:
         return "none"
     return f"{release.kind} {release.value}" if release.value else "says nothing"

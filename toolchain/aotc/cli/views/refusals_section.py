@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aotc.cli.render import Cell, section
 from aotc.contract.results.reports import Refusal
-from aotc.errors import compared
+from aotc.errors import expected_and_found
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,4 +23,4 @@ def refusals_section(title: str, refusals: tuple[Refusal, ...]) -> RenderableTyp
 
 
 def _reason(refusal: Refusal) -> str:
-    return refusal.what + compared(refusal.expected, refusal.found)
+    return refusal.what + expected_and_found(refusal.expected, refusal.found)

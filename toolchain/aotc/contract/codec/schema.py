@@ -7,7 +7,6 @@ its fields has a class method `json_schema`.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import types
 import typing
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from aotc.contract.codec.parsing import Bounds, Json, Pattern, encode, hints_of, wire_fields
+from aotc.records import MISSING
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -85,9 +85,9 @@ def _record(cls: Any, definitions: dict[str, Json]) -> dict[str, Json]:
     required = []
     for name, field in wire_fields(cls).items():
         made = _schema(hints[field.name], definitions)
-        if field.default is not dataclasses.MISSING:
+        if field.default is not MISSING:
             made["default"] = encode(field.default)
-        elif field.default_factory is not dataclasses.MISSING:
+        elif field.default_factory is not MISSING:
             made["default"] = encode(field.default_factory())
         else:
             required.append(name)

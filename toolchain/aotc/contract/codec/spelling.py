@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 _MOST_HINTS, _LONGEST_WORD = 20, 100
@@ -16,6 +15,8 @@ def nearest(word: object, known: tuple[Any, ...]) -> str:
     if len(text) > _LONGEST_WORD:
         return ""
     words = [each for k in known[:_MOST_KNOWN] if len(each := str(k)) <= _LONGEST_WORD]
+    import difflib
+
     close = difflib.get_close_matches(text, words, n=1, cutoff=0.5)
     return close[0] if close else ""
 

@@ -6,14 +6,8 @@ import re
 from functools import cache
 from typing import Any
 
-from aotc.contract.codec.parsing import (
-    MAX_INTEGER,
-    Json,
-    ParseError,
-    Problem,
-    check_text,
-    encode,
-)
+from aotc.contract.codec.parsing import Json, ParseError, Problem, encode
+from aotc.contract.codec.strict_json import MAX_INTEGER, check_text
 
 MAX_YAML_BYTES = 1 << 20
 # A value of YAML takes fifty microseconds to read.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.manifest.payload_files import PayloadPath
+from aotc.records import record
 
-# Of a placement: seen in a session, or concluded without one.
+# How a placement is known: from a session, or concluded without one.
 Certainty = Literal["observed", "predicted"]
 
 
@@ -17,13 +17,13 @@ class Compute:
     """Floating-point operations and bytes moved, by the formulas of `partitioning.compute`."""
 
     flops: int = 0
-    bytes: Annotated[int, "of all inputs and outputs of the nodes"] = 0
-    unknown: Annotated[int, "nodes whose sizes shape inference does not find"] = 0
+    bytes: Annotated[int, "all inputs and outputs of the nodes"] = 0
+    unknown: Annotated[int, "nodes whose sizes shape inference does not give"] = 0
 
 
 @record
 class ProviderShare:
-    """What one provider runs of the graph before it was compiled."""
+    """The part of the graph, before compilation, that one provider runs."""
 
     provider: str
     nodes: int
@@ -38,21 +38,25 @@ class ProviderShare:
 class Partition:
     """Nodes that one provider runs as one: convex, and in order of execution."""
 
+    WIRE_NAMES: ClassVar = {"subgraph": "body"}
+
     name: str
     provider: str
     nodes: int
     ops: Annotated[Mapping[str, int], "nodes by domain::op_type"]
-    body: Annotated[str, "control-flow node and attribute whose body it is in; empty: none"] = ""
-    file: Annotated[PayloadPath | None, "what it was compiled to"] = None
-    compiled: Annotated[bool, "one EPContext node stands for it"] = False
+    subgraph: Annotated[
+        str, "control flow node and attribute of the subgraph it is in; empty: the main graph"
+    ] = ""
+    file: Annotated[PayloadPath | None, "compiled file"] = None
+    compiled: Annotated[bool, "one EPContext node replaces it"] = False
 
 
 @record
-class Crossing:
+class Transfer:
     """One tensor that goes from one provider to another."""
 
     value: str
-    source: Annotated[str, "provider that makes it; empty: the caller"]
+    source: Annotated[str, "provider that computes it; empty: the caller"]
     target: Annotated[str, "provider that reads it"]
     dtype: str = ""
     bytes: Annotated[int | None, "at the optimal shape; None: unknown"] = None
@@ -61,11 +65,11 @@ class Crossing:
 
 @record
 class RefusedNode:
-    """A node that a provider of the variant was asked for, and would not run."""
+    """A node that a provider of the variant was offered and did not take."""
 
     node: str
     op: str
-    provider: Annotated[str, "that refused it"]
+    provider: Annotated[str, "provider that refused it"]
     reason: str
 
 
@@ -73,9 +77,11 @@ class RefusedNode:
 class PartitionReport:
     """How a variant's graph was divided among its providers."""
 
+    WIRE_NAMES: ClassVar = {"transfers": "crossings"}
+
     how: Certainty
     providers: tuple[ProviderShare, ...]
     partitions: tuple[Partition, ...]
-    alternations: Annotated[int, "changes of provider in order of execution, main graph"]
-    crossings: tuple[Crossing, ...] = ()
+    alternations: Annotated[int, "changes of provider along the main graph's order of execution"]
+    transfers: tuple[Transfer, ...] = ()
     refusals: tuple[RefusedNode, ...] = ()

@@ -1,6 +1,6 @@
-"""What a manifest says of inputs, outputs and fixtures, held against itself.
+"""Consistency of the inputs, outputs and fixtures of a manifest.
 
-Who runs a fixture looks its arrays up by name, and would fail at a name that is not there.
+A fixture's arrays are looked up by name when it runs, so a wrong name must be found before.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def value_problems(inputs: Iterable[Value], outputs: Iterable[Value]) -> Iterator[Problem]:
-    """Where two inputs, or two outputs, have one name."""
+    """Inputs that have the same name, and outputs that do."""
     for where, values in (("inputs", inputs), ("outputs", outputs)):
         names = [value.name for value in values]
         if len(set(names)) != len(names):
-            yield Problem(where, "two have one name")
+            yield Problem(where, "two have the same name")
 
 
 def fixture_problems(
@@ -29,7 +29,7 @@ def fixture_problems(
     outputs: Sequence[Value],
     files: Iterable[FileEntry],
 ) -> Iterator[Problem]:
-    """Where fixtures contradict each other, the names of the values, or the list of files."""
+    """Fixtures that contradict each other, the names of values, or the list of files."""
     given = {value.name for value in inputs}
     optional = {value.name for value in inputs if value.kind == "optional"}
     produced = {value.name for value in outputs}
@@ -38,15 +38,17 @@ def fixture_problems(
     for index, fixture in enumerate(fixtures):
         where = f"fixtures[{index}]"
         if fixture.name in seen:
-            yield Problem(f"{where}.name", "is another fixture's too")
+            yield Problem(f"{where}.name", "is also the name of another fixture")
         seen.add(fixture.name)
-        yield from _tensors(fixture.inputs, given, given - optional, listed, f"{where}.inputs")
-        yield from _tensors(fixture.outputs, produced, set(), listed, f"{where}.outputs")
+        yield from _tensor_problems(
+            fixture.inputs, given, given - optional, listed, f"{where}.inputs"
+        )
+        yield from _tensor_problems(fixture.outputs, produced, set(), listed, f"{where}.outputs")
         if not fixture.outputs:
-            yield Problem(f"{where}.outputs", "are none, so that nothing could be compared")
+            yield Problem(f"{where}.outputs", "is empty, so nothing could be compared")
 
 
-def _tensors(
+def _tensor_problems(
     tensors: tuple[FixtureTensor, ...],
     known: set[str],
     needed: set[str],
@@ -55,10 +57,10 @@ def _tensors(
 ) -> Iterator[Problem]:
     names = {tensor.name for tensor in tensors}
     if len(names) != len(tensors):
-        yield Problem(where, "two have one name")
+        yield Problem(where, "two have the same name")
     for tensor in tensors:
         if tensor.name not in known:
-            yield Problem(f"{where}.{tensor.name}", "is no name of the model")
+            yield Problem(f"{where}.{tensor.name}", "is not a name of the model")
         if tensor.path not in listed:
             yield Problem(f"{where}.{tensor.name}", "is not among files")
     for name in sorted(needed - names):

@@ -1,30 +1,33 @@
-"""Inputs and outputs of a model, and their shapes, as the manifest tells them."""
+"""Inputs and outputs of a model, and their shapes, as the manifest states them."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import record
+from aotc.records import record
 
 Kind = Literal["tensor", "sequence", "optional", "map", "sparse"]
 
 
 @record
 class Value:
-    """A graph input or output. `shape`: sizes, dim names; None where the rank is unknown."""
+    """A graph input or output.
+
+    `shape` holds sizes and names of dims; None: the rank is unknown.
+    """
 
     name: str
     kind: Kind = "tensor"
-    dtype: Annotated[str, "numpy's name; string for text; of the elements of a sequence"]
+    dtype: Annotated[str, "numpy's name, string for text; for a sequence, of its elements"]
     shape: tuple[int | str, ...] | None = None
 
 
 @record
 class ValueShapes:
-    """One output: its shape as declared, as shape inference finds it, and as it was produced.
+    """The shape of one output: as declared, as inferred, and as produced by runs.
 
-    Sizes, dim names and sums of them such as `past + seq`; `?` where nothing simple fits.
-    None: rank unknown, or no tensor.
+    Shapes hold sizes, names of dims, sums of them such as `past + seq`, or `?` for what is none of
+    these.  None: the rank is unknown, or the output is not a tensor.
     """
 
     name: str

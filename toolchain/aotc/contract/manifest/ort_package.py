@@ -1,4 +1,4 @@
-"""What ORT's manifest.json must say of a variant: written by the build, demanded by the gate."""
+"""What ORT's manifest.json states about a variant: the build writes it, the gate requires it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aotc.contract.manifest.variant import Variant
 
 LEVEL_OPTION = "session.graph_optimization_level"
 WEIGHTS_OPTION = "session.model_external_initializers_file_folder_path"
-# Session config values of ONNX Runtime's model packages for our names of the levels.
+# Our names of the optimization levels, and those of ONNX Runtime's model packages.
 _LEVELS = {
     "disable": "disable_all",
     "basic": "enable_basic",
@@ -17,10 +17,10 @@ _LEVELS = {
 
 
 def provider_options(variant: Variant) -> dict[str, str]:
-    """`executor_info.ort.provider_options`, of the variant's first provider.
+    """`executor_info.ort.provider_options`: the options of the variant's first provider.
 
-    Empty where an option names the folder of the weights, which ORT's manifest cannot: such a
-    variant is for `aotc.load`, and an ORT application fails to load its compiled parts.
+    Empty if an option names the folder of the weights, which ORT's manifest cannot express.  Only
+    `aotc.load` can load such a variant; other applications of ORT fail to load its compiled parts.
     """
     first = variant.providers[0] if variant.providers else ""
     stated = variant.session.provider_options.get(first, {})
@@ -28,7 +28,7 @@ def provider_options(variant: Variant) -> dict[str, str]:
 
 
 def session_options(variant: Variant) -> dict[str, str]:
-    """`executor_info.ort.session_options`: level, config, and the shared weights by their URI."""
+    """`executor_info.ort.session_options`: level, config, and the URI of the shared weights."""
     options = {LEVEL_OPTION: _LEVELS[variant.session.optimization], **variant.session.config}
     if variant.weights is not None:
         options[WEIGHTS_OPTION] = variant.weights.rpartition("/")[2].replace(

@@ -1,24 +1,24 @@
-"""Files of a payload, fixtures among them, as the manifest lists them."""
+"""Files of a payload, fixtures included, as the manifest lists them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, Pattern, record
+from aotc.contract.codec.parsing import Bounds, Pattern
+from aotc.records import field, record
 
-# Relative, forward slashes, no empty, '.' or '..' part.
+# Relative, with forward slashes, and without an empty, '.' or '..' part.
 PayloadPath = Annotated[
     str, Pattern(r"(?!\.{1,2}(/|$))[^/\\\x00-\x1f]+(/(?!\.{1,2}(/|$))[^/\\\x00-\x1f]+)*")
 ]
 Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}")]
-# As long as a file's name may be, and shown as it is.
+# At most as long as a file name can be, and printable as it is.
 NAME = r"[^\x00-\x1f\x7f/]+"
-# Names that a build makes up, and that folders have.
+# Names that a build generates, and uses for folders.
 PlainName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")]
 FixtureName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")]
-# Two threads that hash 100 MB share it evenly only where chunks are small.
+# Small enough for two threads to share 100 MB evenly.
 CHUNK_BYTES = 16 << 20
 
 Role = Literal["package", "model", "weights", "fixture", "ep-context"]
@@ -33,7 +33,7 @@ class FileEntry:
     sha256: Sha256
     role: Role
     chunks: Annotated[
-        tuple[Sha256, ...], "sha256 of each 16 MiB, for files larger than that; the last is shorter"
+        tuple[Sha256, ...], "sha256 of each 16 MiB of a larger file; the last chunk may be shorter"
     ] = ()
 
 
@@ -47,10 +47,10 @@ class FixtureTensor:
 
 @record
 class Fixture:
-    """Golden inputs and the reference's outputs."""
+    """Golden inputs, and the outputs of the reference for them."""
 
     name: FixtureName
     origin: Literal["generated", "user"]
-    sizes: Annotated[Mapping[str, int], "of the dims"] = field(default_factory=dict)
+    sizes: Annotated[Mapping[str, int], "by dim"] = field(default_factory=dict)
     inputs: tuple[FixtureTensor, ...]
     outputs: tuple[FixtureTensor, ...]

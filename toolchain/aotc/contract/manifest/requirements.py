@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, field, fields, replace
 from itertools import chain
 from typing import Annotated, Any, Final
 
-from aotc.contract.codec.parsing import Bounds, record
+from aotc.contract.codec.parsing import Bounds
 from aotc.contract.target import Libc, Plugin
 from aotc.contract.versions import release
+from aotc.records import MISSING, field, fields, record, replace
 
 
 @record
@@ -18,11 +18,11 @@ class Requirements:
 
     os: str
     architecture: str
-    libc: Annotated[Libc | None, "name, and the least version"] = None
-    isa: Annotated[tuple[str, ...], "features the host must have"] = ()
-    isa_exact: Annotated[bool, "and no other of those that matter"] = False
+    libc: Annotated[Libc | None, "name and minimum version"] = None
+    isa: Annotated[tuple[str, ...], "CPU features that the host must have"] = ()
+    isa_exact: Annotated[bool, "the host must have no other features that matter"] = False
     onnxruntime_min: str
-    onnxruntime_below: Annotated[str, "first version that is not proven"]
+    onnxruntime_below: Annotated[str, "first version that was not proven"]
     providers: Annotated[tuple[str, ...], Bounds(1)]
     plugins: tuple[Plugin, ...] = ()
     compatibility: Annotated[Mapping[str, str], "the provider's own compatibility string"] = field(
@@ -32,39 +32,38 @@ class Requirements:
     cuda_major: int | None = None
     compute_capabilities: tuple[str, ...] = ()
 
-    def joined(self, others: Iterable[Requirements]) -> Requirements:
-        """These, with all that `others` state in fields that may be left out.
+    def merged(self, others: Iterable[Requirements]) -> Requirements:
+        """These requirements with those that `others` state in optional fields.
 
-        Lists follow each other, CPU features in order of names; of numbers and versions the
-        greatest holds.
+        Lists are joined, and CPU features sorted by name; the greatest number and version applies.
         """
-        every = (self, *others)
-        found = {}
-        for each in fields(self):
-            optional = each.default is not MISSING or each.default_factory is not MISSING
-            stated = [value for one in every if (value := getattr(one, each.name))]
+        requirements = (self, *others)
+        merged = {}
+        for field_ in fields(self):
+            optional = field_.default is not MISSING or field_.default_factory is not MISSING
+            stated = [value for one in requirements if (value := getattr(one, field_.name))]
             if optional and stated:
-                found[each.name] = _joined(stated)
-        if "isa" in found:
-            found["isa"] = tuple(sorted(set(found["isa"])))
-        return replace(self, **found)
+                merged[field_.name] = _merged(stated)
+        if "isa" in merged:
+            merged["isa"] = tuple(sorted(set(merged["isa"])))
+        return replace(self, **merged)
 
 
-# What a part of a variant states is put over it; `joined` adds that to the whole's.
+# For a part of a variant, which states some fields; `merged` adds them to the variant's.
 NO_REQUIREMENTS: Final = Requirements(
     os="", architecture="", onnxruntime_min="", onnxruntime_below="", providers=()
 )
 
 
-def _joined(stated: list[Any]) -> Any:
+def _merged(stated: list[Any]) -> Any:
     if isinstance(stated[0], tuple):
         return tuple(chain.from_iterable(stated))
     if isinstance(stated[0], Mapping):
-        return {key: value for each in stated for key, value in each.items()}
-    return max(stated, key=_rank)
+        return {key: value for mapping in stated for key, value in mapping.items()}
+    return max(stated, key=_sort_key)
 
 
-def _rank(value: str | int | Libc) -> tuple[int, ...] | int:
+def _sort_key(value: str | int | Libc) -> tuple[int, ...] | int:
     if isinstance(value, Libc):
         return release(value.version or "")
     return release(value) if isinstance(value, str) else value

@@ -1,7 +1,7 @@
-"""What a manifest says of shapes, held against itself: buckets, relations, padding, fixtures.
+"""Consistency of the shapes of a manifest: buckets, relations, padding and fixtures.
 
-The types cannot say these things, and a reader that believes them without a look would fail at a
-call, or ask for more memory than there is.
+The types do not express these rules; without the check, a call could fail, or allocate more memory
+than there is.
 """
 
 from __future__ import annotations
@@ -19,38 +19,40 @@ if TYPE_CHECKING:
     from aotc.contract.manifest.variant import DroppedVariant, Variant
     from aotc.contract.shapes.padding_rules import Crop, Padding
 
-_MOST = 2**31
+_MAX_SIZE = 2**31
 _BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 _UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 1}
 _LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38}
 
 
 def domain_problems(domain: Domain, variants: Iterable[Variant]) -> Iterator[Problem]:
-    """Where sizes of dims, or relations between them, contradict each other."""
-    yield from _domain(domain, "domain")
+    """Contradictions among the sizes of dims and the relations between them."""
+    yield from _problems_of_domain(domain, "domain")
     for index, variant in enumerate(variants):
         if variant.domain is not None:
-            yield from _domain(variant.domain, f"variants[{index}].domain")
+            yield from _problems_of_domain(variant.domain, f"variants[{index}].domain")
 
 
-def _domain(domain: Domain, path: str) -> Iterator[Problem]:
+def _problems_of_domain(domain: Domain, path: str) -> Iterator[Problem]:
     for name, dim in domain.dims.items():
         where = f"{path}.dims.{name}"
-        if not dim.min <= dim.opt <= dim.max <= _MOST:
-            yield Problem(where, f"{dim.min}, {dim.opt}, {dim.max} are not rising")
-        rising = list(dim.buckets) == sorted(set(dim.buckets))
-        if not rising or not all(dim.min <= size <= dim.max for size in dim.buckets):
-            yield Problem(f"{where}.buckets", "are not rising within the bounds")
+        if not dim.min <= dim.opt <= dim.max <= _MAX_SIZE:
+            yield Problem(where, f"{dim.min}, {dim.opt}, {dim.max} are not increasing")
+        increasing = list(dim.buckets) == sorted(set(dim.buckets))
+        if not increasing or not all(dim.min <= size <= dim.max for size in dim.buckets):
+            yield Problem(f"{where}.buckets", "are not increasing within the bounds")
         if dim.pad_from is not None and dim.pad_from > dim.max:
             yield Problem(f"{where}.pad_from", f"{dim.pad_from} is more than max {dim.max}")
     known = set(domain.dims)
     for index, relation in enumerate(domain.relations):
         where = f"{path}.relations[{index}]"
         if relation.dim in known:
-            yield Problem(where, f"{relation.dim} is free, or follows already")
+            yield Problem(where, f"{relation.dim} is free, or has a relation already")
         if not known.issuperset(relation.terms):
-            yield Problem(where, "has a term that is not known before it")
-        if abs(relation.constant) > _MOST:
+            yield Problem(
+                where, "has a term that is neither free nor the dim of an earlier relation"
+            )
+        if abs(relation.constant) > _MAX_SIZE:
             yield Problem(where, f"adds {relation.constant}")
         known.add(relation.dim)
 
@@ -58,23 +60,23 @@ def _domain(domain: Domain, path: str) -> Iterator[Problem]:
 def bucket_problems(
     domain: Domain, variants: Iterable[Variant], dropped: Iterable[DroppedVariant]
 ) -> Iterator[Problem]:
-    """Where variants are for other buckets than the domain's, or several are for the same."""
+    """Variants for buckets that the domain does not have, or for the same buckets."""
     dims = domain.dims
     bucketed = {name for name, dim in dims.items() if dim.buckets}
     seen = set()
     for index, variant in enumerate(variants):
         where = f"variants[{index}].buckets"
         if variant.buckets and variant.buckets.keys() != bucketed:
-            yield Problem(where, "are not of the domain's dims")
+            yield Problem(where, "do not name the bucketed dims of the domain")
         elif any(size not in dims[name].buckets for name, size in variant.buckets.items()):
-            yield Problem(where, "are not the domain's")
+            yield Problem(where, "are not buckets of the domain")
         key = (variant.spec or variant.name, *sorted(variant.buckets.items()))
         if key in seen:
-            yield Problem(where, "are those of another variant")
+            yield Problem(where, "are also those of another variant")
         seen.add(key)
-    for index, left in enumerate(dropped):
-        if not bucketed.issuperset(left.buckets):
-            yield Problem(f"dropped[{index}].buckets", "are not of the domain's dims")
+    for index, variant_left_out in enumerate(dropped):
+        if not bucketed.issuperset(variant_left_out.buckets):
+            yield Problem(f"dropped[{index}].buckets", "name dims without buckets")
 
 
 def padding_problems(
@@ -84,19 +86,21 @@ def padding_problems(
     outputs: Iterable[Value],
     fixtures: Iterable[Fixture],
 ) -> Iterator[Problem]:
-    """Where rules of padding are of values or dims that are not there, or are missing."""
+    """Padding rules that are missing, or that name values or dims that do not exist."""
     if padding is None:
         if any(dim.pad_from is not None for dim in domain.dims.values()):
-            yield Problem("padding", "missing, and a dim is padded")
+            yield Problem("padding", "is missing, and a dim is padded")
         return
     given = {value.name: value for value in inputs}
     produced = {value.name: value for value in outputs}
     named = {dim for value in inputs for dim in value.shape or () if isinstance(dim, str)}
     for name, spec in padding.inputs.items():
         if name not in given:
-            yield Problem(f"padding.inputs.{name}", "is no input")
+            yield Problem(f"padding.inputs.{name}", "is not an input")
         elif not _fits(spec.value, given[name].dtype):
-            yield Problem(f"padding.inputs.{name}.value", f"is no {given[name].dtype}")
+            yield Problem(
+                f"padding.inputs.{name}.value", f"is not a value of type {given[name].dtype}"
+            )
     for index, crop in enumerate(padding.crops):
         if what := _crop_problem(crop, produced.get(crop.output), named):
             yield Problem(f"padding.crops[{index}]", what)
@@ -117,9 +121,9 @@ def _fits(value: bool | int | float | str, dtype: str) -> bool:
 
 def _crop_problem(crop: Crop, output: Value | None, named: set[str]) -> str:
     if output is None or output.kind != "tensor":
-        return "is of no output that is a tensor"
+        return "does not name an output that is a tensor"
     if crop.axis >= (64 if output.shape is None else len(output.shape)):
-        return f"has axis {crop.axis}, and the output has fewer"
+        return f"has axis {crop.axis}, which the output does not have"
     if not named.issuperset(crop.dims):
-        return "is by a dim that no input has"
-    return f"adds {crop.constant}" if abs(crop.constant) > _MOST else ""
+        return "names a dim that no input has"
+    return f"adds {crop.constant}" if abs(crop.constant) > _MAX_SIZE else ""

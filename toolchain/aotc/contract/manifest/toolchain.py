@@ -1,12 +1,12 @@
-"""What built an artifact, and the passes that ran."""
+"""The software that built an artifact, and the passes that ran."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
-from aotc.contract.codec.parsing import Json, record
+from aotc.contract.codec.parsing import Json
 from aotc.contract.target import Plugin
+from aotc.records import field, record
 
 
 @record
@@ -21,7 +21,7 @@ class PassRecord:
 
 @record
 class Toolchain:
-    """What built the artifact."""
+    """Versions of the software that built the artifact."""
 
     aotc: str
     python: str

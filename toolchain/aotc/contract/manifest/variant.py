@@ -1,12 +1,11 @@
-"""One runnable form of a model, and all that its artifact promises of it."""
+"""One runnable form of a model, and all that its artifact promises about it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, record
+from aotc.contract.codec.parsing import Bounds
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.payload_files import (
     PayloadPath,
@@ -14,22 +13,23 @@ from aotc.contract.manifest.payload_files import (
 )
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.profile import Arithmetic, Tolerance
+from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.shapes.domain import Domain
+from aotc.records import field, record
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 
 
 @record
 class SessionSpec:
-    """Exactly how the runtime creates the session."""
+    """How the runtime creates the session."""
 
     optimization: Annotated[Optimization, "graph optimization level"]
     config: Annotated[Mapping[str, str], "session config entries"] = field(default_factory=dict)
     provider_options: Annotated[Mapping[str, Mapping[str, str]], "by provider"] = field(
         default_factory=dict
     )
-    threads: Annotated[int | None, "of one operator; None: one for each core"] = None
+    threads: Annotated[int | None, "for one operator; None: one for each core"] = None
 
 
 @record
@@ -37,49 +37,52 @@ class NodePlacement:
     """Where one node runs."""
 
     name: str
-    op: Annotated[str, "domain::op_type; no domain for ONNX's own"]
+    op: Annotated[str, "domain::op_type; without domain for ONNX's own"]
     provider: str
-    flops: Annotated[int, "at the optimal shape; of predicted placements, where known"] = 0
+    flops: Annotated[int, "at the optimal shape; of a predicted placement, if known"] = 0
 
 
 @record
 class Placement:
-    """Where every node runs, as ORT's assignment record names them."""
+    """Where every node runs, by the node names of ORT's assignment record."""
 
     how: Certainty
     nodes: tuple[NodePlacement, ...]
-    share: Annotated[Mapping[str, float], "of nodes, by provider, rounded to 4 digits"]
-    partitions: Annotated[int, "runs of one provider in node order"] = 1
+    share: Annotated[Mapping[str, float], "share of nodes by provider, rounded to 4 digits"]
+    partitions: Annotated[int, "sequences of nodes with the same provider, in node order"] = 1
 
 
 @record
-class Transfers:
-    """What crosses between providers in one call."""
+class TransferTotals:
+    """How much moves between providers in one call."""
 
     count: int = 0
-    bytes: Annotated[int, "at the optimal shape, where sizes are known"] = 0
-    bytes_max: Annotated[int, "at the largest shape, where sizes are known"] = 0
+    bytes: Annotated[int, "at the optimal shape, if sizes are known"] = 0
+    bytes_max: Annotated[int, "at the largest shape, if sizes are known"] = 0
 
 
 @record
 class MemoryPlan:
-    """Bytes by purpose; activations are the sum of all nodes' outputs, an upper bound."""
+    """Memory by purpose, in bytes.
+
+    Activations are the sum of all nodes' outputs, which is an upper bound.
+    """
 
     weights_bytes: int
     input_bytes_max: Annotated[int, "all inputs at the largest shape"] = 0
-    activation_bytes_max: Annotated[int | None, "at the largest shape, where it was counted"] = None
+    activation_bytes_max: Annotated[int | None, "at the largest shape; None: not counted"] = None
 
 
 @record
 class Parity:
-    """The verdict on a variant; the errors themselves stand in the evidence."""
+    """The verdict of a variant's comparison with the model; the evidence holds the errors."""
 
     status: Literal["passed", "not-run"]
     reason: str = ""
     arithmetic: Arithmetic = "float32"
     tolerance: Tolerance | None = None
     shapes: Annotated[tuple[Mapping[str, int], ...], "sizes of the dims in each comparison"] = ()
-    padded: Annotated[int, Bounds(0), "comparisons in which the variant got padded inputs"] = 0
+    padded: Annotated[int, Bounds(0), "comparisons with padded inputs for the variant"] = 0
 
 
 @record
@@ -87,25 +90,27 @@ class Variant:
     """One runnable form of the model: a component of the ORT package."""
 
     name: PlainName
-    spec: Annotated[str, "the profile's variant that it belongs to; empty: its own name"] = ""
-    buckets: Annotated[
-        Mapping[str, int], "the bucket of each dim that it is for; none: the dynamic variant"
-    ] = field(default_factory=dict)
+    spec: Annotated[str, "variant of the profile that it is made for; empty: its own name"] = ""
+    buckets: Annotated[Mapping[str, int], "its bucket of each dim; empty: the dynamic variant"] = (
+        field(default_factory=dict)
+    )
     component: Annotated[PlainName, "component of the ORT package"]
     providers: Annotated[tuple[str, ...], "as ORT names them, in order"]
     device: str = "cpu"
     precision: str = "keep"
     model: PayloadPath
-    weights: Annotated[PayloadPath | None, "folder of the shared asset"] = None
-    files: Annotated[tuple[PayloadPath, ...], "all that a session of this variant reads"]
+    weights: Annotated[PayloadPath | None, "folder of the shared weights"] = None
+    files: Annotated[tuple[PayloadPath, ...], "all files that a session of this variant reads"]
     session: SessionSpec
-    domain: Annotated[Domain | None, "where narrower than the artifact's"] = None
+    domain: Annotated[Domain | None, "if narrower than the artifact's"] = None
     passes: tuple[PassRecord, ...] = ()
-    shape_nodes: Annotated[int, Bounds(0), "nodes that compute shapes, left in its graph"] = 0
-    shape_nodes_dropped: Annotated[int, Bounds(0), "those of the imported graph that are gone"] = 0
+    shape_nodes: Annotated[int, Bounds(0), "nodes in its graph that compute shapes"] = 0
+    shape_nodes_dropped: Annotated[
+        int, Bounds(0), "such nodes of the imported graph that were removed"
+    ] = 0
     placement: Placement
-    transfers: Transfers = Transfers()
-    partitioning: Annotated[PartitionReport | None, "None where one provider takes all"] = None
+    transfers: TransferTotals = TransferTotals()
+    partitioning: Annotated[PartitionReport | None, "None if one provider runs all nodes"] = None
     memory: MemoryPlan
     parity: Parity
     requirements: Requirements
@@ -113,7 +118,7 @@ class Variant:
 
 @record
 class DroppedVariant:
-    """A variant that the fallback policy left out; `rejects`: its calls are refused."""
+    """A variant that the fallback policy left out; with `rejects`, its calls are refused."""
 
     name: str
     spec: str

@@ -3,77 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated
 
-from aotc.contract.codec.parsing import record
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
+from aotc.records import field, record
 
 
 @record
 class OutputError:
-    """How far one output is from the reference's, over one comparison."""
+    """The error of one output against the reference, in one comparison."""
 
     output: str
     max_abs: Annotated[
-        float, "max |actual - reference|; the largest float where no error can be measured"
+        float, "max |actual - reference|; the largest float if no error can be measured"
     ]
     max_rel: Annotated[float, "max |actual - reference| / max |reference|"]
-    cosine: Annotated[float | None, "of the flattened tensors; None where a norm is zero"] = None
+    cosine: Annotated[float | None, "of the flattened tensors; None if a norm is zero"] = None
     passed: bool = True
-    reason: Annotated[str, "what failed, in words; empty where it passed"] = ""
+    reason: Annotated[str, "what failed, in words; empty if it passed"] = ""
 
 
 @record
 class Comparison:
-    """One fixture through reference and variant."""
+    """One fixture, run by the reference and by a variant."""
 
     fixture: str
     sizes: Mapping[str, int] = field(default_factory=dict)
     padded_to: Annotated[
-        Mapping[str, int], "sizes that the variant got, of all dims; none: as they were"
+        Mapping[str, int], "sizes of all dims in the variant's run; empty: not padded"
     ] = field(default_factory=dict)
     outputs: tuple[OutputError, ...]
 
 
 @record
 class WrongForm:
-    """A form of a variant that was built, and refused for its answers; another took its place."""
+    """A form of a variant that was built but gave wrong answers, and was replaced by another."""
 
     form: Annotated[str, "level of optimization, or nodes"]
-    provider: Annotated[str, "that ran the nodes; empty: the CPU at that level"] = ""
+    provider: Annotated[str, "provider that ran the nodes; empty: the CPU, at that level"] = ""
     reason: str
     slowdown: Annotated[
-        float | None, "time of the form that was taken, by this one's; None: not measured"
+        float | None, "time of the form that replaced it, divided by its own; None: not measured"
     ] = None
 
 
 @record
 class VariantEvidence:
-    """What was measured of one variant on the build host; seconds and bytes."""
+    """Measurements of one variant on the build host, in seconds and bytes."""
 
     name: str
     comparisons: tuple[Comparison, ...] = ()
     undivided: Annotated[
         tuple[Comparison, ...],
-        "of the graph on the CPU before it was divided, where this host cannot run the variant",
+        "of the undivided graph on the CPU, if this host cannot run the variant",
     ] = ()
     load_seconds: float | None = None
     first_run_seconds: float | None = None
     run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
-    instead_of: Annotated[tuple[WrongForm, ...], "forms that computed wrongly"] = ()
+    instead_of: Annotated[tuple[WrongForm, ...], "replaced forms, which gave wrong answers"] = ()
 
 
 @record
 class Evidence:
-    """Predicate `urn:aotc:evidence:v1`: true of this build, not reproducible."""
+    """Predicate `urn:aotc:evidence:v1`: measurements of one build, which are not reproducible."""
 
     built_at: Annotated[str, "UTC, ISO 8601"]
     stages: Annotated[Mapping[str, float], "seconds by stage"]
     variants: tuple[VariantEvidence, ...]
     host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
     notes: tuple[str, ...] = ()
-    tuning: Annotated[tuple[Tried, ...], "what --tune tried"] = ()
+    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that --tune measured"] = ()
     model: Annotated[str, "sha256 of the model file"] = ""
-    tuned_on: Annotated[str, "the same of the model that tuning measured"] = ""
+    tuned_on: Annotated[str, "sha256 of the model file that --tune measured"] = ""

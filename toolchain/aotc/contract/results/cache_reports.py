@@ -5,29 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, Json, Pattern, Problem, record
+from aotc.contract.codec.parsing import Bounds, Json, Pattern, Problem
 from aotc.contract.manifest.payload_files import CHUNK_BYTES, PayloadPath, Sha256
+from aotc.records import record
 
 Kind = Annotated[str, Pattern(r"[a-z][a-z0-9-]{0,31}")]
 
 
 @record
 class CachedFile:
-    """A file of an entry; the digest of a file of one chunk is the file's."""
+    """A file of an entry; if it has one chunk, the chunk's digest is the file's."""
 
     path: PayloadPath
     size: Annotated[int, Bounds(0)]
-    chunks: Annotated[tuple[Sha256, ...], "sha256 of each 16 MiB; the last is shorter"]
+    chunks: Annotated[tuple[Sha256, ...], "sha256 of each 16 MiB; the last chunk may be shorter"]
 
     def problems(self) -> Iterator[Problem]:
-        """Digests that do not cover the file."""
-        if len(self.chunks) != chunks_of(self.size):
+        """Rules that the types do not express: the digests cover the file."""
+        if len(self.chunks) != chunk_count(self.size):
             yield Problem("chunks", f"{len(self.chunks)} digests for {self.size} bytes")
 
 
 @record
 class CacheIndex:
-    """What an entry of the build cache holds: `index.json` in it, as canonical JSON."""
+    """The content of an entry of the build cache: its `index.json`, as canonical JSON."""
 
     schema: Literal["aotc.cache-index/1"] = "aotc.cache-index/1"
     key: Sha256
@@ -36,13 +37,13 @@ class CacheIndex:
     files: tuple[CachedFile, ...]
 
     def problems(self) -> Iterator[Problem]:
-        """Files that stand there twice."""
-        if len({each.path for each in self.files}) != len(self.files):
-            yield Problem("files", "a path stands there twice")
+        """Rules that the types do not express: each path is listed once."""
+        if len({file.path for file in self.files}) != len(self.files):
+            yield Problem("files", "a path is listed twice")
 
 
-def chunks_of(size: int) -> int:
-    """How many chunks have a digest of their own in a file of `size` bytes; one at least."""
+def chunk_count(size: int) -> int:
+    """The number of chunks with a digest in a file of `size` bytes; at least 1."""
     return max(1, -(-size // CHUNK_BYTES))
 
 
@@ -54,14 +55,14 @@ class CacheEntry:
     kind: Annotated[str, "damaged: its index cannot be read"]
     bytes: Annotated[int, "on disk, its index included"]
     created: Annotated[str, "UTC, ISO 8601"]
-    used: Annotated[str, "when it was stored or last taken; UTC, ISO 8601"]
+    used: Annotated[str, "when it was stored or last used; UTC, ISO 8601"]
     files: int
-    title: Annotated[str, "what it was made for, where that is known"] = ""
+    title: Annotated[str, "what it was made for, if known"] = ""
 
 
 @record
 class CacheListReport:
-    """`aotc cache list --json`: the entry that was used last leads."""
+    """`aotc cache list --json`: the entry that was used last comes first."""
 
     schema: Literal["aotc.cache-list/1"] = "aotc.cache-list/1"
     folder: str
@@ -72,12 +73,12 @@ class CacheListReport:
 
 @record
 class PruneReport:
-    """`aotc cache prune --json`, `aotc cache clear --json`: what was removed, and what is left."""
+    """`aotc cache prune --json`, `aotc cache clear --json`: what was removed and what remains."""
 
     schema: Literal["aotc.cache-prune/1"] = "aotc.cache-prune/1"
     folder: str
     removed: Annotated[int, "entries"] = 0
     removed_bytes: int = 0
-    leftovers: Annotated[int, "half-written folders of builds that died"] = 0
+    leftovers: Annotated[int, "incomplete folders of builds that were killed"] = 0
     kept: Annotated[int, "entries"] = 0
     kept_bytes: int = 0

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
 from aotc.contract.profile import Profile
 from aotc.contract.results.reports import LoadReport, Refusal
 from aotc.contract.target import Target
+from aotc.records import field, record
 
 
 @record
 class ErrorReport:
-    """What any command prints instead of its own document when it fails."""
+    """What a command prints instead of its own document when it fails."""
 
     schema: Literal["aotc.error/1"] = "aotc.error/1"
     exit_status: int
-    errors: Annotated[tuple[Refusal, ...], "every reason, the first leading"]
+    errors: Annotated[tuple[Refusal, ...], "all reasons, the main one first"]
 
 
 @record
 class RunOutput:
     """One output of one run."""
 
+    WIRE_NAMES: ClassVar = {"minimum": "least", "maximum": "most"}
+
     name: str
     value: Annotated[str, "type and shape, such as float32[1, 3]"]
-    least: float | None = None
+    minimum: float | None = None
     mean: float | None = None
-    most: float | None = None
-    file: Annotated[str, "where it was written; empty where it was not"] = ""
+    maximum: float | None = None
+    file: Annotated[str, "file that it was written to; empty if it was not"] = ""
 
 
 Cause = Literal["exact", "padded", "routed", "outside"]
@@ -39,22 +40,22 @@ Cause = Literal["exact", "padded", "routed", "outside"]
 
 @record
 class CallRoute:
-    """Which variant takes a call, and why."""
+    """The variant that runs a call, and why."""
 
     variant: str
     cause: Annotated[
         Cause,
-        "outside: a dim left what was proven, and it runs all the same",
+        "outside: a dim is outside the proven range, and the call runs nevertheless",
     ]
     sizes: Annotated[Mapping[str, int], "of the dims"] = field(default_factory=dict)
-    padded_to: Annotated[Mapping[str, int], "sizes that run; none: the call's own"] = field(
+    padded_to: Annotated[Mapping[str, int], "sizes that run; empty: the call's own"] = field(
         default_factory=dict
     )
 
 
 @record
 class RunCase:
-    """One run: of the given inputs, or of one fixture."""
+    """One run, of given inputs or of a fixture."""
 
     name: str
     route: CallRoute | None = None
@@ -75,7 +76,7 @@ class RunReport:
 
 @record
 class Timing:
-    """One side of a comparison, in seconds; medians and quartiles over the runs."""
+    """One side of a comparison: medians and quartiles over the runs, in seconds."""
 
     name: str
     load_seconds: float
@@ -87,7 +88,7 @@ class Timing:
 
 @record
 class BenchReport:
-    """`aotc bench --json`: both sides run by turns in one process, on the same inputs."""
+    """`aotc bench --json`: both sides run in turn in one process, on the same inputs."""
 
     schema: Literal["aotc.bench/1"] = "aotc.bench/1"
     artifact: str
@@ -108,7 +109,7 @@ class BenchReport:
 
 @record
 class Explanation:
-    """One reason code; exit status 0 marks a finding, which refuses nothing."""
+    """One reason code, explained; exit status 0 marks a finding, which does not refuse anything."""
 
     WIRE_NAMES: ClassVar = {"fix": "mend"}
 
@@ -116,7 +117,9 @@ class Explanation:
     title: str
     exit_status: int
     explain: str
-    detail: Annotated[str, "how it is checked; empty for what no compatibility check gives"] = ""
+    detail: Annotated[
+        str, "how it is checked; empty if it is not the code of a compatibility check"
+    ] = ""
     fix: str
 
 
@@ -159,7 +162,7 @@ class CheckReport:
 
 @record
 class DoctorCheck:
-    """One thing that doctor looked at."""
+    """The result of one check of doctor."""
 
     WIRE_NAMES: ClassVar = {"fix": "mend"}
 
@@ -171,11 +174,13 @@ class DoctorCheck:
 
 @record
 class DoctorTrust:
-    """Files that decide whom this host trusts; empty where there is none, or none can be."""
+    """Files that decide whom this host trusts; empty if there is none, or cannot be one."""
 
     roots: Annotated[str, "file of root keys"] = ""
-    policy: Annotated[str, "that is used without --trust; only a host with roots has one"] = ""
-    state: Annotated[str, "what was seen by this user; it may not be there yet"] = ""
+    policy: Annotated[
+        str, "policy that is used without --trust; only a host with root keys has one"
+    ] = ""
+    state: Annotated[str, "trust state of this user; the file may not exist yet"] = ""
 
 
 @record
@@ -197,7 +202,7 @@ class PlanRow:
     buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     variants: int
     seconds: Annotated[float, "expected, of one request on average"]
-    ratio: Annotated[float, "to the least seconds of all plans"]
+    ratio: Annotated[float, "to the minimum of all plans"]
     padding: Annotated[float, "elements added, for each element of the requests"]
     coverage: Annotated[float, "share of requests that the plan accepts"] = 1.0
     chosen: bool = False
@@ -219,7 +224,7 @@ class LearnReport:
     path: Annotated[str, "the traffic file"]
     sha256: str
     requests: int
-    dims: Annotated[tuple[str, ...], "that buckets were considered for"]
+    dims: Annotated[tuple[str, ...], "dims for which buckets were considered"]
     fixed: Annotated[Mapping[str, int], "dims that never vary"] = field(default_factory=dict)
     follows: Annotated[Mapping[str, tuple[str, ...]], "dims that are sums of others"] = field(
         default_factory=dict
@@ -229,9 +234,9 @@ class LearnReport:
     )
     sizes: Annotated[Mapping[str, tuple[SizeCount, ...]], "distribution, by dim"]
     plans: tuple[PlanRow, ...]
-    margin: Annotated[float, "plans closer than this are not told apart"]
+    margin: Annotated[float, "plans that differ by less count as equal"]
     noise: float
-    drift: Annotated[float, "between sessions of one size: other work on the machine"] = 0.0
+    drift: Annotated[float, "between sessions of one size, from other work on the machine"] = 0.0
     backend: str
     coverage: Annotated[float, "share of requests that the profile accepts"]
     padding: float

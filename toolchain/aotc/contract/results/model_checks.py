@@ -1,12 +1,11 @@
-"""What `aotc check-models` tells: the outcome of each model, and how it differs from before."""
+"""What `aotc check-models` reports: the outcome of each model, and changes since a report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import record
+from aotc.records import field, record
 
 Built = Literal["built", "refused", "crashed", "timeout", "out-of-memory", "bug"]
 Answers = Literal["", "as expected", "as onnxruntime", "refused", "differ"]
@@ -14,7 +13,7 @@ Answers = Literal["", "as expected", "as onnxruntime", "refused", "differ"]
 
 @record
 class ToolVersions:
-    """What built the models; empty where it is not known."""
+    """Versions of the software that built the models; empty if unknown."""
 
     aotc: str = ""
     python: str = ""
@@ -22,40 +21,42 @@ class ToolVersions:
     onnxruntime: str = ""
     numpy: str = ""
     providers: Annotated[
-        Mapping[str, str], "version of each execution provider that is to be had, by its name"
+        Mapping[str, str], "version of each available execution provider, by its name"
     ] = field(default_factory=dict)
 
 
 @record
 class ModelCheck:
-    """What became of one model."""
+    """The outcome of one model."""
 
-    model: Annotated[str, "path below the folder; of NAME/model.onnx, NAME"]
+    model: Annotated[str, "path in the folder; NAME for NAME/model.onnx"]
     outcome: Annotated[
         Built,
-        "crashed, timeout, out-of-memory: of a step in the sandbox; bug: one of aotc's own",
+        "crashed, timeout, out-of-memory: a step in the sandbox; bug: an error of aotc itself",
     ]
-    code: Annotated[str, "why it is not built, or why the artifact refused the test data"] = ""
+    code: Annotated[
+        str, "reason why it was not built, or why the artifact refused the test data"
+    ] = ""
     answers: Annotated[
         Answers,
-        "to test data beside the model: as the data has them; else as ONNX Runtime gives them for "
-        "the model, not optimized; refused by the artifact; neither; empty: none was compared",
+        "for the model's test data: as in the data; or else as ONNX Runtime computes them without "
+        "optimization; refused by the artifact; neither; empty: not compared",
     ] = ""
     verdict: Annotated[
-        Literal["", "optimal", "degraded", "incompatible"], "on this host; empty: it is not built"
+        Literal["", "optimal", "degraded", "incompatible"], "on this host; empty: not built"
     ] = ""
     what: Annotated[str, "the refusal, or the answer that differs, in words"] = ""
     where: str = ""
     expected: str = ""
     found: str = ""
-    findings: Annotated[tuple[str, ...], "codes of what was noticed, each once"] = ()
-    compared: Annotated[int, "sets of test data that were run"] = 0
-    seconds: Annotated[float, "of the build, and of the comparison"] = 0.0
+    findings: Annotated[tuple[str, ...], "codes of findings, without repetition"] = ()
+    compared: Annotated[int, "number of test data sets that were run"] = 0
+    seconds: Annotated[float, "of the build and the comparison"] = 0.0
 
 
 @record
 class SkippedFile:
-    """What looked like a model and is none."""
+    """A file that looks like a model but is not one."""
 
     path: str
     why: str
@@ -63,7 +64,7 @@ class SkippedFile:
 
 @record
 class OutcomeChange:
-    """One model, before and now, in words such as `refused AOTC-S001`."""
+    """The outcomes of one model, before and now, such as `refused AOTC-S001`."""
 
     model: str
     before: str
@@ -72,11 +73,11 @@ class OutcomeChange:
 
 @record
 class EarlierChecks:
-    """What changed since an earlier document.
+    """What changed since an earlier report.
 
-    The order, best first: built, as expected; built, as onnxruntime; built, nothing compared;
-    built, and the artifact refuses the data; refused; timeout or out-of-memory; crashed; built,
-    and the answers differ; bug.
+    Outcomes from best to worst: built, as expected; built, as onnxruntime; built, not compared;
+    built, but the artifact refuses the data; refused; timeout or out-of-memory; crashed; built, but
+    the answers differ; bug.
     """
 
     path: str
@@ -84,27 +85,27 @@ class EarlierChecks:
     worse: tuple[OutcomeChange, ...] = ()
     better: tuple[OutcomeChange, ...] = ()
     changed: Annotated[tuple[OutcomeChange, ...], "neither worse nor better: another code"] = ()
-    new: Annotated[tuple[str, ...], "models that were not there"] = ()
-    gone: Annotated[tuple[str, ...], "models that are there no more"] = ()
+    new: Annotated[tuple[str, ...], "models that the earlier report does not have"] = ()
+    gone: Annotated[tuple[str, ...], "models that only the earlier report has"] = ()
 
 
 @record
 class CheckModelsReport:
-    """`aotc check-models --json`: what became of every model below a folder."""
+    """`aotc check-models --json`: the outcome of every model in a folder."""
 
     schema: Literal["aotc.check-models/1"] = "aotc.check-models/1"
     folder: str
     profile: str = "edge"
-    fixtures: Annotated[bool, "test data was given to the builds"] = False
+    fixtures: Annotated[bool, "whether the builds got the test data"] = False
     versions: ToolVersions = ToolVersions()
     host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"] = field(
         default_factory=dict
     )
-    summary: Annotated[Mapping[str, int], "models by outcome in words, most first"] = field(
+    summary: Annotated[Mapping[str, int], "number of models by outcome, largest first"] = field(
         default_factory=dict
     )
     models: tuple[ModelCheck, ...]
     skipped: tuple[SkippedFile, ...] = ()
-    unchecked: Annotated[tuple[str, ...], "models that an interrupt left unchecked"] = ()
-    against: Annotated[EarlierChecks | None, "None: compared with nothing"] = None
+    unchecked: Annotated[tuple[str, ...], "models not checked because of an interrupt"] = ()
+    against: Annotated[EarlierChecks | None, "None: not compared"] = None
     seconds: float = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import record
+from aotc.records import record
 
 
 @record

@@ -1,18 +1,18 @@
-"""What a trust policy decided of an artifact, and why: part of `aotc verify --json`."""
+"""What a trust policy decided about an artifact, and why: part of `aotc verify --json`."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from aotc.contract.attestation_kinds import Usage
-from aotc.contract.codec.parsing import record
+from aotc.records import record
 
 ChannelSource = Literal["", "argument", "approval"]
 
 
 @record
 class RuleMatch:
-    """Whether a rule is for the artifact, by name and channel."""
+    """Whether a rule matches the artifact's name and channel."""
 
     rule: str
     name: Annotated[str, "pattern"]
@@ -21,32 +21,32 @@ class RuleMatch:
 
 
 @record
-class Considered:
-    """One attestation that was looked at for a requirement, and whether it counts."""
+class ConsideredAttestation:
+    """An attestation that was considered for a requirement, and whether it counts."""
 
     path: str
     key: Annotated[str, "key id: sha256 of the public key's PEM"]
-    id: Annotated[str, "of the key or authority in the policy"]
+    id: Annotated[str, "id of the key or authority in the policy"]
     counts: bool
-    code: Annotated[str, "why it does not count; empty where it does"] = ""
+    code: Annotated[str, "reason why it does not count; empty if it counts"] = ""
     why: str = ""
 
 
 @record
 class RequirementResult:
-    """One requirement of the rule that decided."""
+    """The result of one requirement of the rule that applies."""
 
     predicate: Usage
     signers: tuple[str, ...]
     threshold: int
-    distinct: Annotated[int, "people with keys of their own that count"]
+    distinct: Annotated[int, "number of distinct signers that count"]
     met: bool
-    considered: tuple[Considered, ...] = ()
+    considered: tuple[ConsideredAttestation, ...] = ()
 
 
 @record
-class ReleaseOf:
-    """What orders the releases of an artifact: its version, its approval, or its build."""
+class ArtifactRelease:
+    """A release of an artifact, ordered by version, by time of approval, or by time of build."""
 
     kind: Literal["version", "approved", "built"]
     value: str
@@ -54,22 +54,22 @@ class ReleaseOf:
 
 @record
 class PolicyDecision:
-    """Which rule of which policy decided, and on what grounds."""
+    """The decision of a policy, with the rule that applies and its requirements."""
 
     policy: str
     sequence: int
     sha256: Annotated[str, "of the policy file"]
     expires: str
-    roots: Annotated[tuple[str, ...], "key ids of the roots that signed it; none: unsigned"] = ()
-    artifact: Annotated[str, "its name"] = ""
+    roots: Annotated[tuple[str, ...], "key ids of the roots that signed it; empty: unsigned"] = ()
+    artifact: Annotated[str, "name of the artifact"] = ""
     channel: str = ""
     channel_from: ChannelSource = ""
     accepted: bool = False
-    rule: Annotated[str, "the one that matches; empty: none, or several"] = ""
+    rule: Annotated[str, "name of the rule that matches; empty: none or several match"] = ""
     rules: tuple[RuleMatch, ...] = ()
     requirements: tuple[RequirementResult, ...] = ()
     qualified: Annotated[
-        tuple[str, ...] | None, "variants that may be loaded here, where a rule asks; None: all"
+        tuple[str, ...] | None, "variants that may be loaded here, if a rule requires it; None: all"
     ] = None
-    release: ReleaseOf | None = None
-    highest: Annotated[ReleaseOf | None, "seen on this host before"] = None
+    release: ArtifactRelease | None = None
+    highest: Annotated[ArtifactRelease | None, "highest release seen on this host before"] = None

@@ -1,27 +1,26 @@
-"""What `build`, `verify`, `inspect` and a load report, in Python and with `--json`."""
+"""What `build`, `verify`, `inspect` and `load` report, in Python and with `--json`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.interface import Value, ValueShapes
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord, Toolchain
-from aotc.contract.manifest.variant import MemoryPlan, Parity, Transfers
-from aotc.contract.profile import Traffic
+from aotc.contract.manifest.variant import MemoryPlan, Parity, TransferTotals
+from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.build_evidence import (
     OutputError,
     VariantEvidence,
 )
 from aotc.contract.results.policy_decision import PolicyDecision
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.domain import Domain
+from aotc.records import field, record
 
 Verdict = Literal["optimal", "degraded", "incompatible"]
 
@@ -31,7 +30,7 @@ Status = Literal["passed", "failed", "not-run"]
 
 @record
 class CheckResult:
-    """One numbered step of the gate, or one compatibility check."""
+    """The result of one step of the gate, or of one compatibility check."""
 
     step: str
     status: Status
@@ -40,7 +39,7 @@ class CheckResult:
 
 @record
 class Refusal:
-    """One reason for a no."""
+    """One reason for a refusal."""
 
     WIRE_NAMES: ClassVar = {"fix": "mend"}
 
@@ -50,12 +49,12 @@ class Refusal:
     expected: str = ""
     found: str = ""
     fix: str = ""
-    rows: Annotated[tuple[Mapping[str, str], ...], "what it is about, by column"] = ()
+    rows: Annotated[tuple[Mapping[str, str], ...], "table of details: cells by column"] = ()
 
 
 @record
 class VariantVerdict:
-    """Whether one variant runs on the host, and why not."""
+    """Whether one variant runs on the host, and the reasons if not."""
 
     name: str
     runs: bool
@@ -68,13 +67,15 @@ class VerifyReport:
 
     schema: Literal["aotc.verify/1"] = "aotc.verify/1"
     artifact: str
-    artifact_id: Annotated[str, "sha256 of aotc.json; empty where it was not read"] = ""
+    artifact_id: Annotated[str, "sha256 of aotc.json; empty if it was not read"] = ""
     authentic: bool
     verdict: Verdict | Literal["unverified"]
-    signers: Annotated[tuple[str, ...], "key ids (sha256 of the SPKI PEM) that verified"] = ()
+    signers: Annotated[
+        tuple[str, ...], "ids (sha256 of the SPKI PEM) of keys whose signatures verified"
+    ] = ()
     signer_names: Annotated[
         tuple[str, ...],
-        "of each signer, its id in the policy and what its certificate names; empty: neither",
+        "each signer's id in the policy, and names in its certificate; empty: neither",
     ] = ()
     development_key: bool = False
     target: str
@@ -82,16 +83,16 @@ class VerifyReport:
     refusals: tuple[Refusal, ...] = ()
     findings: tuple[Finding, ...] = ()
     variants: tuple[VariantVerdict, ...] = ()
-    policy: Annotated[PolicyDecision | None, "what a trust policy decided; None: there is none"] = (
-        None
-    )
+    policy: Annotated[
+        PolicyDecision | None, "decision of the trust policy; None: there is no policy"
+    ] = None
     bytes_hashed: int = 0
     seconds: float = 0.0
 
 
 @record
 class BuildReport:
-    """`aotc build --json`: what was built, and how it was proven."""
+    """`aotc build --json`: the artifact that was built, and its measurements."""
 
     schema: Literal["aotc.build/1"] = "aotc.build/1"
     artifact: Annotated[str, "path of the folder that was written"]
@@ -100,8 +101,8 @@ class BuildReport:
     key_id: str
     development_key: bool
     variants: tuple[VariantEvidence, ...]
-    tuning: Annotated[tuple[Tried, ...], "what --tune tried"] = ()
-    cached: Annotated[bool, "taken from the build cache: nothing was compiled"] = False
+    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that --tune measured"] = ()
+    cached: Annotated[bool, "taken from the build cache; nothing was compiled"] = False
     findings: tuple[Finding, ...] = ()
     stages: Annotated[Mapping[str, float], "seconds by stage"]
     seconds: float
@@ -109,54 +110,54 @@ class BuildReport:
 
 @record
 class VariantLoad:
-    """What loading one variant cost, in seconds."""
+    """The time for loading one variant, in seconds."""
 
     name: str
     session_seconds: float
-    warmup_seconds: Annotated[float, "placement, and what was run; 0 where nothing was"] = 0.0
-    first_run_seconds: Annotated[float | None, "of the warm-up; None where nothing was run"] = None
+    warmup_seconds: Annotated[float, "placement check and warm-up runs; 0 without them"] = 0.0
+    first_run_seconds: Annotated[float | None, "first run of the warm-up; None without one"] = None
     warmed: bool = False
-    accepted: Annotated[int, "fixtures that ran and matched, padded where they had to be"] = 0
+    accepted: Annotated[int, "number of fixtures that ran and matched, padded if necessary"] = 0
 
 
 @record
 class LoadReport:
-    """What one load cost, in seconds, and what was loaded."""
+    """What was loaded, and the time for it in seconds."""
 
     schema: Literal["aotc.load/1"] = "aotc.load/1"
     artifact_id: str
     variant: str
     verdict: Verdict
-    from_store: Annotated[bool, "the store already held it"]
-    hashed: Annotated[bool, "digests were checked now; else at install alone"] = True
-    verify_seconds: Annotated[float, "signature, digests, and the copy where there was one"]
+    from_store: Annotated[bool, "the store had it already"]
+    hashed: Annotated[bool, "digests were checked now; false: only when it was installed"] = True
+    verify_seconds: Annotated[float, "signature, digests, and the copy into the store, if any"]
     session_seconds: float
-    warmup_seconds: Annotated[float, "placement, and all fixtures run and compared"]
-    first_request_seconds: Annotated[float | None, "first model.run; None before it"] = None
-    fixtures: Annotated[int, "fixtures that ran and matched"] = 0
-    variants: Annotated[tuple[VariantLoad, ...], "each that was loaded"] = ()
+    warmup_seconds: Annotated[float, "placement check, and running and comparing all fixtures"]
+    first_request_seconds: Annotated[float | None, "first call of model.run; None before it"] = None
+    fixtures: Annotated[int, "number of fixtures that ran and matched"] = 0
+    variants: Annotated[tuple[VariantLoad, ...], "variants that were loaded"] = ()
     findings: tuple[Finding, ...] = ()
 
 
 @record
 class Claim:
-    """What one attestation says of itself. Nobody vouches for it here."""
+    """What an attestation states about itself, not verified."""
 
     path: Annotated[str, "file in the artifact"]
-    key_id: Annotated[str, "key that it names; empty where it names none"] = ""
+    key_id: Annotated[str, "key that it names; empty if it names none"] = ""
     development_key: Annotated[bool, "it names this user's development key"] = False
     predicate_type: str = ""
-    says: Annotated[str, "in words; empty where it is of no known type"] = ""
+    says: Annotated[str, "summary of the predicate; empty if its type is unknown"] = ""
 
 
 @record
 class VariantSummary:
-    """One variant, as the manifest describes it and the evidence measured it."""
+    """One variant, by its manifest and its evidence."""
 
     name: str
     component: str
-    buckets: Annotated[Mapping[str, int], "that it is for; none: it takes all sizes"] = field(
-        default_factory=dict
+    buckets: Annotated[Mapping[str, int], "its bucket of each dim; empty: it takes all sizes"] = (
+        field(default_factory=dict)
     )
     shape_nodes: int = 0
     shape_nodes_dropped: int = 0
@@ -165,14 +166,14 @@ class VariantSummary:
     precision: str
     optimization: str
     requirements: Requirements
-    placement: Annotated[Certainty, "how it is known"]
+    placement: Annotated[Certainty, "how the placement is known"]
     nodes: int
     partitions: int
     share: Annotated[Mapping[str, float], "of nodes, by provider"]
-    partitioning: Annotated[PartitionReport | None, "None where one provider takes all"] = None
-    transfers: Transfers = Transfers()
+    partitioning: Annotated[PartitionReport | None, "None if one provider runs all nodes"] = None
+    transfers: TransferTotals = TransferTotals()
     parity: Parity
-    worst: Annotated[tuple[OutputError, ...], "largest error of each output, all shapes"] = ()
+    worst: Annotated[tuple[OutputError, ...], "largest error of each output over all shapes"] = ()
     memory: MemoryPlan
     passes: tuple[PassRecord, ...] = ()
     load_seconds: float | None = None
@@ -182,49 +183,51 @@ class VariantSummary:
 
 @record
 class DimCoverage:
-    """How much of one dim's domain was compared with the original model at build."""
+    """How much of one dim's range was compared with the original model at build time."""
 
     dim: str
-    sizes: Annotated[str, "that callers may pass, in words"]
-    compared: Annotated[tuple[int, ...], "sizes in comparisons of any variant"]
-    share: Annotated[float, "of all sizes that callers may pass"]
+    sizes: Annotated[str, "sizes that callers may pass, such as 1..8"]
+    compared: Annotated[tuple[int, ...], "sizes that were compared for any variant"]
+    share: Annotated[float, "compared share of the sizes that callers may pass"]
     gap: Annotated[
-        tuple[int, int] | None, "widest span between two compared sizes; None where none is left"
+        tuple[int, int] | None, "widest gap between two compared sizes; None: there is no gap"
     ] = None
 
 
 @record
 class TrafficCoverage:
-    """What an artifact does with recorded requests."""
+    """How an artifact would run recorded requests."""
 
     path: str
     sha256: Annotated[str, "of the file"]
     requests: int
     accepted: Annotated[float, "share of requests"]
-    exact: Annotated[float, "share that runs at its own sizes on a variant for just those"]
+    exact: Annotated[float, "share that runs unpadded on a variant for exactly these sizes"]
     padded: float
-    routed: Annotated[float, "share that runs at its own sizes on the dynamic variant"]
-    compared: Annotated[float, "share whose sizes were compared with the original at build"]
+    routed: Annotated[float, "share that runs unpadded on the dynamic variant"]
+    compared: Annotated[
+        float, "share whose sizes were compared with the original model at build time"
+    ]
     padding: Annotated[float, "elements added, for each element of accepted requests"]
-    variants: Annotated[Mapping[str, int], "requests by variant, of the profile's first"]
-    refused: Annotated[Mapping[str, int], "requests by the sizes that are refused, most first"] = (
+    variants: Annotated[Mapping[str, int], "requests by variant, for the profile's first variant"]
+    refused: Annotated[Mapping[str, int], "number of requests by refused sizes, largest first"] = (
         field(default_factory=dict)
     )
 
 
 @record
 class ShapeReport:
-    """Shapes of outputs, and how much of the profile's shapes was seen to work."""
+    """Shapes of outputs, and how much of the accepted shapes was compared."""
 
     outputs: tuple[ValueShapes, ...]
     dims: tuple[DimCoverage, ...] = ()
-    learned: Annotated[Traffic | None, "what the profile was learned from"] = None
-    traffic: Annotated[TrafficCoverage | None, "of the file that was given"] = None
+    learned: Annotated[Traffic | None, "requests that the profile was learned from"] = None
+    traffic: Annotated[TrafficCoverage | None, "coverage of the given traffic file"] = None
 
 
 @record
 class ArtifactSummary:
-    """What an artifact says of itself beyond its model."""
+    """What an artifact states about itself, in addition to its model; not verified."""
 
     artifact_id: Annotated[str, "sha256 of aotc.json"]
     profile: str
@@ -232,18 +235,18 @@ class ArtifactSummary:
     toolchain: Toolchain
     claims: Annotated[tuple[Claim, ...], "attestations, unverified"] = ()
     variants: tuple[VariantSummary, ...]
-    sizes: Annotated[Mapping[str, int], "bytes by role of file, as listed"]
+    sizes: Annotated[Mapping[str, int], "bytes by role of file, as the manifest lists them"]
     payload_bytes: int
     files: int
     fixtures: int
     shapes: ShapeReport | None = None
-    built_at: Annotated[str, "UTC, ISO 8601; empty where no evidence says"] = ""
-    tuning: Annotated[tuple[Tried, ...], "what --tune tried"] = ()
+    built_at: Annotated[str, "UTC, ISO 8601; empty without evidence"] = ""
+    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that --tune measured"] = ()
 
 
 @record
 class InspectReport:
-    """`aotc inspect --json`: what an artifact or a model says of itself, vouched for by nobody."""
+    """`aotc inspect --json`: what an artifact or a model states about itself, not verified."""
 
     schema: Literal["aotc.inspect/1"] = "aotc.inspect/1"
     status: Literal["UNVERIFIED"] = "UNVERIFIED"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import record
 from aotc.contract.finding import Finding
+from aotc.records import field, record
 
 
 @record
 class TrustReport:
-    """`aotc trust init|add|check|sign --json`: the policy as it is now."""
+    """`aotc trust init|add|check|sign --json`: the policy after the command."""
 
     schema: Literal["aotc.trust-answer/1"] = "aotc.trust-answer/1"
     file: str
@@ -21,22 +20,26 @@ class TrustReport:
     sha256: str
     expires: str
     rules: tuple[str, ...]
-    keys: Annotated[tuple[str, ...], "ids of keys, authorities and identities not revoked"]
+    keys: Annotated[tuple[str, ...], "ids of keys, authorities and identities that are not revoked"]
     revoked_keys: Annotated[
-        Mapping[str, str], "reasons by id, or by sha256 of a key; empty where none is given"
+        Mapping[str, str], "reasons by id, or by sha256 of a key; a reason may be empty"
     ] = field(default_factory=dict)
     revoked_artifacts: Annotated[tuple[str, ...], "artifact ids"] = ()
     signed_by: Annotated[
-        tuple[str, ...], "key ids of roots: all that count, or who signed now"
+        tuple[str, ...], "key ids of roots: all that count, or the one that signed now"
     ] = ()
     counting: Annotated[
         tuple[str, ...] | None,
-        "of `sign`: roots of this host that signed so far; None: it has none",
+        "for `sign`: roots of this host that have signed; None: it has no roots",
     ] = None
-    threshold: Annotated[int | None, "of `sign`: roots of this host that must sign"] = None
+    threshold: Annotated[int | None, "for `sign`: number of roots of this host that must sign"] = (
+        None
+    )
     findings: tuple[Finding, ...] = ()
     bundle: Annotated[str, "the signature that was written"] = ""
-    checked: Annotated[bool, "as this host would before it takes it"] = False
+    checked: Annotated[
+        bool, "whether it was checked as this host checks a policy before using it"
+    ] = False
 
 
 @record
@@ -45,6 +48,6 @@ class RootReport:
 
     schema: Literal["aotc.root-answer/1"] = "aotc.root-answer/1"
     file: str
-    policy: Annotated[str, "name of the one policy that hosts with this file take"]
+    policy: Annotated[str, "name of the only policy that hosts with this file take"]
     threshold: int
     keys: Annotated[tuple[str, ...], "key ids"]

@@ -1,27 +1,29 @@
-"""What `--tune` measured, as the evidence holds it and `--tuned-from` reads it."""
+"""What `--tune` measured: the evidence holds it, and `--tuned-from` reads it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from aotc.contract.codec.parsing import record
-from aotc.contract.profile import Isa, Level, Name, Precision
+from aotc.contract.profile_terms import Isa, Level, Name, Precision
+from aotc.records import record
 
 
 @record
-class Tried:
-    """One candidate for a variant: what it was, and how fast where it passed parity."""
+class TuningCandidate:
+    """One candidate for a variant, with its time if it passed parity."""
 
-    variant: Annotated[str, "the profile's variant"]
+    WIRE_NAMES: ClassVar = {"minimum_seconds": "least_seconds"}
+
+    variant: Annotated[str, "variant of the profile"]
     providers: tuple[Name, ...]
     isa: Isa = "baseline"
     optimization: Level = "auto"
     precision: Precision = "keep"
-    threads: Annotated[int | None, "of one operator; None: one for each core"] = None
+    threads: Annotated[int | None, "for one operator; None: one for each core"] = None
     passed: bool = False
-    reason: Annotated[str, "why it did not pass; empty where it did"] = ""
-    median_seconds: Annotated[float | None, "of one run, rounds alternating"] = None
-    least_seconds: Annotated[float | None, "the quickest run"] = None
+    reason: Annotated[str, "why it did not pass; empty if it passed"] = ""
+    median_seconds: Annotated[float | None, "of one run; candidates are measured in turn"] = None
+    minimum_seconds: Annotated[float | None, "of the fastest run"] = None
     rounds: int = 0
-    sizes: Annotated[str, "of the dims in the runs"] = ""
+    sizes: Annotated[str, "sizes of the dims in the runs"] = ""
     chosen: bool = False

@@ -1,11 +1,11 @@
-"""Names of dims that say nothing: what exporters write where they know neither size nor name."""
+"""Anonymous names of dims: what exporters write if they know neither size nor name."""
 
 from __future__ import annotations
 
 import re
 
 # tf2onnx and ONNX's inference count `unk__12`, Paddle2ONNX `p2o.DynamicDimension.0`, torch.onnx
-# `x_dynamic_axes_1`; converters of Python objects write None.  `N`, `s0` and `dim_0` are symbols.
+# `x_dynamic_axes_1`; converters of Python objects write None.  `N`, `s0` and `dim_0` are names.
 _ANONYMOUS = re.compile(
     r"""\s* (?:
         \?+ | \*+ | -\d+
@@ -19,8 +19,8 @@ _ANONYMOUS = re.compile(
 
 
 def is_anonymous(name: str) -> bool:
-    """Whether a dim's name, such as `None`, `?` or `unk__12`, says nothing.
+    """Whether the name of a dim, such as `None`, `?` or `unk__12`, does not identify it.
 
-    Two positions with one such name are two dims.
+    Two positions with the same anonymous name are different dims.
     """
     return _ANONYMOUS.fullmatch(name) is not None

@@ -1,44 +1,44 @@
-"""How sizes that nothing was compiled for are padded, and the answers cropped."""
+"""How inputs are padded to a compiled size, and outputs cropped."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, record
+from aotc.contract.codec.parsing import Bounds
+from aotc.records import field, record
 
 Side = Literal["right", "left"]
 
 
 @record
 class PadSpec:
-    """What an input is filled up with, and where."""
+    """The value with which an input is padded, and on which side."""
 
-    value: Annotated[bool | int | float | str, "as the input's dtype; text where that is text"] = 0
-    side: Annotated[Side, "after or before the given elements"] = "right"
+    value: Annotated[bool | int | float | str, "of the input's dtype; text for text"] = 0
+    side: Annotated[Side, "right: after the given elements; left: before them"] = "right"
 
 
 @record
 class Crop:
-    """One axis of an output that grows with padded dims: its size is their sum plus `constant`."""
+    """An axis of an output whose size is the sum of `dims` plus `constant`, some of them padded."""
 
     output: str
     axis: Annotated[int, Bounds(0)]
     dims: Annotated[tuple[str, ...], Bounds(1)]
     constant: int = 0
-    side: Annotated[Side, "side that is cut off"] = "right"
+    side: Annotated[Side, "side on which it is cropped"] = "right"
 
     def size(self, sizes: Mapping[str, int]) -> int:
-        """Elements that remain along the axis, of unpadded `sizes`."""
+        """The size of the axis for the unpadded `sizes`."""
         return sum(sizes[dim] for dim in self.dims) + self.constant
 
 
 @record
 class Padding:
-    """How calls are padded and answers cropped; inputs and outputs not named stay as they are."""
+    """How inputs are padded and outputs cropped; those not named stay as they are."""
 
-    inputs: Annotated[Mapping[str, PadSpec], "by input that has a padded dim"] = field(
+    inputs: Annotated[Mapping[str, PadSpec], "by input with a padded dim"] = field(
         default_factory=dict
     )
     crops: tuple[Crop, ...] = ()

@@ -1,8 +1,8 @@
 """Relations among dims as a profile writes them: `batch = ids.0 = mask.0`, `total = past + seq`.
 
-A name is any run of characters without blanks and without `= + - * "`; one that has them stands
-in double quotes.  `A = B = C` states that dims are equal; a sum has names, whole numbers and
-products of both (`2*a`) joined by `+`, and `-` before a number.
+A name is a sequence of characters without blanks and without `= + - * "`; other names are written
+in double quotes.  `A = B = C` states that dims are equal.  A sum has names, integers and products
+of both (`2*a`), joined by `+`, or by `-` before an integer.
 """
 
 from __future__ import annotations
@@ -12,52 +12,53 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from aotc.contract.codec.parsing import ParseError, Problem, record
+from aotc.contract.codec.parsing import ParseError, Problem
 from aotc.contract.shapes.domain import Relation
+from aotc.records import record
 
 CODE = "AOTC-S015"
 
 _TOKEN = re.compile(r'\s*(?:"([^"]+)"|([=+*-])|([^\s"=+*-]+))', re.ASCII)
-_MOST_CHARACTERS = 1000
-_MOST_TERMS = 16
-_MOST_CONSTANT = 2**31
+_MAX_CHARACTERS = 1000
+_MAX_TERMS = 16
+_MAX_CONSTANT = 2**31
 
 
 @record
 class Equality:
-    """Dims of one size."""
+    """Dims that have the same size."""
 
     names: tuple[str, ...]
 
 
 class _Name(str):
-    """A name, to tell it from an operator or a number."""
+    """A token that is a name, in contrast to an operator or a number."""
 
     __slots__ = ()
 
 
 def read_relation(text: str) -> Equality | Relation:
-    """What `text` states; raises `ParseError` with AOTC-S015."""
+    """Read one equality or relation; raises `ParseError` with AOTC-S015."""
     sides: list[list[str]] = [[]]
     for token in _tokens(text):
-        if _is(token, "="):
+        if _is_operator(token, "="):
             sides.append([])
         else:
             sides[-1].append(token)
     if len(sides) < 2 or not all(sides):
-        raise _unreadable(text, "is no NAME = NAME and no NAME = SUM")
+        raise _unreadable(text, "is neither NAME = NAME nor NAME = SUM")
     if all(_is_name(side) for side in sides):
         return _equality(text, [side[0] for side in sides])
     if len(sides) > 2:
-        raise _unreadable(text, "has a sum and more than one '='")
+        raise _unreadable(text, "has a sum, and more than one '='")
     left, right = sides if _is_name(sides[0]) else reversed(sides)
     if not _is_name(left):
-        raise _unreadable(text, "has no side that is one name")
+        raise _unreadable(text, "does not have a side that is a single name")
     return _linear(text, str(left[0]), right)
 
 
 def read_relations(texts: Sequence[str]) -> tuple[Equality | Relation, ...]:
-    """What all `texts` state; raises `ParseError` with every problem that they alone show."""
+    """Read the relations of a profile; raises `ParseError` with all problems, also among them."""
     problems: list[Problem] = []
     read: list[Equality | Relation] = []
     for index, text in enumerate(texts):
@@ -66,38 +67,38 @@ def read_relations(texts: Sequence[str]) -> tuple[Equality | Relation, ...]:
         except ParseError as error:
             problems += [Problem(f"[{index}]", p.what, p.code) for p in error.problems]
     if not problems:
-        names = unified(item for item in read if isinstance(item, Equality))
+        names = representatives(item for item in read if isinstance(item, Equality))
         sums = [renamed(item, names) for item in read if isinstance(item, Relation)]
-        if what := faults(sums):
+        if what := ordering_problem(sums):
             problems.append(Problem("", what, CODE))
     if problems:
         raise ParseError(problems)
     return tuple(read)
 
 
-def unified(equalities: Iterable[Equality]) -> dict[str, str]:
-    """The first name of its class, by name; classes that share a name are one."""
-    above: dict[str, str] = {}
+def representatives(equalities: Iterable[Equality]) -> dict[str, str]:
+    """For each dim, the dim that represents all that equal it: the first one that was named."""
+    parents: dict[str, str] = {}
     order: dict[str, int] = {}
 
-    def first(name: str) -> str:
-        while above[name] != name:
-            above[name] = above[above[name]]
-            name = above[name]
+    def root_of(name: str) -> str:
+        while parents[name] != name:
+            parents[name] = parents[parents[name]]
+            name = parents[name]
         return name
 
     for equality in equalities:
         for name in equality.names:
-            above.setdefault(name, name)
+            parents.setdefault(name, name)
             order.setdefault(name, len(order))
-        roots = {first(name) for name in equality.names}
+        roots = {root_of(name) for name in equality.names}
         root = min(roots, key=order.__getitem__)
-        above.update(dict.fromkeys(roots, root))
-    return {name: first(name) for name in above}
+        parents.update(dict.fromkeys(roots, root))
+    return {name: root_of(name) for name in parents}
 
 
 def renamed(relation: Relation, names: Mapping[str, str]) -> Relation:
-    """`relation` with other names for its dims."""
+    """`relation` with its dims replaced by `names`."""
     return Relation(
         dim=names.get(relation.dim, relation.dim),
         terms=tuple(names.get(term, term) for term in relation.terms),
@@ -105,22 +106,22 @@ def renamed(relation: Relation, names: Mapping[str, str]) -> Relation:
     )
 
 
-def faults(relations: Sequence[Relation]) -> str:
-    """What keeps `relations` from being followed one after the other; empty where nothing does."""
+def ordering_problem(relations: Sequence[Relation]) -> str:
+    """Why `relations` cannot be computed one after the other; empty if they can."""
     derived = Counter(relation.dim for relation in relations)
     twice = [dim for dim, count in derived.items() if count > 1]
     if twice:
         stated = "; ".join(str(relation) for relation in relations if relation.dim == twice[0])
-        return f"{twice[0]!r} follows twice: {stated}"
-    followed = {relation.dim for relation in in_order(relations)}
-    circle = [str(relation) for relation in relations if relation.dim not in followed]
-    return f"dims go round in a circle: {'; '.join(circle)}" if circle else ""
+        return f"{twice[0]!r} is derived twice: {stated}"
+    followed = {relation.dim for relation in in_dependency_order(relations)}
+    cycle = [str(relation) for relation in relations if relation.dim not in followed]
+    return f"the relations are circular: {'; '.join(cycle)}" if cycle else ""
 
 
-def in_order(relations: Sequence[Relation]) -> tuple[Relation, ...]:
-    """`relations`, each after those of its terms; those that no order serves are left out.
+def in_dependency_order(relations: Sequence[Relation]) -> tuple[Relation, ...]:
+    """`relations`, each after those that its terms follow from; circular ones are left out.
 
-    Of several that could be next, it is the first.
+    If several could be next, the first of them is.
     """
     waiting = Counter(relation.dim for relation in relations)
     readers: dict[str, list[int]] = {}
@@ -144,15 +145,15 @@ def in_order(relations: Sequence[Relation]) -> tuple[Relation, ...]:
 
 
 def _tokens(text: str) -> list[str]:
-    if len(text) > _MOST_CHARACTERS:
-        raise _unreadable(f"{text[:40]}...", f"has more than {_MOST_CHARACTERS} characters")
+    if len(text) > _MAX_CHARACTERS:
+        raise _unreadable(f"{text[:40]}...", f"has more than {_MAX_CHARACTERS} characters")
     tokens: list[str] = []
     position, text = 0, text.rstrip()
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
             rest = text[position:].lstrip()[:20]
-            raise _unreadable(text, f"cannot be read from {rest!r} on")
+            raise _unreadable(text, f"cannot be read at {rest!r}")
         quoted, operator, word = match.groups()
         plain = operator or (word if word and word.isdecimal() else None)
         tokens.append(plain if plain is not None else _Name(quoted or word))
@@ -160,7 +161,7 @@ def _tokens(text: str) -> list[str]:
     return tokens
 
 
-def _is(token: str, operator: str) -> bool:
+def _is_operator(token: str, operator: str) -> bool:
     return token == operator and not isinstance(token, _Name)
 
 
@@ -181,7 +182,7 @@ def _linear(text: str, dim: str, tokens: Sequence[str]) -> Relation:
     rest = list(tokens)
     while rest:
         product = [rest.pop(0)]
-        while rest and _is(rest[0], "*"):
+        while rest and _is_operator(rest[0], "*"):
             product += rest[1:2] or ["*"]
             del rest[:2]
         added, number = _product(text, product, sign)
@@ -189,36 +190,38 @@ def _linear(text: str, dim: str, tokens: Sequence[str]) -> Relation:
         constant += number
         if rest:
             operator = rest.pop(0)
-            if not (_is(operator, "+") or _is(operator, "-")) or not rest:
-                raise _unreadable(text, f"has {str(operator)!r} where '+ TERM' belongs")
+            if not (_is_operator(operator, "+") or _is_operator(operator, "-")) or not rest:
+                raise _unreadable(text, f"has {str(operator)!r} where '+ TERM' is expected")
             sign = 1 if operator == "+" else -1
     if not terms:
-        raise _unreadable(text, "states one size; sizes stand under dims")
-    if len(terms) > _MOST_TERMS or abs(constant) > _MOST_CONSTANT:
-        raise _unreadable(text, f"has more than {_MOST_TERMS} terms, or too large a number")
+        raise _unreadable(text, "states a single size; state sizes under dims")
+    if len(terms) > _MAX_TERMS or abs(constant) > _MAX_CONSTANT:
+        raise _unreadable(text, f"has more than {_MAX_TERMS} terms, or too large a number")
     if dim in terms:
         raise _unreadable(text, f"derives {dim!r} from itself")
     return Relation(dim=dim, terms=tuple(terms), constant=constant)
 
 
 def _product(text: str, factors: Sequence[str], sign: int) -> tuple[list[str], int]:
-    """A name, as often as it counts; or a number."""
+    """The names of a product, repeated by its factor, or its value if it has no name."""
     names = [str(factor) for factor in factors if isinstance(factor, _Name)]
     number = 1
     for factor in factors:
         if isinstance(factor, _Name):
             continue
-        if not factor.isdecimal() or len(factor) > len(str(_MOST_CONSTANT)):
-            raise _unreadable(text, f"has {factor!r} where a name or a number belongs")
+        if not factor.isdecimal() or len(factor) > len(str(_MAX_CONSTANT)):
+            raise _unreadable(text, f"has {factor!r} where a name or a number is expected")
         number *= int(factor)
     if len(names) > 1:
-        raise _unreadable(text, "multiplies dims; only sums are followed")
+        raise _unreadable(text, "multiplies dims; only sums are supported")
     if not names:
         return [], sign * number
     if sign < 0:
-        raise _unreadable(text, f"takes {names[0]!r} away; write it as a sum on the other side")
-    if not 1 <= number <= _MOST_TERMS:
-        raise _unreadable(text, f"takes {names[0]!r} {number} times; 1 to {_MOST_TERMS} are read")
+        raise _unreadable(text, f"subtracts {names[0]!r}; write it as a sum on the other side")
+    if not 1 <= number <= _MAX_TERMS:
+        raise _unreadable(
+            text, f"has {names[0]!r} {number} times; 1 to {_MAX_TERMS} times are supported"
+        )
     return names * number, 0
 
 

@@ -1,1 +1,1 @@
-"""Whom to trust, who signs, and what attestations say."""
+"""Trust policies, signers, and the predicates of attestations."""

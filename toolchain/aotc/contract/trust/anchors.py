@@ -1,4 +1,4 @@
-"""Whom to trust: public keys, and certificate authorities that vouch for keys."""
+"""Trust anchors: public keys, certificate authorities, and identities of keyless signers."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import base64
 import hashlib
 import re
 
-from aotc.contract.codec.parsing import record
+from aotc.records import record
 
 PEM = re.compile(
     r"-----BEGIN PUBLIC KEY-----\s+[A-Za-z0-9+/=\s]+?-----END PUBLIC KEY-----", re.ASCII
 )
-CERTIFICATE = re.compile(
-    r"-----BEGIN CERTIFICATE-----\s+[A-Za-z0-9+/=\s]+?-----END CERTIFICATE-----", re.ASCII
-)
+_CERTIFICATE = r"-----BEGIN CERTIFICATE-----\s+[A-Za-z0-9+/=\s]+?-----END CERTIFICATE-----"
 
 
 @record
 class TrustedKey:
-    """A P-256 public key (SPKI, PEM) and where it came from.
+    """A P-256 public key (SPKI, PEM) and its origin, such as the file that it was read from.
 
-    Of a key that a certificate vouched for, `origin` is that of the authority, `certificate`
-    names subject and issuer, `subject` the subject alone, and `issuers` are the ids of the keys of
-    all CAs on the path.
+    For a key that is trusted by its certificate, `origin` is that of the authority, `certificate`
+    names subject and issuer, `subject` names the subject only, and `issuers` are the ids of the
+    keys of all CAs on the certification path.
     """
 
     pem: str
@@ -35,7 +33,7 @@ class TrustedKey:
 
 @record
 class TrustedAuthority:
-    """A CA certificate (PEM) whose certificates for signing code are accepted, and its origin."""
+    """A CA certificate (PEM) whose code signing certificates are accepted, and its origin."""
 
     pem: str
     origin: str
@@ -43,10 +41,10 @@ class TrustedAuthority:
 
 @record
 class TrustedIdentity:
-    """Who may sign without a kept key (sigstore keyless), and which OIDC issuer must say so.
+    """An identity that may sign keyless with sigstore, and the OIDC issuer that must confirm it.
 
-    `trusted_root` is the path of a sigstore trusted root, or its JSON text; empty: the public
-    instance's.
+    `trusted_root` is the path of a sigstore trusted root, or its JSON text; if empty, that of the
+    public instance is used.
     """
 
     identity: str
@@ -55,26 +53,29 @@ class TrustedIdentity:
     trusted_root: str = ""
 
 
-# What may vouch for a bundle.
+# What can make a bundle trusted.
 Anchor = TrustedKey | TrustedAuthority | TrustedIdentity
 
 
 def key_id(public_pem: str) -> str:
-    """sha256 (hex) of the SPKI PEM as OpenSSL writes it: the `hint` of a sigstore bundle."""
+    """The id of a public key: sha256 (hex) of its SPKI PEM as OpenSSL writes it.
+
+    Sigstore bundles hold it as `hint`.
+    """
     return hashlib.sha256(public_pem.encode("ascii")).hexdigest()
 
 
 def split_pem(text: str) -> tuple[str, ...]:
-    """Every `PUBLIC KEY` block of a text, in order."""
+    """The `PUBLIC KEY` blocks of a text, in order."""
     return tuple(match[0] + "\n" for match in PEM.finditer(text))
 
 
 def split_certificates(text: str) -> tuple[str, ...]:
-    """Every `CERTIFICATE` block of a text, in order."""
-    return tuple(match[0] + "\n" for match in CERTIFICATE.finditer(text))
+    """The `CERTIFICATE` blocks of a text, in order."""
+    return tuple(match[0] + "\n" for match in re.finditer(_CERTIFICATE, text, re.ASCII))
 
 
-def pem_bytes(block: str) -> bytes:
-    """The DER inside one PEM block (RFC 7468); raises ValueError where it is no base64."""
+def der_of_pem(block: str) -> bytes:
+    """The DER bytes of one PEM block (RFC 7468); raises ValueError if it is not valid base64."""
     body = "".join(block.strip().splitlines()[1:-1])
     return base64.b64decode("".join(body.split()), validate=True)

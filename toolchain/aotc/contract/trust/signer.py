@@ -1,15 +1,16 @@
-"""Who signs: what every signer offers, and the file that describes one outside of the process."""
+"""The interface of signers, and the file that describes a signer in another program."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal, Protocol, runtime_checkable
 
-from aotc.contract.codec.parsing import Bounds, Problem, record
+from aotc.contract.codec.parsing import Bounds, Problem
 from aotc.contract.finding import Finding
+from aotc.records import record
 
 
 class Signer(Protocol):
-    """A P-256 key that signs, wherever its secret is kept."""
+    """A P-256 key that signs, wherever its private half is kept."""
 
     @property
     def public_pem(self) -> str:
@@ -21,15 +22,15 @@ class Signer(Protocol):
 
     @property
     def development(self) -> bool:
-        """Whether it is this user's development key."""
+        """Whether it is the development key of this user."""
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """Certificates (PEM) of the key, its own first; empty for a bare key."""
+        """The certificate chain of the key (PEM), its own first; empty without certificates."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What its user should know of how the key is kept."""
+        """What the user should know about how the key is kept."""
 
     def sign(self, message: bytes) -> bytes:
         """A DER-encoded ECDSA signature over the SHA-256 of `message`."""
@@ -37,40 +38,42 @@ class Signer(Protocol):
 
 @runtime_checkable
 class Sealer(Protocol):
-    """Who signs whole statements, each with a key that is gone then (sigstore keyless)."""
+    """A signer of complete statements, with a new key for each (sigstore keyless)."""
 
     def tag(self) -> str:
-        """16 hex digits that tell this signer from others, the same each time."""
+        """16 hexadecimal digits that identify this signer."""
 
     def issuer(self) -> str:
-        """Who says who it is: the URL of an OIDC issuer."""
+        """The URL of the OIDC issuer that confirms its identity."""
 
     def seal(self, payload: bytes) -> bytes:
-        """A sigstore bundle over an in-toto statement, which verifies."""
+        """A verified sigstore bundle (JSON) with the in-toto statement `payload`."""
 
 
 @record
 class SignerFile:
-    """`signer.yaml`: a program that signs with a key which this process never sees."""
+    """`signer.yaml`: a program that signs with a key that this process never sees."""
 
     schema: Literal["aotc.signer/1"]
     command: Annotated[
         tuple[str, ...],
         Bounds(least=1),
-        "the program and its arguments; no shell; it runs in the folder of this file, gets the "
-        "bytes to sign on standard input and answers with the signature on standard output",
+        "the program and its arguments, without a shell; it runs in the folder of this file, gets "
+        "the bytes to sign on standard input, and writes the signature to standard output",
     ]
-    public_key: Annotated[str, "the public key: a path below or beside this file, or PEM text"]
+    public_key: Annotated[str, "the public key: a path relative to this file, or PEM text"]
     certificates: Annotated[
-        str, "certificates of the key, its own first: a path, or PEM text; none by default"
+        str, "certificates of the key, its own first: a path, or PEM text; default: none"
     ] = ""
     format: Annotated[
-        Literal["der", "raw"], "of the signature: DER, or r and s with 32 bytes each"
+        Literal["der", "raw"], "of the signature: DER, or r and s in 32 bytes each"
     ] = "der"
-    timeout_seconds: Annotated[float, Bounds(least=1, most=600), "then the program is ended"] = 60.0
+    timeout_seconds: Annotated[
+        float, Bounds(least=1, most=600), "time limit; the program is stopped after it"
+    ] = 60.0
 
     def problems(self) -> list[Problem]:
-        """What the types leave open."""
+        """Rules that the types do not express."""
         found = []
         if not self.command[0]:
             found.append(Problem("command[0]", "is empty"))

@@ -1,8 +1,7 @@
-"""Trust policies: who may vouch for which artifact, and with what. `aotc.trust/1`, `aotc.root/2`.
+"""Trust policies: who must sign what for which artifact.  Schemas `aotc.trust/1`, `aotc.root/2`.
 
-A policy is a YAML file.  It is signed by root keys, which a host states in a file of its own; the
-number of roots that must have signed stands there, and the name of the policy that the host takes,
-and neither in the policy.
+A policy is a YAML file, signed by root keys.  A host states its root keys in a file of its own,
+with the number of roots that must have signed and the name of the policy that the host takes.
 """
 
 from __future__ import annotations
@@ -10,80 +9,82 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
 from aotc.contract.attestation_kinds import KINDS, Usage
-from aotc.contract.codec.parsing import Bounds, Pattern, Problem, record
+from aotc.contract.codec.parsing import Bounds, Pattern, Problem
 from aotc.contract.manifest.payload_files import Sha256
 from aotc.contract.trust.attestations import INSTANT, Instant, parse_instant
 from aotc.contract.versions import RELEASE
+from aotc.records import field, record
 
 POLICY_PREDICATE = "urn:aotc:trust-policy:v1"
-# A century: calendars end, and a longer period is a slip.
+# A century: a longer period is a mistake, and dates are limited.
 MAX_DAYS = 36_500
 
 KeyName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 Release = Annotated[
     str,
     Pattern(rf"{RELEASE}|{INSTANT}"),
-    "a version such as 1.4.0, or a moment",
+    "a version such as 1.4.0, or a time",
 ]
 
 
 @record
 class PolicyKey:
-    """A key or a certificate authority that the policy knows, and what it may sign."""
+    """A key or a certificate authority of the policy, and what it may sign."""
 
-    id: Annotated[KeyName, "its name in this policy; says nothing to a bundle"]
-    pem: Annotated[str, "public key on P-256, or the certificate of the authority"]
+    id: Annotated[KeyName, "its name in this policy only"]
+    pem: Annotated[str, "P-256 public key, or certificate of the authority"]
     usage: Annotated[tuple[Usage, ...], Bounds(1)]
     valid_from: Instant | None = None
     valid_until: Instant | None = None
     revoked: Annotated[
-        str | None, Bounds(1), "the reason, where it is revoked: it then counts for nothing"
+        str | None, Bounds(1), "the reason, if it is revoked; its signatures do not count then"
     ] = None
 
     def problems(self) -> list[Problem]:
-        """What the types cannot say."""
+        """Rules that the types do not express."""
         return [
-            *_moments(self, "valid_from", "valid_until"),
-            *_doubles("usage", self.usage),
+            *_period_problems(self, "valid_from", "valid_until"),
+            *_duplicate_problems("usage", self.usage),
         ]
 
 
 @record
 class PolicyIdentity:
-    """Somebody who signs without a kept key (sigstore keyless), by what an OIDC issuer says."""
+    """A keyless signer (sigstore), identified by an OIDC issuer."""
 
     id: Annotated[KeyName, "its name in this policy"]
-    identity: Annotated[str, Bounds(1), "as the certificate says: an address or a workflow's URI"]
+    identity: Annotated[
+        str, Bounds(1), "as in the certificate: an e-mail address or the URI of a workflow"
+    ]
     issuer: Annotated[str, Bounds(1), "URL of the OIDC issuer"]
     trusted_root: Annotated[
-        str, "sigstore trusted root (JSON text) of a private instance; the public one's if empty"
+        str, "sigstore trusted root (JSON text) of a private instance; empty: the public instance"
     ] = ""
     usage: Annotated[tuple[Usage, ...], Bounds(1)]
     valid_from: Instant | None = None
     valid_until: Instant | None = None
-    revoked: Annotated[str | None, Bounds(1), "the reason, where it is revoked"] = None
+    revoked: Annotated[str | None, Bounds(1), "the reason, if it is revoked"] = None
 
     def problems(self) -> list[Problem]:
-        """What the types cannot say."""
+        """Rules that the types do not express."""
         found = [
-            *_moments(self, "valid_from", "valid_until"),
-            *_doubles("usage", self.usage),
+            *_period_problems(self, "valid_from", "valid_until"),
+            *_duplicate_problems("usage", self.usage),
         ]
         if self.trusted_root and not self.trusted_root.lstrip().startswith("{"):
-            found.append(Problem("trusted_root", "is not the text of a trusted root in JSON"))
+            found.append(Problem("trusted_root", "is not a trusted root in JSON"))
         return found
 
 
-Holder = PolicyKey | PolicyIdentity
+PolicySigner = PolicyKey | PolicyIdentity
 
 
 @record
 class Match:
-    """Which artifacts a rule is for; `*`, `?` and `[...]` as in file names, case counts."""
+    """The artifacts that a rule is for: patterns with `*`, `?` and `[...]`, case-sensitive."""
 
     name: Annotated[str, Bounds(1), "pattern of the artifact's name"]
     channel: Annotated[str, "pattern of the channel; an empty one matches no channel"] = "*"
@@ -91,25 +92,26 @@ class Match:
 
 @record
 class Requirement:
-    """One kind of attestation that must be there, by whom."""
+    """One kind of attestation that is required, and who must sign it."""
 
     predicate: Usage
     signers: Annotated[
         tuple[str, ...], Bounds(1), "ids of keys, authorities or identities of this policy"
     ]
     threshold: Annotated[int, Bounds(1), "distinct public keys that must have signed"] = 1
-    builders: Annotated[tuple[str, ...], "allowed builder ids of provenance; none: any"] = ()
-    max_age: Annotated[int | None, Bounds(1, MAX_DAYS), "days since it was made"] = None
+    builders: Annotated[tuple[str, ...], "allowed builder ids of provenance; empty: any"] = ()
+    max_age: Annotated[int | None, Bounds(1, MAX_DAYS), "maximum age in days"] = None
     channel: Annotated[
-        str | None, Bounds(1), "of an approval; None: the channel that the artifact is loaded for"
+        str | None, Bounds(1), "of an approval; None: the channel for which the artifact is loaded"
     ] = None
     target: Annotated[
-        Literal["this", "any"] | None, "of a qualification: a host like this one (None), or any"
+        Literal["this", "any"] | None,
+        "of a qualification: any host, or (this, None) a host like this one",
     ] = None
 
     def problems(self) -> list[Problem]:
-        """Fields that say nothing of this predicate."""
-        found = _doubles("signers", self.signers)
+        """Rules that the types do not express: each field applies to its kind only."""
+        found = _duplicate_problems("signers", self.signers)
         for name, wanted in (
             ("builders", "provenance"),
             ("channel", "approval"),
@@ -124,7 +126,7 @@ class Requirement:
 
 @record
 class Rule:
-    """What is required of the artifacts that it matches."""
+    """What is required of the artifacts that the rule matches."""
 
     name: KeyName
     match: Match
@@ -132,13 +134,13 @@ class Rule:
     min_version: Release | None = None
 
     def problems(self) -> list[Problem]:
-        """What the types cannot say."""
-        return _release("min_version", self.min_version)
+        """Rules that the types do not express."""
+        return _release_problems("min_version", self.min_version)
 
 
 @record
 class Revoked:
-    """What counts for nothing, whoever vouches for it."""
+    """Artifacts and keys that are never accepted."""
 
     artifacts: Annotated[tuple[Sha256, ...], "artifact ids: sha256 of aotc.json"] = ()
     keys: Annotated[tuple[str, ...], "ids in this policy, or sha256 of a public key's PEM"] = ()
@@ -146,144 +148,153 @@ class Revoked:
 
 @record
 class Limits:
-    """The largest artifact that is taken; None: the limits of the format alone."""
+    """The largest artifact that is accepted; None: only the limits of the format."""
 
     payload_bytes: Annotated[int | None, Bounds(1)] = None
-    files: Annotated[int | None, Bounds(1), "in the payload"] = None
-    bundles: Annotated[int | None, Bounds(1), "attestations"] = None
+    files: Annotated[int | None, Bounds(1), "number of files in the payload"] = None
+    bundles: Annotated[int | None, Bounds(1), "number of attestations"] = None
 
 
 @record
 class TrustPolicy:
-    """A trust policy.  Exactly one rule must match an artifact; what none matches is denied."""
+    """A trust policy.  Exactly one rule must match an artifact, or the artifact is refused."""
 
     schema: Annotated[Literal["aotc.trust/1"], "version of this schema"]
     name: KeyName
     sequence: Annotated[int, Bounds(1), "a later policy of this name has a higher one"]
     replaces: Annotated[
-        tuple[KeyName, ...], "names that this policy had before; its sequence goes on from theirs"
+        tuple[KeyName, ...], "former names of this policy; its sequence continues theirs"
     ] = ()
     valid_from: Instant | None = None
     expires: Instant
     keys: tuple[PolicyKey, ...] = ()
     authorities: Annotated[tuple[PolicyKey, ...], "certificate authorities"] = ()
-    identities: Annotated[tuple[PolicyIdentity, ...], "of keyless signers"] = ()
+    identities: Annotated[tuple[PolicyIdentity, ...], "keyless signers"] = ()
     rules: Annotated[tuple[Rule, ...], Bounds(1)]
     revoked: Revoked = Revoked()
     limits: Limits = Limits()
-    min_versions: Annotated[Mapping[str, Release], "by the artifact's name"] = field(
-        default_factory=dict
+    min_versions: Annotated[Mapping[str, Release], "minimum releases by the artifact's name"] = (
+        field(default_factory=dict)
     )
     rollback: Annotated[
-        tuple[Sha256, ...], "artifact ids that are taken though a later release was seen"
+        tuple[Sha256, ...], "artifact ids that are accepted although a later release was seen"
     ] = ()
 
     def problems(self) -> list[Problem]:
-        """What the types cannot say."""
-        known = {each.id: each for each in self.holders()}
-        found = _moments(self, "valid_from", "expires")
-        found += _doubles("replaces", self.replaces)
+        """Rules that the types do not express."""
+        known = {signer.id: signer for signer in self.signers()}
+        found = _period_problems(self, "valid_from", "expires")
+        found += _duplicate_problems("replaces", self.replaces)
         if self.name in self.replaces:
             found.append(Problem("replaces", f"{self.name!r} is the name of this policy"))
-        found += _doubles("keys", [each.id for each in self.holders()], "id ")
-        people = [f"{each.identity} of {each.issuer}" for each in self.identities]
-        found += _doubles("identities", people)
-        found += _doubles("rules", [each.name for each in self.rules], "name ")
+        found += _duplicate_problems("keys", [signer.id for signer in self.signers()], "id ")
+        people = [f"{signer.identity} of {signer.issuer}" for signer in self.identities]
+        found += _duplicate_problems("identities", people)
+        found += _duplicate_problems("rules", [rule.name for rule in self.rules], "name ")
         for name, wanted in self.min_versions.items():
-            found += _release(f"min_versions.{name}", wanted)
-        for each in self.revoked.keys:
-            if each not in known and not re.fullmatch(r"[0-9a-f]{64}", each):
-                found.append(Problem("revoked.keys", _no_key(each, known)))
-        authorities = {each.id for each in self.authorities}
+            found += _release_problems(f"min_versions.{name}", wanted)
+        for key in self.revoked.keys:
+            if key not in known and not re.fullmatch(r"[0-9a-f]{64}", key):
+                found.append(Problem("revoked.keys", _unknown_key_text(key, known)))
+        authorities = {authority.id for authority in self.authorities}
         for place, rule in enumerate(self.rules):
             for index, need in enumerate(rule.require):
                 where = f"rules[{place}].require[{index}]"
-                found += _signers(need, known, authorities, where)
+                found += _signer_problems(need, known, authorities, where)
         return found
 
-    def holders(self) -> tuple[Holder, ...]:
-        """Keys, authorities and identities in one."""
+    def signers(self) -> tuple[PolicySigner, ...]:
+        """The keys, authorities and identities of the policy."""
         return (*self.keys, *self.authorities, *self.identities)
 
 
 @record
 class RootKeys:
-    """The roots of a host: whose signatures make which policy, and how many of them."""
+    """The root keys of a host, and the policy that they sign.
+
+    The host takes the policy `policy` if at least `threshold` of the `keys` signed it.
+    """
 
     schema: Annotated[Literal["aotc.root/2", "aotc.root/1"], "version of this schema; 1 is read"]
     policy: Annotated[
-        KeyName | None, "name of the one policy that is taken; of aotc.root/2, and always there"
+        KeyName | None, "name of the only policy that is taken; required in aotc.root/2"
     ] = None
-    threshold: Annotated[int, Bounds(1), "distinct keys that must have signed a policy"]
-    keys: Annotated[tuple[str, ...], Bounds(1), "public keys on P-256, PEM"]
+    threshold: Annotated[int, Bounds(1), "number of distinct keys that must have signed a policy"]
+    keys: Annotated[tuple[str, ...], Bounds(1), "P-256 public keys, PEM"]
 
     def problems(self) -> list[Problem]:
-        """What the types cannot say."""
+        """Rules that the types do not express."""
         found = []
         if self.schema == "aotc.root/2" and self.policy is None:
             found.append(Problem("policy", "is missing"))
         if self.schema == "aotc.root/1" and self.policy is not None:
-            found.append(Problem("policy", "is not known to aotc.root/1; state aotc.root/2"))
+            found.append(Problem("policy", "is not a field of aotc.root/1; state aotc.root/2"))
         if self.threshold > len(self.keys):
-            never = f"{self.threshold} of {len(self.keys)} keys is never met"
-            found.append(Problem("threshold", never))
+            what = f"{self.threshold} of {len(self.keys)} keys can never be met"
+            found.append(Problem("threshold", what))
         return found
 
 
-def _signers(
-    need: Requirement, known: Mapping[str, Holder], authorities: set[str], where: str
+def _signer_problems(
+    need: Requirement, known: Mapping[str, PolicySigner], authorities: set[str], where: str
 ) -> list[Problem]:
     found = []
     for signer in need.signers:
         key = known.get(signer)
         if key is None:
-            found.append(Problem(f"{where}.signers", f"{signer!r} is no id of this policy"))
+            found.append(Problem(f"{where}.signers", f"{signer!r} is not an id of this policy"))
         elif need.predicate not in key.usage:
-            found.append(Problem(f"{where}.signers", f"{signer!r} has no usage {need.predicate!r}"))
+            found.append(
+                Problem(
+                    f"{where}.signers", f"{signer!r} does not have the usage {need.predicate!r}"
+                )
+            )
     # An authority may certify any number of keys.
     if need.threshold > len(need.signers) and authorities.isdisjoint(need.signers):
         found.append(
-            Problem(f"{where}.threshold", f"{need.threshold} of {len(need.signers)} is never met")
+            Problem(
+                f"{where}.threshold", f"{need.threshold} of {len(need.signers)} can never be met"
+            )
         )
     return found
 
 
-def _no_key(text: str, known: Iterable[str]) -> str:
-    """Why a revoked key is none, and the one that is meant where its name has other letters."""
-    meant = next((each for each in known if each.casefold() == text.strip().casefold()), None)
+def _unknown_key_text(text: str, known: Iterable[str]) -> str:
+    """What is wrong with a revoked key that is not known, with the id that is probably meant."""
+    meant = next((id_ for id_ in known if id_.casefold() == text.strip().casefold()), None)
     if meant is not None:
-        return f"{text!r} is no id of this policy; {meant!r} is"
-    digits = "a key's own id is 64 small hexadecimal digits, and nothing between or before them"
-    return f"{text!r} is no id of this policy; {digits}"
+        return f"{text!r} is not an id of this policy; {meant!r} is"
+    digits = "a key's own id is 64 lowercase hexadecimal digits without anything else"
+    return f"{text!r} is not an id of this policy; {digits}"
 
 
-def _moments(holder: object, first: str, last: str) -> list[Problem]:
-    """Dates that no calendar has, and an end that is not after the start."""
+def _period_problems(signer: object, first: str, last: str) -> list[Problem]:
+    """Times that do not exist, and an end that is not after the start."""
     found, read = [], []
     for name in (first, last):
-        text = getattr(holder, name)
+        text = getattr(signer, name)
         try:
             read.append(parse_instant(text) if text is not None else None)
         except ValueError:
-            found.append(Problem(name, f"{text} is no date and time"))
+            found.append(Problem(name, f"{text} is not a valid date and time"))
     if not found and None not in read and read[0] >= read[1]:  # type: ignore[operator]
         found.append(Problem(last, f"is not after {first}"))
     return found
 
 
-def _release(path: str, text: str | None) -> list[Problem]:
+def _release_problems(path: str, text: str | None) -> list[Problem]:
     if text is not None and "T" in text:
         try:
             parse_instant(text)
         except ValueError:
-            return [Problem(path, f"{text} is no date and time")]
+            return [Problem(path, f"{text} is not a valid date and time")]
     return []
 
 
-def _doubles(path: str, values: Iterable[str], what: str = "") -> list[Problem]:
+def _duplicate_problems(path: str, values: Iterable[str], what: str = "") -> list[Problem]:
     counts = Counter(values)
     return [
-        Problem(path, f"{what}{value!r} is there {count} times")
+        Problem(path, f"{what}{value!r} is listed {count} times")
         for value, count in counts.items()
         if count > 1
     ]

@@ -1,7 +1,7 @@
-"""One node through the version converter of the onnx package, which knows how operators changed.
+"""Converting one node with the version converter of the onnx package, which knows the operators.
 
-A whole model is not given to it: it drops functions, and stops at
-the first node without an adapter.
+It is not given a whole model, because it drops functions and stops at the first node without an
+adapter.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     Nodes = list[onnx.NodeProto]
 
 
-def adapted(node: onnx.NodeProto, opset: int, to: int, values: Values) -> Nodes | None:
-    """The node as the onnx package's version converter has it; None where it has no adapter."""
+def converted_node(node: onnx.NodeProto, opset: int, to: int, values: Values) -> Nodes | None:
+    """The node as the onnx package's version converter writes it; None if it has no adapter."""
     import onnx
 
-    if any(each.HasField("g") or each.graphs for each in node.attribute):
+    if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
         return None
     inputs: list[onnx.ValueInfoProto] = []
     constants: list[onnx.TensorProto] = []
@@ -37,25 +37,29 @@ def adapted(node: onnx.NodeProto, opset: int, to: int, values: Values) -> Nodes 
         for name in node.output
         if name
     ]
-    alone = onnx.helper.make_model(
+    single_node_model = onnx.helper.make_model(
         onnx.helper.make_graph([node], "node", inputs, outputs, constants),
         opset_imports=[onnx.helper.make_opsetid("", opset)],
     )
     try:
-        graph = onnx.version_converter.convert_version(alone, to).graph
+        graph = onnx.version_converter.convert_version(single_node_model, to).graph
     except (RuntimeError, ValueError, onnx.version_converter.ConvertError):
         return None
-    if [each.name for each in graph.output] != [each.name for each in outputs]:
+    if [value.name for value in graph.output] != [value.name for value in outputs]:
         return None
     outer = {*node.input, *node.output}
-    made = _spliced(graph, node, outer | {""}, to)
-    read = {name for one in made for name in one.input}
-    whole = all(each.name in read for each in inputs)
-    return made if whole and all(_valid(one, to) for one in made) else None
+    replacements = _inlined(graph, node, outer | {""}, to)
+    read = {name for new_node in replacements for name in new_node.input}
+    uses_all_inputs = all(value.name in read for value in inputs)
+    return (
+        replacements
+        if uses_all_inputs and all(_matches_schema(new_node, to) for new_node in replacements)
+        else None
+    )
 
 
-def _valid(node: onnx.NodeProto, opset: int) -> bool:
-    """Whether the operator has what the node says: some adapters change the version alone."""
+def _matches_schema(node: onnx.NodeProto, opset: int) -> bool:
+    """Whether a node matches its operator's schema: some adapters only change the version."""
     import onnx
 
     schema = onnx.defs.get_schema(node.op_type, opset)
@@ -68,19 +72,19 @@ def _valid(node: onnx.NodeProto, opset: int) -> bool:
     )
 
 
-def _spliced(graph: onnx.GraphProto, node: onnx.NodeProto, outer: set[str], to: int) -> Nodes:
-    """Nodes of a converted graph, with inner values named after `node` and made by nodes alone."""
+def _inlined(graph: onnx.GraphProto, node: onnx.NodeProto, outer: set[str], to: int) -> Nodes:
+    """Nodes of a converted graph; inner values get names after `node`, constants become nodes."""
     import onnx
 
-    made = [
+    replacements = [
         onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
         for tensor in graph.initializer
         if tensor.name not in outer
     ]
-    made += graph.node
-    for one in made:
-        for names in (one.input, one.output):
+    replacements += graph.node
+    for new_node in replacements:
+        for names in (new_node.input, new_node.output):
             for index, name in enumerate(names):
                 if name not in outer:
                     names[index] = f"{node.output[0]}/opset{to}/{name}"
-    return made
+    return replacements

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     import onnx
     from google.protobuf.message import Message
 
-_SMALL = 1024  # elements of a constant that the copy keeps
-_UNREAD = "weights-are-not-read"
+_SMALL_ELEMENTS = 1024  # larger constants are left out of the copy
+_NO_FILE = "weights-are-not-read"
 
 
 class Values:
-    """Small constants and inferred types of a model's values, found when first asked for.
+    """Small constants and inferred types of a model's values, computed when first used.
 
-    A name that bodies give to different values is left out.
+    A name that subgraphs use for different values is left out.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -41,7 +41,7 @@ class Values:
         return {
             name: tensors[0]
             for name, tensors in found.items()
-            if not tensors[0].external_data and all(each == tensors[0] for each in tensors)
+            if not tensors[0].external_data and all(tensor == tensors[0] for tensor in tensors)
         }
 
     @cached_property
@@ -51,7 +51,7 @@ class Values:
             for info in (*graph.input, *graph.output, *graph.value_info):
                 found.setdefault(info.name, []).append(info)
             for tensor in graph.initializer:
-                found.setdefault(tensor.name, []).append(_info(tensor))
+                found.setdefault(tensor.name, []).append(_value_info(tensor))
         return {
             name: infos[0]
             for name, infos in found.items()
@@ -63,8 +63,11 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _graphs(body)
+            for subgraph in (
+                *([attribute.g] if attribute.HasField("g") else []),
+                *attribute.graphs,
+            ):
+                yield from _graphs(subgraph)
 
 
 def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -77,19 +80,19 @@ def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which large initializers of the main graph are declared external, and not there."""
+    """A copy in which large initializers of the main graph are external, without any data."""
     light = type(model)()
     _copy_fields(model, light, but="graph")
     _copy_fields(model.graph, light.graph, but="initializer")
     for tensor in model.graph.initializer:
-        if math.prod(tensor.dims) <= _SMALL:
+        if math.prod(tensor.dims) <= _SMALL_ELEMENTS:
             light.graph.initializer.add().CopyFrom(tensor)
             continue
         stub = light.graph.initializer.add(
             name=tensor.name, data_type=tensor.data_type, dims=tensor.dims
         )
         stub.data_location = stub.EXTERNAL
-        stub.external_data.add(key="location", value=_UNREAD)
+        stub.external_data.add(key="location", value=_NO_FILE)
     return light
 
 
@@ -103,7 +106,7 @@ def _copy_fields(source: Message, target: Message, but: str) -> None:
             setattr(target, field.name, value)
 
 
-def _info(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
+def _value_info(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
     import onnx
 
     return onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))

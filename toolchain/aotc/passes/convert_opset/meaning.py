@@ -1,4 +1,4 @@
-"""Whether a node means the same by an older schema of its operator."""
+"""Whether a node keeps its meaning with an older schema of its operator."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     Schema = onnx.defs.OpSchema
     Formal = onnx.defs.OpSchema.FormalParameter
 
-# Versions that gave an operator another meaning, which their schemas do not show.
+# Versions that changed an operator's meaning without changing its schema.
 _NEW_MEANING = frozenset({("GroupNormalization", 21), ("RoiAlign", 16)})
-# Values of attributes that came with a version.
+# Attribute values that a version introduced.
 _NEW_VALUES: Mapping[tuple[str, int], Mapping[str, frozenset[bytes]]] = {
     ("GridSample", 20): {"mode": frozenset({b"linear", b"cubic"})},
     ("Pad", 19): {"mode": frozenset({b"wrap"})},
@@ -23,8 +23,8 @@ _NEW_VALUES: Mapping[tuple[str, int], Mapping[str, frozenset[bytes]]] = {
 }
 
 
-def lost(node: onnx.NodeProto, source: Schema, target: Schema) -> str:
-    """What the target cannot say, so that no adapter could keep it; empty where it says all."""
+def missing_in_target(node: onnx.NodeProto, source: Schema, target: Schema) -> str:
+    """What the target schema cannot express, even with an adapter; empty if nothing."""
     op, before, after = node.op_type, source.since_version, target.since_version
     if any(name == op and after < version <= before for name, version in _NEW_MEANING):
         return "another meaning"
@@ -40,8 +40,8 @@ def lost(node: onnx.NodeProto, source: Schema, target: Schema) -> str:
     return ""
 
 
-def gap(node: onnx.NodeProto, source: Schema, target: Schema) -> str:
-    """What the target asks that the node does not say; empty where it means the same as it is."""
+def required_by_target(node: onnx.NodeProto, source: Schema, target: Schema) -> str:
+    """What the target schema needs beyond the node as it is; empty if nothing."""
     if target.deprecated:
         return "is deprecated"
     given = {attribute.name for attribute in node.attribute}
@@ -55,22 +55,26 @@ def gap(node: onnx.NodeProto, source: Schema, target: Schema) -> str:
             return f"has {name} as an attribute"
         if not _same_value(before.default_value, attribute.default_value):
             return f"has another default of {name}"
-    if not _fit(node.input, source.inputs, target.inputs):
+    if not _match(node.input, source.inputs, target.inputs):
         return "has other inputs"
-    return "" if _fit(node.output, source.outputs, target.outputs) else "has other outputs"
+    return "" if _match(node.output, source.outputs, target.outputs) else "has other outputs"
 
 
-def _fit(values: Sequence[str], source: Sequence[Formal], target: Sequence[Formal]) -> bool:
-    """Whether each value stands for the same parameter of both, and none is missing."""
+def _match(values: Sequence[str], source: Sequence[Formal], target: Sequence[Formal]) -> bool:
+    """Whether each value is the same parameter in both schemas, and no required one is missing."""
     for index, name in enumerate(values):
-        here, there = (
+        source_parameter, target_parameter = (
             side[min(index, len(side) - 1)] if side else None for side in (source, target)
         )
         if not name:
             continue
-        if here is None or there is None or here.name != there.name:
+        if (
+            source_parameter is None
+            or target_parameter is None
+            or source_parameter.name != target_parameter.name
+        ):
             return False
-        if index >= len(target) and there.option != there.option.Variadic:
+        if index >= len(target) and target_parameter.option != target_parameter.option.Variadic:
             return False
     return all(
         parameter.option == parameter.option.Optional
@@ -81,7 +85,7 @@ def _fit(values: Sequence[str], source: Sequence[Formal], target: Sequence[Forma
 
 
 def _same_value(one: onnx.AttributeProto, other: onnx.AttributeProto) -> bool:
-    """Whether two attributes, which may both be unset, hold the same."""
+    """Whether two attributes, which may both be unset, have the same value."""
     import onnx
 
     if one.ref_attr_name or other.ref_attr_name or one.type != other.type:

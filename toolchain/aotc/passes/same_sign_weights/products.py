@@ -1,35 +1,35 @@
-"""Integer products of ONNX Runtime's CPU kernels whose answers hang on the CPU's features.
+"""Integer products of ONNX Runtime's CPU kernels whose results depend on the CPU's features.
 
-On x86-64 a kernel for unsigned left and signed right operands multiplies by VPMADDUBSW where the
+On x86-64 a kernel for an unsigned left and a signed right operand multiplies with VPMADDUBSW if the
 CPU has neither VNNI nor AMX: two neighbouring products are added in 16 bits, and the sum saturates.
-With VNNI it is exact, as are products of operands of one sign on every CPU.  All of it was measured
-operator by operator (`docs/adr/0024-integer-products.md`).
+With VNNI it is exact, and products of operands of one sign are exact on every CPU.  All of it was
+measured operator by operator (`docs/adr/0024-integer-products.md`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.operator_domains import MICROSOFT, STANDARD
-from aotc.partitioning.graph import bodies_of
+from aotc.partitioning.graph import subgraphs_of
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
 
-# CPU features with any of which the sums are exact, the one that kernels prefer first.
+# CPU features that make the sums exact; the one that kernels prefer comes first.
 EXACT_FEATURES: Final = ("avx512_vnni", "avx_vnni")
 ARCHITECTURE: Final = "x86_64"
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Product:
-    """An operator's operands by input index.
+    """An operator's operands, by input index.
 
-    `activation` is None where the kernel makes it, unsigned; `activation_zero` has its type.
-    `weights` are pairs of an operand and its zero point.  It saturates where the activation is
-    signed or not as `signed` says, and the weights are not.
+    `activation` is None if the kernel produces it, unsigned; `activation_zero` has its type.
+    `weights` are pairs of an operand and its zero point.  Sums can saturate if the activation is
+    signed as `signed` says, and the weights have the other sign.
     """
 
     activation: int | None
@@ -53,8 +53,8 @@ PRODUCTS: Final[Mapping[tuple[str, str], Product]] = {
 }
 
 
-# What they give has the type of what they get.
-_MOVES: Final = frozenset(
+# Operators whose output has the type of their input.
+_TYPE_PRESERVING: Final = frozenset(
     {
         "Flatten",
         "Gather",
@@ -67,28 +67,28 @@ _MOVES: Final = frozenset(
         "Unsqueeze",
     }
 )
-# Of which ONNX Runtime's optimizer makes such products.
+# Operators from which ONNX Runtime's optimizer makes such products.
 _SOURCES: Final = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
-def may_hold_products(operators: Iterable[tuple[str, str]]) -> bool:
-    """Whether a graph of these operators (domain, type) has integer products, or may get some."""
+def may_have_products(operators: Iterable[tuple[str, str]]) -> bool:
+    """Whether a graph with these operators (domain, type) has or may get integer products."""
     return any(op in _SOURCES or (domain, op) in PRODUCTS for domain, op in operators)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Constant:
-    """A constant tensor, and the graph in which it stands; names are those of that graph."""
+    """A constant tensor, and the graph that contains it, whose names it uses."""
 
     tensor: onnx.TensorProto
     graph: onnx.GraphProto
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Saturating:
-    """An operand of a node by which its sums may saturate; `weights` is None if no constant.
+    """An operand whose sums may saturate; `weights` is None if it is not a constant.
 
-    `zero` is the zero point, None where the node states none or it is no constant; `zero_stated`.
+    `zero` is the zero point, None if the node states none (`zero_stated`) or it is not a constant.
     """
 
     node: onnx.NodeProto
@@ -100,21 +100,21 @@ class Saturating:
     zero_stated: bool
 
     @property
-    def mendable(self) -> bool:
+    def fixable(self) -> bool:
         """Whether the weights can be written in the activation's sign."""
         return self.weights is not None and (self.zero is not None or not self.zero_stated)
 
 
-def saturating(model: onnx.ModelProto) -> Iterator[Saturating]:
+def saturating_operands(model: onnx.ModelProto) -> Iterator[Saturating]:
     """Operands of opposite sign whose values do not rule out that neighbouring sums saturate.
 
-    Weights must be in the file.  What has external data, and what is no constant, may hold
-    anything.  Functions are left out: ONNX Runtime inlines them before it optimizes.
+    Weights must be in the file: external data, and anything that is not a constant, may have any
+    value.  Functions are left out, because ONNX Runtime inlines them before it optimizes.
     """
-    yield from _in_graph(model.graph, {}, {})
+    yield from _graph_operands(model.graph, {}, {})
 
 
-def _in_graph(
+def _graph_operands(
     graph: onnx.GraphProto, outer: Mapping[str, Constant], outer_types: Mapping[str, int]
 ) -> Iterator[Saturating]:
     constants = {**outer, **_constants(graph)}
@@ -122,13 +122,13 @@ def _in_graph(
     for node in graph.node:
         product = PRODUCTS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
         if product is not None:
-            yield from _of_node(node, graph, product, constants, types)
+            yield from _node_operands(node, graph, product, constants, types)
         for attribute in node.attribute:
-            for body in bodies_of(attribute):
-                yield from _in_graph(body, constants, types)
+            for subgraph in subgraphs_of(attribute):
+                yield from _graph_operands(subgraph, constants, types)
 
 
-def _of_node(
+def _node_operands(
     node: onnx.NodeProto,
     graph: onnx.GraphProto,
     product: Product,
@@ -149,11 +149,14 @@ def _of_node(
         for operand, zero_point in product.weights
         if types.get(_input(node, operand), opposite) == opposite
     ]
-    held = [constants.get(_input(node, operand)) for operand, _ in opposing]
-    if all(each is not None and _is_small(each.tensor, product.signed) for each in held):
+    constants_read = [constants.get(_input(node, operand)) for operand, _ in opposing]
+    if all(
+        constant is not None and _cannot_saturate(constant.tensor, product.signed)
+        for constant in constants_read
+    ):
         return
-    # All of a node's weights have one type.
-    for (operand, zero_point), weights in zip(opposing, held, strict=True):
+    # All weights of a node have one type.
+    for (operand, zero_point), weights in zip(opposing, constants_read, strict=True):
         zero = _input(node, zero_point)
         yield Saturating(
             node=node,
@@ -170,14 +173,14 @@ def _input(node: onnx.NodeProto, index: int) -> str:
     return str(node.input[index]) if index < len(node.input) else ""
 
 
-def _is_small(tensor: onnx.TensorProto, activation_signed: bool) -> bool:
+def _cannot_saturate(tensor: onnx.TensorProto, activation_signed: bool) -> bool:
     """Whether two products of any activation with these weights fit into 16 bits."""
     import onnx
 
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return False
     values = onnx.numpy_helper.to_array(tensor).astype("int16")
-    # Of 16 bits with a sign: 2 * 255 * 64 = 32640 and 2 * 128 * 127 = 32512 are below 32768.
+    # Signed 16 bits: 2 * 255 * 64 = 32640 and 2 * 128 * 127 = 32512 are below 32768.
     return not values.size or int(abs(values).max()) <= (127 if activation_signed else 64)
 
 
@@ -192,7 +195,7 @@ def _constants(graph: onnx.GraphProto) -> dict[str, Constant]:
 
 
 def _types(graph: onnx.GraphProto, outer: Mapping[str, int]) -> dict[str, int]:
-    """Element types of values, as far as the graph itself and those around it tell."""
+    """Element types of values, as far as this graph and those around it state them."""
     found = dict(outer)
     found |= {
         value.name: value.type.tensor_type.elem_type
@@ -202,13 +205,13 @@ def _types(graph: onnx.GraphProto, outer: Mapping[str, int]) -> dict[str, int]:
     for tensor in graph.initializer:
         found[tensor.name] = tensor.data_type
     for node in graph.node:
-        if (element := _made(node, found)) is not None:
+        if (element := _output_type(node, found)) is not None:
             found[node.output[0]] = element
     return found
 
 
-def _made(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
-    """Element type of the first output of a node that quantizes or moves, or of a constant."""
+def _output_type(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
+    """Element type of the first output of a constant, or a node that quantizes or keeps types."""
     import onnx
 
     if not node.output:
@@ -221,9 +224,9 @@ def _made(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
         zero = _input(node, 2)
         stated = next((int(a.i) for a in node.attribute if a.name == "output_dtype" and a.i), None)
         return stated or (types.get(zero) if zero else int(onnx.TensorProto.UINT8))
-    return types.get(_input(node, 0)) if node.op_type in _MOVES else None
+    return types.get(_input(node, 0)) if node.op_type in _TYPE_PRESERVING else None
 
 
 def exact_feature(isa: tuple[str, ...] | None) -> str:
-    """The feature of a CPU with which all sums are exact; empty where it has none."""
+    """The CPU feature with which all sums are exact; empty if the CPU has none."""
     return next((name for name in EXACT_FEATURES if name in (isa or ())), "")

@@ -1,1 +1,1 @@
-"""Values that a model accepts: from its operators, from a seed, and from its user."""
+"""Values for a model's inputs: derived from its operators, drawn from a seed, given by the user."""

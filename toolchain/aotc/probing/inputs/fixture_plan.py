@@ -1,4 +1,4 @@
-"""Which fixtures prove a domain: the user's, the corners, and sizes drawn between them."""
+"""The fixtures that prove a domain: the user's, the corners, and random sizes between them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from aotc.engine import values
 from aotc.errors import AotcError
 
 
-class Given:
-    """A user's fixture: values by input name, and the sizes they imply."""
+class FixtureInputs:
+    """Values by input name, and the sizes of the free dims that they imply."""
 
     def __init__(self, name: str, inputs: dict[str, Any], sizes: dict[str, int]) -> None:
         self.name = name
@@ -27,8 +27,12 @@ class Given:
         self.sizes = sizes
 
     @classmethod
-    def read(cls, item: Json, declared: Sequence[Value]) -> Given:
-        """From files, with sizes by the declared shapes; raises AOTC-I024 on another shape."""
+    def read(cls, item: Json, declared: Sequence[Value]) -> FixtureInputs:
+        """Load a user's fixture from its value files.
+
+        The sizes follow from the `declared` shapes.  Raises AOTC-I024 if a value has another rank
+        or another fixed size than declared.
+        """
         inputs = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
         sizes: dict[str, int] = {}
         for value in declared:
@@ -42,7 +46,7 @@ class Given:
             ):
                 raise AotcError(
                     "AOTC-I024",
-                    f"fixture has another {'size' if same_rank else 'rank'} than the input",
+                    f"the fixture's {'size' if same_rank else 'rank'} differs from the input's",
                     where=f"{item['name']}: {value.name}",
                     expected=str(value.shape),
                     found=str(tuple(shape)),
@@ -51,18 +55,18 @@ class Given:
         return cls(item["name"], inputs, sizes)
 
 
-# Sizes drawn may be known already, and then others are drawn, so often.
-_DRAWS = 16
+# Sizes that are drawn may be known already; then they are drawn again, up to this often.
+_MAX_DRAWS = 16
 
 
-def refuse_outside(given: Sequence[Given], stated: Mapping[str, DimRange]) -> None:
-    """Refuse a user's fixture whose sizes the profile or --dim rules out; raises AOTC-I024."""
+def refuse_out_of_range(given: Sequence[FixtureInputs], stated: Mapping[str, DimRange]) -> None:
+    """Raise AOTC-I024 if a user's fixture has a size outside the range that is stated for it."""
     for item in given:
         for name, spec in stated.items():
             if name in item.sizes and not spec.allows(item.sizes[name]):
                 raise AotcError(
                     "AOTC-I024",
-                    "fixture has a size outside of the stated range",
+                    "the fixture's size is outside the stated range",
                     where=f"{item.name}: {name}",
                     expected=f"{spec.min}..{spec.max}" if spec.min < spec.max else str(spec.min),
                     found=str(item.sizes[name]),
@@ -73,34 +77,37 @@ def plan_fixtures(
     domain: Domain,
     parity: ParitySpec,
     inputs_at: Callable[[Mapping[str, int]], dict[str, Any]],
-    given: Sequence[Given],
-) -> list[Given]:
-    """The user's fixtures, the corners of the domain, and sizes drawn between them."""
-    plan = [Given(f"user{i}", item.inputs, item.sizes) for i, item in enumerate(given)]
+    given: Sequence[FixtureInputs],
+) -> list[FixtureInputs]:
+    """The user's fixtures, the corners of the domain, and random sizes between the corners.
+
+    `inputs_at` generates the inputs for given sizes.
+    """
+    plan = [FixtureInputs(f"user{i}", item.inputs, item.sizes) for i, item in enumerate(given)]
     if given and not domain.dims:
         return plan
     seen: list[dict[str, int]] = []
     for name, sizes in _points(domain, parity):
         if sizes not in seen:
             seen.append(sizes)
-            plan.append(Given(name, inputs_at(sizes), sizes))
+            plan.append(FixtureInputs(name, inputs_at(sizes), sizes))
     return plan
 
 
 def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str, int]]]:
-    """Names and sizes: the corners, every combination of buckets, sizes drawn between."""
+    """Names and sizes: the corners, every combination of buckets, then random sizes."""
     corners: tuple[Literal["opt", "min", "max"], ...] = ("opt", "min", "max")
     known = [domain.corner(which) for which in corners]
     yield from zip(corners, known, strict=True)
     optimal = {name: dim.opt for name, dim in domain.dims.items()}
-    for index, buckets in enumerate(combinations_of(domain)):
+    for index, buckets in enumerate(bucket_combinations(domain)):
         known.append(domain.complete({**optimal, **buckets}))
         yield f"bucket{index}", known[-1]
     rng = np.random.default_rng(parity.seed)
     for index in range(
         parity.random_shapes if any(d.min < d.max for d in domain.dims.values()) else 0
     ):
-        for _ in range(_DRAWS):
+        for _ in range(_MAX_DRAWS):
             sizes = domain.complete({name: _draw(dim, rng) for name, dim in domain.dims.items()})
             if sizes not in known:
                 known.append(sizes)
@@ -108,8 +115,8 @@ def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str,
                 break
 
 
-def combinations_of(domain: Domain) -> list[dict[str, int]]:
-    """Every combination of buckets; none where no dim has them."""
+def bucket_combinations(domain: Domain) -> list[dict[str, int]]:
+    """Every combination of buckets, as sizes by dim; empty if no dim has buckets."""
     bucketed = {name: dim.buckets for name, dim in domain.dims.items() if dim.buckets}
     if not bucketed:
         return []
@@ -119,41 +126,43 @@ def combinations_of(domain: Domain) -> list[dict[str, int]]:
 
 
 def lower_edge(domain: Domain, buckets: Mapping[str, int]) -> dict[str, int]:
-    """The smallest sizes that are padded to `buckets`, of each dim that can be.
+    """The smallest sizes that are padded to `buckets`, for each dim that can be padded.
 
-    Dims without buckets are padded to their grid; there it is the smallest size of all.
+    A dim without buckets is padded to its grid; for it, this is its smallest size that is padded.
     """
     edge = {}
     for name, dim in domain.dims.items():
         if dim.pad_from is None:
             continue
-        least = max(dim.pad_from, 1)
+        minimum = max(dim.pad_from, 1)
         full = buckets.get(name)
         if full is not None:
             below = [size for size in dim.buckets if size < full]
-            least = max(least, below[-1] + 1 if below else 1)
+            minimum = max(minimum, below[-1] + 1 if below else 1)
         elif dim.buckets:
             continue
         else:
-            # The smallest size may stand on the grid itself.
-            least = next((s for s in (least, least + 1) if dim.padded(s) not in (s, None)), least)
-            full = dim.padded(least)
-        if full is not None and least < full:
-            edge[name] = least
+            # The smallest size may itself be on the grid.
+            minimum = next(
+                (s for s in (minimum, minimum + 1) if dim.padded_size(s) not in (s, None)), minimum
+            )
+            full = dim.padded_size(minimum)
+        if full is not None and minimum < full:
+            edge[name] = minimum
     return edge
 
 
 def padded_points(domain: Domain, buckets: Mapping[str, int]) -> list[dict[str, int]]:
-    """Sizes that are padded to `buckets`, likeliest to tell and to run first.
+    """Sizes that are padded to `buckets`, the most telling first.
 
-    The lower edge, where most is padded; the middle; one less than the bucket; multiples of
-    32 to 2, for models that take no others.
+    First the lower edge, where padding is largest; then the middle, one less than the bucket, and
+    multiples of 32 down to 2, for models that accept no other sizes.
     """
     edge = lower_edge(domain, buckets)
     if not edge:
         return []
     optimal = {name: dim.opt for name, dim in domain.dims.items()}
-    full = {name: domain.dims[name].padded(size) or size for name, size in edge.items()}
+    full = {name: domain.dims[name].padded_size(size) or size for name, size in edge.items()}
     ways: list[Callable[[int, int], int]] = [
         lambda low, high: low,
         lambda low, high: (low + high) // 2,
@@ -171,7 +180,7 @@ def padded_points(domain: Domain, buckets: Mapping[str, int]) -> list[dict[str, 
 
 
 def _draw(dim: Dim, rng: np.random.Generator) -> int:
-    """A size of the dim, log-uniform, so that small sizes are seen as well."""
+    """A size of the dim, drawn log-uniformly, so that small sizes are tried as well."""
     if dim.buckets and "route" not in dim.outside:
         return int(rng.choice(dim.buckets))
     if dim.min >= dim.max:
@@ -181,8 +190,8 @@ def _draw(dim: Dim, rng: np.random.Generator) -> int:
     return min(high, max(dim.min, size // dim.multiple_of * dim.multiple_of))
 
 
-def domain_of(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> Domain:
-    """The domain that a user's fixtures alone prove."""
+def domain_of_fixtures(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> Domain:
+    """The domain that the user's fixtures alone prove: for each dim the sizes that they have."""
     result = {}
     for name in dims:
         seen = sorted({item[name] for item in sizes if name in item})

@@ -1,21 +1,20 @@
-"""Fixtures: inputs generated from a seed, with values that make sense for their operators.
+"""Inputs generated from a seed, with values that make sense for the operators that read them.
 
-`generate` draws the values by the hints of `input_hints`.  A hint has a `kind`:
+`generate` draws values according to the hints of `input_hints`.  The `kind` of a hint is one of:
 
-- `index`: whole numbers from `low` (0), below `high`, some of them from `among`; none stands twice
-  along the axis `distinct`;
-- `columns`: indices whose last axis holds one for each of `highs`, below it; with `distinct` no
-  two rows are the same;
-- `vector`: the elements `values`, in order; what is beyond them is 1;
+- `index`: integers from `low` (default 0) up to but excluding `high`, some of them taken from
+  `among`; unique along the axis `distinct`;
+- `columns`: indices whose last axis holds one below each of `highs`; `distinct`: all rows differ;
+- `vector`: the elements `values`, in order; any further elements are 1;
 - `full`: `value` everywhere;
-- `split`: parts of `total`, as equal as can be;
+- `split`: parts of `total`, as equal as possible;
 - `choice`: any of `values`;
-- `uniform`: floats from `low`, below `high`;
-- `boxes`: corners in order along the last axis; where that has five elements, 0 before them;
-- `ones`, `small`, `positive`; `divisor`, which is not 0; `zero_point`, which is.
+- `uniform`: floats from `low` up to but excluding `high`;
+- `boxes`: corners in order along the last axis, after a 0 if that axis has five elements;
+- `ones`, `small`, `positive`; `divisor`, which is never 0; `zero_point`, which is always 0.
 
-Numbers may be extents, which depend on the sizes of the inputs.  With `list` the value of an
-optional is a list of such tensors; `or` holds hints to take instead (see `rejected_values`).
+Numbers may be extents, which depend on the sizes of the inputs.  With `list`, the value of an
+optional is a list of such tensors.  `or` holds alternative hints (see `rejected_values`).
 """
 
 from __future__ import annotations
@@ -33,27 +32,30 @@ from aotc.probing.inputs.value_rules import SEQUENCE_LENGTH
 
 Hints = Mapping[str, Mapping[str, Json]]
 Shapes = Mapping[str, Sequence[int]]
-_WORDS: Final = ("alpha", "beta", "gamma", "1", "2.5", "the quick brown fox")
-_UNNAMED: Final = 2
-# Indices are told apart up to so many places; beyond, two may be the same.
-_MOST_PLACES: Final = 1 << 20
-# Share of indices that are among the values that the model compares them with.
-_COMPARED: Final = 0.125
+_TEXTS: Final = ("alpha", "beta", "gamma", "1", "2.5", "the quick brown fox")
+_DEFAULT_SIZE: Final = 2
+# Up to this many positions indices are drawn without repetition.
+_MAX_POSITIONS: Final = 1 << 20
+# Share of the indices that are taken from values that the model compares them with.
+_COMPARED_SHARE: Final = 0.125
 
 
 def shape_of(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The sizes of an input; a name that `sizes` lacks counts as 2, an unknown rank as [2]."""
+    """The shape of an input at `sizes`.
+
+    A dim that `sizes` lacks has size 2, and an input of unknown rank the shape [2].
+    """
     if value.shape is None:
-        return (sizes.get(f"{value.name}.0", _UNNAMED),)
-    return tuple(d if isinstance(d, int) else sizes.get(d, _UNNAMED) for d in value.shape)
+        return (sizes.get(f"{value.name}.0", _DEFAULT_SIZE),)
+    return tuple(d if isinstance(d, int) else sizes.get(d, _DEFAULT_SIZE) for d in value.shape)
 
 
 def generate(
     values: Iterable[Value], sizes: Mapping[str, int], hints: Hints, seed: int
 ) -> dict[str, Any]:
-    """Inputs by name: arrays; lists of arrays for sequences; dicts for maps.
+    """Generated inputs by name: arrays, lists of arrays for sequences, dicts for maps.
 
-    Equal arguments give equal values (PCG64 seeded by `seed` and the input's position).
+    Equal arguments give equal values (PCG64 seeded with `seed` and the input's position).
     """
     result: dict[str, Any] = {}
     values = tuple(values)
@@ -67,19 +69,20 @@ def generate(
                 _array(value.dtype, shape, hint, rng, shapes) for _ in range(SEQUENCE_LENGTH)
             ]
         elif value.kind == "map":
-            keys = _WORDS[:3] if value.dtype == "string" else (0, 1, 2)
+            keys = _TEXTS[:3] if value.dtype == "string" else (0, 1, 2)
             result[value.name] = {key: float(rng.normal()) for key in keys}
         else:
             result[value.name] = _array(value.dtype, shape, hint, rng, shapes)
     return result
 
 
-def one_sided(
+def with_one_sign(
     inputs: Mapping[str, Any], values: Iterable[Value], hints: Hints
 ) -> dict[str, dict[str, Any]]:
-    """`inputs` with all floats negative, and with all positive; none where no input is free to be.
+    """Copies of `inputs` with all floats negative, and with all positive.
 
-    Padding with zeros goes unseen under a maximum of values of both signs.
+    Zeros from padding stay unnoticed under a maximum over values of both signs.  Empty if no float
+    input is free of hints.
     """
     free = [
         value.name
@@ -110,12 +113,12 @@ def _array(
 ) -> Any:
     kind = hint.get("kind", "")
     if dtype == "string":
-        words = [str(v) for v in hint["values"]] if kind == "choice" else list(_WORDS)
+        words = [str(v) for v in hint["values"]] if kind == "choice" else list(_TEXTS)
         return np.array(rng.choice(words, size=shape), dtype=object).reshape(shape)
     target = numpy_dtype(dtype)
     if kind == "choice":
         return np.asarray(rng.choice(np.array(hint["values"]), size=shape)).astype(target)
-    stated = _stated(kind, shape, hint, shapes)
+    stated = _fixed_array(kind, shape, hint, shapes)
     if stated is not None:
         return stated.astype(target)
     if dtype == "bool":
@@ -139,8 +142,10 @@ def _array(
     return np.asarray(rng.normal(size=shape), dtype=np.float32).astype(target)
 
 
-def _stated(kind: str, shape: tuple[int, ...], hint: Mapping[str, Json], shapes: Shapes) -> Any:
-    """What is not drawn, or None."""
+def _fixed_array(
+    kind: str, shape: tuple[int, ...], hint: Mapping[str, Json], shapes: Shapes
+) -> Any:
+    """The array if the hint leaves nothing to draw, else None."""
     if kind == "ones":
         return np.ones(shape, np.int8)
     if kind == "zero_point":
@@ -154,15 +159,15 @@ def _stated(kind: str, shape: tuple[int, ...], hint: Mapping[str, Json], shapes:
         return array
     if kind == "split":
         count = max(1, int(np.prod(shape, dtype=np.int64)))
-        whole = int(_number(hint["total"], shapes))
-        parts = [whole // count] * count
-        parts[-1] += whole % count
+        amount = int(_number(hint["total"], shapes))
+        parts = [amount // count] * count
+        parts[-1] += amount % count
         return np.array(parts).reshape(shape) if np.prod(shape, dtype=np.int64) else np.ones(shape)
     return None
 
 
 def _number(extent: Json, shapes: Shapes) -> float:
-    """An extent or a plain number; 1 where the inputs lack what it needs."""
+    """The value of an extent or a plain number; 1 if the inputs lack the axis that it needs."""
     if isinstance(extent, float):
         return extent
     value = extent_value(extent, shapes)
@@ -195,9 +200,9 @@ def _indices(
         count = int(np.prod(shape, dtype=np.int64)) // max(1, len(highs))
         if count * len(highs) != np.prod(shape, dtype=np.int64):
             return np.zeros(shape, target)
-        places = int(np.prod(highs, dtype=np.int64))
-        if hint.get("distinct") and count <= places <= _MOST_PLACES:
-            flat = rng.permutation(places)[:count]
+        positions = int(np.prod(highs, dtype=np.int64))
+        if hint.get("distinct") and count <= positions <= _MAX_POSITIONS:
+            flat = rng.permutation(positions)[:count]
             columns = np.stack(np.unravel_index(flat, highs), -1)
         else:
             columns = np.stack([rng.integers(0, high, count) for high in highs], -1)
@@ -212,16 +217,16 @@ def _indices(
     array = rng.integers(low, high, shape, dtype=np.int64)
     among = [value for value in hint.get("among", ()) if low <= value < high]
     if among:
-        array = np.where(rng.random(shape) < _COMPARED, rng.choice(among, shape), array)
+        array = np.where(rng.random(shape) < _COMPARED_SHARE, rng.choice(among, shape), array)
     return np.asarray(array).astype(target)
 
 
 def _distinct(
     shape: tuple[int, ...], axis: int, low: int, high: int, rng: np.random.Generator
 ) -> Any:
-    """Indices none of which stands twice along `axis`, where there are enough of them."""
+    """Indices that are unique along `axis`, if there are enough of them."""
     count = shape[axis]
-    if not count <= high - low <= _MOST_PLACES:
+    if not count <= high - low <= _MAX_POSITIONS:
         return rng.integers(low, high, shape, dtype=np.int64)
     rest = [size for at, size in enumerate(shape) if at != axis % len(shape)]
     lines = int(np.prod(rest, dtype=np.int64))

@@ -1,72 +1,72 @@
-"""What the values of a model's inputs should be, from the operators that read them.
+"""Hints on the values of a model's inputs, from the operators that read them.
 
-A hint is JSON that `fixtures` draws from.  It holds what the operators' rules ask (`value_rules`,
-`shape_rules`, `image_rules`); values that the model itself compares the input with; and, under
-`or`, what other rules asked of the same input and what constants the model has in such places, for
-when ONNX Runtime rejects the first.
+A hint is JSON that `generated_fixtures` draws from.  It holds what the operators' rules request
+(`value_rules`, `shape_rules`, `image_rules`) and values that the model compares the input with.
+Under `or` it holds alternatives for when ONNX Runtime rejects the first values: what other rules
+request of the same input, and constants that the model has in such places.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from aotc.contract.codec.parsing import Json
 from aotc.contract.operator_domains import MICROSOFT
-from aotc.probing.inputs.extents import least, less
+from aotc.probing.inputs.extents import difference, minimum
 from aotc.probing.inputs.image_rules import IMAGE_RULES
 from aotc.probing.inputs.shape_rules import SHAPE_RULES
 from aotc.probing.inputs.value_flow import Flow, Site, Use
 from aotc.probing.inputs.value_rules import VALUE_RULES, Hint
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
 
-# What a node raises that has fewer inputs than its operator, or attributes of other types.
+# Raised by rules for nodes with too few inputs or with attributes of a wrong type.
 _MALFORMED: Final = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
-_PLAIN_DOMAINS: Final = ("", "ai.onnx", "ai.onnx.ml")
-# What gives its input on element for element, in order.
-_SAME: Final = ("Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten")
-_SAME_OPTIONAL: Final = ("Optional", "OptionalGetElement")
-# Of both kinds, what gives on all values of its input and nothing else.
-_WHOLE: Final = frozenset({*_SAME, *_SAME_OPTIONAL, "Transpose", "Expand"})
-# What gives its elements on at other places, or not all, or among others; by index.
-_SOME_OF: Final = {
+_ONNX_DOMAINS: Final = ("", "ai.onnx", "ai.onnx.ml")
+# Operators that pass on all elements of their input in order.
+_KEEPS_ORDER: Final = ("Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten")
+_WRAPS_OPTIONAL: Final = ("Optional", "OptionalGetElement")
+# Operators whose output has the values of the input and no others, in any order.
+_KEEPS_ALL_VALUES: Final = frozenset({*_KEEPS_ORDER, *_WRAPS_OPTIONAL, "Transpose", "Expand"})
+# By input index: operators that pass on elements reordered, in part, or among others.
+_KEEPS_SOME_VALUES: Final = {
     **dict.fromkeys(("Transpose", "Expand", "Tile", "Pad", "Slice", "Split", "Abs"), (0,)),
     **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Clip", "Relu"), (0,)),
     "Where": (1, 2),
     "Max": (0, 1),
     "Min": (0, 1),
 }
-# What reads a shape or a count where no rule tells more.
-_SHAPES: Final = (
+# Operators that read a shape or a count, for when no rule says more.
+_READS_SHAPE: Final = (
     *("Reshape", "Expand", "Tile", "ConstantOfShape", "Range", "TopK", "Slice", "Loop", "OneHot"),
 )
-_MOST_CHOICES: Final = 16
-# Nobody follows a value through more nodes than this.
-_MOST_VALUES: Final = 4096
-# Readings of one input beside the first.
-_MOST_OTHERS: Final = 4
+_MAX_CHOICES: Final = 16
+# A limit on the work for one input: how many values are followed.
+_MAX_FOLLOWED_VALUES: Final = 4096
+# Alternatives to the first hint of one input.
+_MAX_ALTERNATIVES: Final = 4
 
 
 def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
-    """The hint of each graph input that has one.
+    """The hints of the graph inputs that have one, by input name.
 
-    An index stays within what it indexes; shapes and axes fit the data and what is declared of
-    the result; what is compared by Equal with constants takes their values; a name that speaks of
-    a mask gets ones.  Raises nothing for want of a rule.
+    An index stays within the axis that it indexes; shapes and axes fit the data and the declared
+    output; an input that Equal compares with constants takes their values; an input with "mask" in
+    its name gets ones.  A node without a rule gives no hint.
     """
     flow = Flow(model)
     hints: dict[str, dict[str, Json]] = {}
     for value in flow.inputs:
         try:
-            hint = _Reading(flow, value).hint()
+            hint = _HintCollector(flow, value).hint()
         except _MALFORMED:
-            # ONNX Runtime will say what is wrong with the node.
+            # ONNX Runtime reports what is wrong with the node.
             hint = {}
         if value.type.optional_type.elem_type.HasField("sequence_type"):
             hint["list"] = True
@@ -75,44 +75,44 @@ def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
     return hints
 
 
-# From the hint of what a value becomes to that of the value; None where it says nothing of it.
-_Through = Callable[[Hint], Hint | None]
+# Turns a hint on a node's output into one on its input; None if it says nothing about it.
+_HintMap = Callable[[Hint], Hint | None]
 
 
 def _unchanged(hint: Hint) -> Hint | None:
     return hint
 
 
-def _elementwise(hint: Hint) -> Hint | None:
-    """What holds of every element, wherever it stands."""
+def _if_elementwise(hint: Hint) -> Hint | None:
+    """The hint, if it holds for every element wherever it stands."""
     return hint if hint["kind"] not in ("vector", "split", "columns", "boxes") else None
 
 
-@dataclass(slots=True)
-class _Reading:
-    """All that a model's nodes ask of one graph input."""
+@record(frozen=False, kw_only=False)
+class _HintCollector:
+    """Everything that a model's nodes request of one graph input."""
 
     flow: Flow
     value: onnx.ValueInfoProto
-    asked: list[Hint] = field(default_factory=list)
-    choices: list[Json] = field(default_factory=list)
-    learned: list[Hint] = field(default_factory=list)
-    weak: str = ""
-    shaped: bool = False
-    """Whether it is read as a shape, axes or the like, for which few values are right."""
+    requested: list[Hint] = field(default_factory=list)
+    compared_values: list[Json] = field(default_factory=list)
+    seen_constants: list[Hint] = field(default_factory=list)
+    fallback_kind: str = ""
+    is_shape_like: bool = False
+    """Whether an operator reads it as a shape, axes or the like: few values are valid."""
 
     def hint(self) -> dict[str, Json]:
-        self._follow()
-        self.asked = [hint for hint in self.asked if self._fits(hint)]
-        indices = [hint for hint in self.asked if hint["kind"] == "index"]
-        others = [hint for hint in self.asked if hint["kind"] != "index"]
+        self._follow_consumers()
+        self.requested = [hint for hint in self.requested if self._fits(hint)]
+        indices = [hint for hint in self.requested if hint["kind"] == "index"]
+        others = [hint for hint in self.requested if hint["kind"] != "index"]
         ordered: list[Hint] = []
         if indices:
-            within = _within_all(indices)
-            numbers = [value for value in self.choices if isinstance(value, int)]
+            within = _intersection(indices)
+            numbers = [value for value in self.compared_values if isinstance(value, int)]
             ordered.append({**within, "among": numbers} if numbers else within)
-        elif self.choices:
-            ordered.append({"kind": "choice", "values": self.choices})
+        elif self.compared_values:
+            ordered.append({"kind": "choice", "values": self.compared_values})
         exact = [hint for hint in others if hint["kind"] in ("vector", "columns", "split")]
         ordered[:0] = exact
         ordered += [hint for hint in others if hint not in exact]
@@ -120,96 +120,99 @@ class _Reading:
             hint["kind"] in ("index", "choice", "vector") for hint in ordered
         ):
             ordered.insert(0, {"kind": "ones"})
-        if not ordered and not self.shaped and self.learned:
+        if not ordered and not self.is_shape_like and self.seen_constants:
             ordered.append({})
-        ordered += self.learned
-        if self.weak:
-            ordered.append({"kind": self.weak})
+        ordered += self.seen_constants
+        if self.fallback_kind:
+            ordered.append({"kind": self.fallback_kind})
         first, *rest = _distinct(ordered) or [{}]
         rest = [hint for hint in rest if hint["kind"] not in ("small", "positive")]
-        rest = rest[:_MOST_OTHERS]
+        rest = rest[:_MAX_ALTERNATIVES]
         return {**first, "or": rest} if rest else dict(first)
 
-    def _follow(self) -> None:
-        pending: list[tuple[str, _Through, bool]] = [(self.value.name, _unchanged, True)]
+    def _follow_consumers(self) -> None:
+        pending: list[tuple[str, _HintMap, bool]] = [(self.value.name, _unchanged, True)]
         seen = {self.value.name}
-        while pending and len(seen) < _MOST_VALUES:
-            name, through, whole = pending.pop()
-            onward: list[tuple[str, _Through, bool]] = []
+        while pending and len(seen) < _MAX_FOLLOWED_VALUES:
+            name, hint_map, keeps_all = pending.pop()
+            successors: list[tuple[str, _HintMap, bool]] = []
             for site, index in self.flow.consumers.get(name, ()):
-                if whole:
-                    self._compare(site, index)
-                self._ask(site, index, through)
-                kept = whole and site.node.op_type in _WHOLE
-                onward += [
-                    (target, _after(step, through), kept)
-                    for target, step in self._onward(site, index)
+                if keeps_all:
+                    self._note_compared_values(site, index)
+                self._apply_rule(site, index, hint_map)
+                kept = keeps_all and site.node.op_type in _KEEPS_ALL_VALUES
+                successors += [
+                    (target, _composed(step, hint_map), kept)
+                    for target, step in self._successors(site, index)
                 ]
-            onward += [(target, through, whole) for target in self.flow.links.get(name, ())]
-            for each in onward:
-                if each[0] and each[0] not in seen:
-                    seen.add(each[0])
-                    pending.append(each)
+            successors += [
+                (target, hint_map, keeps_all) for target in self.flow.links.get(name, ())
+            ]
+            for successor in successors:
+                target = successor[0]
+                if target and target not in seen:
+                    seen.add(target)
+                    pending.append(successor)
 
-    def _compare(self, site: Site, index: int) -> None:
-        """What a node tells that reads all values of the input, and nothing else."""
+    def _note_compared_values(self, site: Site, index: int) -> None:
+        """Note what a node reveals that reads all values of the input and no others."""
         node = site.node
         kind = node.op_type
         if kind == "Equal":
             against = self.flow.constant(site.inputs[1 - index])
             if against is not None:
-                self.choices += _finite(np.ravel(against).tolist()[:_MOST_CHOICES])
+                self.compared_values += _finite(np.ravel(against).tolist()[:_MAX_CHOICES])
         elif kind in ("LabelEncoder", "CategoryMapper", "OneHotEncoder"):
-            self.choices.extend(_keys(node))
+            self.compared_values.extend(_encoder_keys(node))
         elif kind in ("Log", "Sqrt", "ReduceLogSum") and index == 0:
-            self.weak = self.weak or "positive"
-        elif kind in _SHAPES and (index > 0 or kind in ("Loop", "ConstantOfShape", "Range")):
-            self.weak = self.weak or "small"
+            self.fallback_kind = self.fallback_kind or "positive"
+        elif kind in _READS_SHAPE and (index > 0 or kind in ("Loop", "ConstantOfShape", "Range")):
+            self.fallback_kind = self.fallback_kind or "small"
         elif kind == "Cast" and self._dtype() == "STRING":
-            self.choices.extend(_numbers(node))
+            self.compared_values.extend(_numeric_texts(node))
 
-    def _ask(self, site: Site, index: int, through: _Through) -> None:
+    def _apply_rule(self, site: Site, index: int, hint_map: _HintMap) -> None:
         rule = _rules(site.node).get(index)
         if rule is None:
             return
-        asked = rule(Use(self.flow, site, index))
-        told = through(asked) if asked is not None else None
-        if told is not None:
-            self.asked.append(told)
+        requested = rule(Use(self.flow, site, index))
+        mapped = hint_map(requested) if requested is not None else None
+        if mapped is not None:
+            self.requested.append(mapped)
         kind = site.node.op_type
-        if "INT" in self._dtype() and len(self.learned) < _MOST_OTHERS:
-            seen = (through(hint) for hint in self._seen_elsewhere(kind, index))
-            self.learned += [hint for hint in seen if hint is not None]
-        self.shaped |= kind in SHAPE_RULES or kind in IMAGE_RULES
+        if "INT" in self._dtype() and len(self.seen_constants) < _MAX_ALTERNATIVES:
+            seen = (hint_map(hint) for hint in self._constants_elsewhere(kind, index))
+            self.seen_constants += [hint for hint in seen if hint is not None]
+        self.is_shape_like |= kind in SHAPE_RULES or kind in IMAGE_RULES
 
-    def _seen_elsewhere(self, kind: str, index: int) -> Iterator[Hint]:
-        """Constants that feed the same input of operators of the same type."""
+    def _constants_elsewhere(self, kind: str, index: int) -> Iterator[Hint]:
+        """Hints from constants at the same input index of operators of the same type."""
         for value in dict.fromkeys(self.flow.readers.get((kind, index), ())):
             array = self.flow.constant(value)
-            if array is not None and array.dtype.kind in "iu" and 0 < array.size <= _MOST_CHOICES:
+            if array is not None and array.dtype.kind in "iu" and 0 < array.size <= _MAX_CHOICES:
                 values = array.ravel().tolist()
                 known = {"values": values} if array.ndim else {"value": values[0]}
                 yield {"kind": "vector" if array.ndim else "full", **known}
 
-    def _onward(self, site: Site, index: int) -> Iterator[tuple[str, _Through]]:
+    def _successors(self, site: Site, index: int) -> Iterator[tuple[str, _HintMap]]:
         kind = site.node.op_type
         if kind == "Cast" and self._dtype() == "STRING":
             return
-        if (kind in _SAME or kind in _SAME_OPTIONAL) and index == 0:
+        if (kind in _KEEPS_ORDER or kind in _WRAPS_OPTIONAL) and index == 0:
             yield site.outputs[0], _unchanged
-        elif index in _SOME_OF.get(kind, ()):
+        elif index in _KEEPS_SOME_VALUES.get(kind, ()):
             for output in site.outputs:
-                yield output, _elementwise
+                yield output, _if_elementwise
         elif kind == "Concat":
-            yield site.outputs[0], self._part(site, index)
+            yield site.outputs[0], self._concatenated_part(site, index)
         elif kind in ("Add", "Sub") and (kind == "Add" or index == 0):
             against = self.flow.constant(site.inputs[1 - index])
             if against is not None and against.size == 1 and against.dtype.kind in "iu":
                 shift = int(against.ravel()[0])
-                yield site.outputs[0], _shifted(shift if kind == "Add" else -shift)
+                yield site.outputs[0], _shifted_by(shift if kind == "Add" else -shift)
 
-    def _part(self, site: Site, index: int) -> _Through:
-        """Of a vector that is put together, the elements that come from input `index`."""
+    def _concatenated_part(self, site: Site, index: int) -> _HintMap:
+        """From a hint on a concatenated vector to the elements that come from input `index`."""
         shapes = [self.flow.shape(value) for value in site.inputs[: index + 1]]
         lengths = [
             shape[0] if shape and len(shape) == 1 and isinstance(shape[0], int) else None
@@ -218,7 +221,7 @@ class _Reading:
 
         def part(hint: Hint) -> Hint | None:
             if hint["kind"] != "vector":
-                return _elementwise(hint)
+                return _if_elementwise(hint)
             known = [length for length in lengths if length is not None]
             if len(known) < len(lengths):
                 return None
@@ -230,9 +233,9 @@ class _Reading:
     def _dtype(self) -> str:
         from onnx import TensorProto
 
-        return str(TensorProto.DataType.Name(self._elements().elem_type))
+        return str(TensorProto.DataType.Name(self._tensor_type().elem_type))
 
-    def _elements(self) -> Any:
+    def _tensor_type(self) -> Any:
         kind = self.value.type
         if kind.HasField("sequence_type"):
             return kind.sequence_type.elem_type.tensor_type
@@ -243,7 +246,7 @@ class _Reading:
         return kind.tensor_type
 
     def _fits(self, hint: Hint) -> bool:
-        """Whether a hint says something of values of this type."""
+        """Whether the hint applies to values of this type."""
         dtype, kind = self._dtype(), hint["kind"]
         integer = "INT" in dtype
         if kind == "divisor":
@@ -258,7 +261,7 @@ def _rules(node: onnx.NodeProto) -> dict[int, Callable[[Use], Hint | None]]:
     if node.domain == MICROSOFT:
         own = f"com.microsoft.{name}"
         name = own if own in VALUE_RULES else name
-    elif node.domain not in _PLAIN_DOMAINS:
+    elif node.domain not in _ONNX_DOMAINS:
         return {}
     return {
         index: rule
@@ -267,38 +270,38 @@ def _rules(node: onnx.NodeProto) -> dict[int, Callable[[Use], Hint | None]]:
     }
 
 
-def _after(step: _Through, through: _Through) -> _Through:
+def _composed(step: _HintMap, hint_map: _HintMap) -> _HintMap:
     def both(hint: Hint) -> Hint | None:
         nearer = step(hint)
-        return through(nearer) if nearer is not None else None
+        return hint_map(nearer) if nearer is not None else None
 
     return both
 
 
-def _shifted(by: int) -> _Through:
-    """What holds of a value before `by` is added to it."""
+def _shifted_by(by: int) -> _HintMap:
+    """From a hint on the sum to the hint on the value to which `by` is added."""
 
     def shifted(hint: Hint) -> Hint | None:
         if hint["kind"] == "index":
             low = hint.get("low", 0) - by
-            return {**hint, "high": less(hint["high"], by), "low": low}
+            return {**hint, "high": difference(hint["high"], by), "low": low}
         if hint["kind"] == "full":
-            return {**hint, "value": less(hint["value"], by)}
+            return {**hint, "value": difference(hint["value"], by)}
         if hint["kind"] == "vector":
             if any(isinstance(value, float) for value in hint["values"]):
                 return None
-            return {**hint, "values": [less(value, by) for value in hint["values"]]}
+            return {**hint, "values": [difference(value, by) for value in hint["values"]]}
         return None
 
     return shifted
 
 
-def _within_all(indices: Sequence[Hint]) -> Hint:
-    hint: Hint = {"kind": "index", "high": least(*(_unique(each["high"] for each in indices)))}
-    low = max(each.get("low", 0) for each in indices)
-    if low or any("low" in each for each in indices):
+def _intersection(indices: Sequence[Hint]) -> Hint:
+    hint: Hint = {"kind": "index", "high": minimum(*(_unique(index["high"] for index in indices)))}
+    low = max(index.get("low", 0) for index in indices)
+    if low or any("low" in index for index in indices):
         hint["low"] = low
-    distinct = [each["distinct"] for each in indices if "distinct" in each]
+    distinct = [index["distinct"] for index in indices if "distinct" in index]
     if distinct:
         hint["distinct"] = distinct[0]
     return hint
@@ -314,7 +317,7 @@ def _unique(extents: Iterator[Json]) -> list[Json]:
 
 
 def _finite(values: Sequence[Json]) -> list[Json]:
-    """What JSON can hold."""
+    """The values that JSON can represent."""
     return [value for value in values if not isinstance(value, float) or math.isfinite(value)]
 
 
@@ -326,18 +329,18 @@ def _distinct(hints: Sequence[Hint]) -> list[Hint]:
     return found
 
 
-def _keys(node: onnx.NodeProto) -> list[Json]:
+def _encoder_keys(node: onnx.NodeProto) -> list[Json]:
     found: list[Json] = []
     for attribute in node.attribute:
         if attribute.name in ("keys_strings", "cats_strings"):
-            found += [text.decode("utf-8", "replace") for text in attribute.strings[:_MOST_CHOICES]]
+            found += [text.decode("utf-8", "replace") for text in attribute.strings[:_MAX_CHOICES]]
         elif attribute.name in ("keys_int64s", "cats_int64s"):
-            found += list(attribute.ints[:_MOST_CHOICES])
+            found += list(attribute.ints[:_MAX_CHOICES])
     return found
 
 
-def _numbers(node: onnx.NodeProto) -> list[Json]:
-    """Text that Cast reads as numbers of the type that it casts to."""
+def _numeric_texts(node: onnx.NodeProto) -> list[Json]:
+    """Text that Cast parses as numbers of its target type."""
     from onnx import TensorProto
 
     to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), 0)

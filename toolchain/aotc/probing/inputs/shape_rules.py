@@ -1,6 +1,6 @@
-"""What operators ask of inputs that are shapes, axes, ranges or counts, element for element.
+"""Hints for inputs that are shapes, axes, ranges or counts, element by element.
 
-Where the shape of a node's result is declared, its inputs are those that give it; else those under
+If the shape of the node's output is declared, the hint is a value that produces it; else one with
 which most models run: the data keeps its shape.
 """
 
@@ -10,23 +10,27 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aotc.probing.inputs.extents import Extent, Shape, least, product
+from aotc.probing.inputs.extents import Extent, Shape, minimum, product
 from aotc.probing.inputs.value_flow import Use, size_at
 from aotc.probing.inputs.value_rules import Hint, Rule, full, vector
 
-# Past the end of any axis, on the way up and down.
-_END: Final = 1 << 30
-# Sizes of a result that nothing is declared of.
-_SOME: Final = 4
-# Ways to choose axes, and to split a number, that are looked through at most.
-_MOST_WAYS: Final = 4096
+# Beyond the end of any axis, in either direction.
+_BEYOND_END: Final = 1 << 30
+# Size of an output axis that is not declared.
+_DEFAULT_SIZE: Final = 4
+# How many choices of axes are considered.
+_MAX_CANDIDATES: Final = 4096
 
 
-def _reshape(use: Use) -> Hint | None:
-    """The declared shape, one unknown size being left to the operator; else the data's own."""
-    data, made, count = use.shape(0), use.made(), use.length()
-    if made is not None and count in (None, len(made)) and _tells(made):
-        shape = list(made)
+def _reshape_shape(use: Use) -> Hint | None:
+    """Reshape: the declared shape, with -1 for one unknown size; else the shape of the data."""
+    data, output_shape, count = use.shape(0), use.output_shape(), use.length()
+    if (
+        output_shape is not None
+        and count in (None, len(output_shape))
+        and _says_more_than_rank(output_shape)
+    ):
+        shape = list(output_shape)
         if None in shape:
             shape[shape.index(None)] = -1
         return vector([1 if size is None else size for size in shape])
@@ -40,60 +44,60 @@ def _reshape(use: Use) -> Hint | None:
     return vector([*data, *[1] * (count - len(data))])
 
 
-def _tells(made: Shape) -> bool:
-    """Whether a declared shape says more than a rank."""
-    return len(made) < 2 or any(size is not None for size in made)
+def _says_more_than_rank(output_shape: Shape) -> bool:
+    """Whether a declared shape has at least one known size, or a rank below two."""
+    return len(output_shape) < 2 or any(size is not None for size in output_shape)
 
 
-def _expand(use: Use) -> Hint | None:
-    data, made, count = use.shape(0), use.made(), use.length()
+def _expand_shape(use: Use) -> Hint | None:
+    data, output_shape, count = use.shape(0), use.output_shape(), use.length()
     if count is None:
-        count = len(made or data or ())
+        count = len(output_shape or data or ())
     own = _aligned(data, count)
-    if made is None:
+    if output_shape is None:
         return vector([1 if size is None else size for size in own]) if data is not None else None
     return vector(
         [
             wanted if wanted is not None else (1 if size is None else size)
-            for wanted, size in zip(_aligned(made, count), own, strict=True)
+            for wanted, size in zip(_aligned(output_shape, count), own, strict=True)
         ]
     )
 
 
 def _aligned(shape: Shape | None, count: int) -> list[Extent | None]:
-    """The last `count` sizes, ones before them where there are fewer."""
+    """The last `count` sizes, preceded by ones if there are fewer."""
     known = list(shape or ())[max(0, len(shape or ()) - count) :]
     return [*[1] * (count - len(known)), *known]
 
 
-def _tile(use: Use) -> Hint | None:
-    data, made = use.shape(0), use.made()
-    if data is None or made is None or len(data) != len(made):
+def _tile_repeats(use: Use) -> Hint | None:
+    data, output_shape = use.shape(0), use.output_shape()
+    if data is None or output_shape is None or len(data) != len(output_shape):
         return None
-    pairs = list(zip(data, made, strict=True))
+    pairs = list(zip(data, output_shape, strict=True))
     if any(size is None for pair in pairs for size in pair):
         return None
-    return vector([_times(size, wanted) for size, wanted in pairs])
+    return vector([_repeats(size, wanted) for size, wanted in pairs])
 
 
-def _times(size: Extent, wanted: Extent) -> Extent:
+def _repeats(size: Extent, wanted: Extent) -> Extent:
     if isinstance(size, int) and isinstance(wanted, int) and size:
         return wanted // size
     return 1
 
 
-def _declared(use: Use) -> Hint | None:
-    """The result's declared shape."""
-    made = use.made()
-    return vector(made) if made is not None else None
+def _declared_shape(use: Use) -> Hint | None:
+    """The declared shape of the output."""
+    output_shape = use.output_shape()
+    return vector(output_shape) if output_shape is not None else None
 
 
-def _reduced(use: Use) -> Hint | None:
-    """Axes that the declared result lacks or has as ones; else the last."""
-    data, made, count = use.shape(0), use.made(), use.length()
+def _reduced_axes(use: Use) -> Hint | None:
+    """Axes that the declared output lacks or has as ones; else the last ones."""
+    data, output_shape, count = use.shape(0), use.output_shape(), use.length()
     count = 1 if count is None else count
     found = None
-    if data is not None and made is not None and _tells(made):
+    if data is not None and output_shape is not None and _says_more_than_rank(output_shape):
         kept = bool(use.attribute("keepdims", 1))
         found = _likeliest(
             {
@@ -102,38 +106,38 @@ def _reduced(use: Use) -> Hint | None:
                     for axis, size in enumerate(data)
                     if kept or axis not in axes
                 ]
-                for axes in _choices(len(data), count)
+                for axes in _axis_choices(len(data), count)
             },
-            made,
+            output_shape,
         )
     return vector([-1 - axis for axis in range(count)] if found is None else found)
 
 
-def _squeezed(use: Use) -> Hint | None:
-    """Axes of size 1 that the declared result lacks."""
-    data, made, count = use.shape(0), use.made(), use.length()
+def _squeezed_axes(use: Use) -> Hint | None:
+    """Axes of size 1 that the declared output lacks."""
+    data, output_shape, count = use.shape(0), use.output_shape(), use.length()
     if data is None:
         return vector([0]) if count in (None, 1) else None
     count = sum(size == 1 for size in data) if count is None else count
-    ways = {
+    candidates = {
         axes: [size for axis, size in enumerate(data) if axis not in axes]
-        for axes in _choices(len(data), count)
+        for axes in _axis_choices(len(data), count)
         if all(data[axis] in (1, None) for axis in axes)
     }
-    found = _likeliest(ways, made) if made is not None else None
-    return vector(next(iter(ways), range(count)) if found is None else found)
+    found = _likeliest(candidates, output_shape) if output_shape is not None else None
+    return vector(next(iter(candidates), range(count)) if found is None else found)
 
 
-def _unsqueezed(use: Use) -> Hint | None:
-    data, made, count = use.shape(0), use.made(), use.length()
+def _unsqueezed_axes(use: Use) -> Hint | None:
+    data, output_shape, count = use.shape(0), use.output_shape(), use.length()
     count = 1 if count is None else count
     found = None
-    if data is not None and made is not None and len(made) == len(data) + count:
+    if data is not None and output_shape is not None and len(output_shape) == len(data) + count:
         found = _likeliest(
             {
-                axes: [size for axis, size in enumerate(made) if axis not in axes]
-                for axes in _choices(len(made), count)
-                if all(made[axis] in (1, None) for axis in axes)
+                axes: [size for axis, size in enumerate(output_shape) if axis not in axes]
+                for axes in _axis_choices(len(output_shape), count)
+                if all(output_shape[axis] in (1, None) for axis in axes)
             },
             data,
         )
@@ -141,43 +145,47 @@ def _unsqueezed(use: Use) -> Hint | None:
 
 
 def _likeliest(
-    ways: Mapping[tuple[int, ...], Sequence[Extent | None]], wanted: Shape
+    candidates: Mapping[tuple[int, ...], Sequence[Extent | None]], wanted: Shape
 ) -> tuple[int, ...] | None:
-    """The axes whose shape is the most like the wanted one, of those that may be it."""
-    fitting = [axes for axes, shape in ways.items() if _agree(shape, wanted)]
+    """The axes whose shape is most like the wanted one, of those that may be equal to it."""
+    fitting = [axes for axes, shape in candidates.items() if _may_be_equal(shape, wanted)]
     return max(
         fitting,
-        key=lambda axes: sum(a == b for a, b in zip(ways[axes], wanted, strict=True)),
+        key=lambda axes: sum(a == b for a, b in zip(candidates[axes], wanted, strict=True)),
         default=None,
     )
 
 
-def _choices(rank: int, count: int) -> list[tuple[int, ...]]:
-    return list(itertools.islice(itertools.combinations(range(rank), count), _MOST_WAYS))
+def _axis_choices(rank: int, count: int) -> list[tuple[int, ...]]:
+    return list(itertools.islice(itertools.combinations(range(rank), count), _MAX_CANDIDATES))
 
 
-def _agree(one: Sequence[Extent | None], other: Sequence[Extent | None]) -> bool:
-    """Whether two shapes may be the same: an unknown size, or one of an input, may be any."""
+def _may_be_equal(one: Sequence[Extent | None], other: Sequence[Extent | None]) -> bool:
+    """Whether two shapes may be equal: an unknown size, or one of an input, may be any."""
     return len(one) == len(other) and all(
         a == b or not (isinstance(a, int) and isinstance(b, int))
         for a, b in zip(one, other, strict=True)
     )
 
 
-def _axis_of_length(use: Use) -> Hint | None:
-    """An axis that every tensor with a shape has."""
+def _first_axis(use: Use) -> Hint | None:
+    """An axis that every tensor of rank one or more has."""
     return full(0)
 
 
-def _slice(use: Use) -> Hint | None:
-    """Slice: from the start (the end, backwards) as much as is declared, else all."""
+def _slice_values(use: Use) -> Hint | None:
+    """Slice: from the start (backwards: the end) as much as is declared, else everything."""
     count = next((n for n in (use.length(i) for i in (use.index, 1, 2, 3, 4)) if n), None)
     if count is None:
         count = 1 if use.rank(0) is None else use.rank(0)
-    data, made = use.shape(0), use.made()
-    axes = use.constant(3) if use.has(3) else None
+    data, output_shape = use.shape(0), use.output_shape()
+    axes = use.constant(3) if use.has_input(3) else None
     if axes is None:
-        axes = _differing(data, made, count or 0) if use.has(3) else list(range(count or 0))
+        axes = (
+            _differing_axes(data, output_shape, count or 0)
+            if use.has_input(3)
+            else list(range(count or 0))
+        )
     steps = use.constant(4) or [1] * len(axes)
     if use.index == 3:
         return vector(axes)
@@ -188,92 +196,92 @@ def _slice(use: Use) -> Hint | None:
         return vector(starts)
     return vector(
         [
-            _end(start, step, size_at(data, axis), size_at(made, axis))
+            _slice_end(start, step, size_at(data, axis), size_at(output_shape, axis))
             for start, step, axis in zip(starts, steps, axes, strict=False)
         ]
     )
 
 
-def _differing(data: Shape | None, made: Shape | None, count: int) -> list[int]:
-    """Axes that differ in the declared result first."""
-    if data is None or made is None or len(data) != len(made):
+def _differing_axes(data: Shape | None, output_shape: Shape | None, count: int) -> list[int]:
+    """The first `count` axes, preferring those that differ in the declared output."""
+    if data is None or output_shape is None or len(data) != len(output_shape):
         return list(range(count))
-    order = sorted(range(len(data)), key=lambda axis: (data[axis] == made[axis], axis))
+    order = sorted(range(len(data)), key=lambda axis: (data[axis] == output_shape[axis], axis))
     return sorted(order[:count])
 
 
-def _end(start: int, step: int, size: Extent | None, wanted: Extent | None) -> Extent:
+def _slice_end(start: int, step: int, size: Extent | None, wanted: Extent | None) -> Extent:
     if step < 0:
-        return -_END
+        return -_BEYOND_END
     if isinstance(wanted, int) and isinstance(size, int) and start >= 0:
         return min(start + wanted * step, size)
-    return _END if size is None else size
+    return _BEYOND_END if size is None else size
 
 
-def _pad(use: Use) -> Hint | None:
-    """Pad: around the data what the declared result has more, half of it before.
+def _pad_values(use: Use) -> Hint | None:
+    """Pad: what the declared output has in addition to the data, half of it in front.
 
-    Else one constant on each side, and none of the data, which may be too short for it.
+    Else one element of padding on each side, or none where it is taken from the data.
     """
-    data, made = use.shape(0), use.made()
-    axes = _padded_axes(use, data, made)
+    data, output_shape = use.shape(0), use.output_shape()
+    axes = _padded_axes(use, data, output_shape)
     if axes is None or use.index == 3:
         return vector(axes) if axes is not None else None
     unknown = 1 if use.attribute("mode", "constant") == "constant" else 0
     pads = []
     for axis in axes:
-        size, wanted = size_at(data, axis), size_at(made, axis)
+        size, wanted = size_at(data, axis), size_at(output_shape, axis)
         both = 2 * unknown
         if isinstance(size, int) and isinstance(wanted, int):
             both = wanted - size
         pads.append((both // 2, both - both // 2))
-    return vector([pad for side in (0, 1) for pad in (each[side] for each in pads)])
+    return vector([pad for side in (0, 1) for pad in (pair[side] for pair in pads)])
 
 
-def _padded_axes(use: Use, data: Shape | None, made: Shape | None) -> list[int] | None:
+def _padded_axes(use: Use, data: Shape | None, output_shape: Shape | None) -> list[int] | None:
     if (axes := use.constant(3)) is not None:
         return axes
-    count = use.length(3) if use.has(3) else use.rank(0)
+    count = use.length(3) if use.has_input(3) else use.rank(0)
     if count is None and (pads := use.length(1)) is not None:
         count = pads // 2
     if count is None:
         return None
-    return _differing(data, made, count) if use.has(3) else list(range(count))
+    return _differing_axes(data, output_shape, count) if use.has_input(3) else list(range(count))
 
 
-def _split(use: Use) -> Hint | None:
+def _split_sizes(use: Use) -> Hint | None:
     axis = use.attribute("axis", 0)
-    made = [use.made(index) for index in range(len(use.site.outputs))]
-    sizes = [size_at(shape, axis) for shape in made]
+    output_shape = [use.output_shape(index) for index in range(len(use.site.outputs))]
+    sizes = [size_at(shape, axis) for shape in output_shape]
     if use.site.node.op_type == "Split" and None not in sizes and use.length() == len(sizes):
         return vector(sizes)
-    whole = use.size(0, axis)
+    size = use.size(0, axis)
     if use.rank(use.index) == 0:
-        return full(least(2, whole))
-    return None if whole is None else {"kind": "split", "total": whole}
+        return full(minimum(2, size))
+    return None if size is None else {"kind": "split", "total": size}
 
 
-def _range(use: Use) -> Hint | None:
-    """Range: from 0 by 1, as many as are declared."""
-    count = size_at(use.made(), 0)
-    limit = _SOME if count is None else count
+def _range_values(use: Use) -> Hint | None:
+    """Range: from 0 in steps of 1, with the declared number of elements."""
+    count = size_at(use.output_shape(), 0)
+    limit = _DEFAULT_SIZE if count is None else count
     return full((0, limit, 1)[use.index])
 
 
-def _kept_count(use: Use) -> Hint | None:
-    """TopK: no more than there are."""
+def _topk_count(use: Use) -> Hint | None:
+    """TopK: the declared count, else 2, and never more than the axis has."""
     axis = use.attribute("axis", -1)
-    wanted = size_at(use.made(), axis)
-    return full(wanted if wanted is not None else least(2, use.size(0, axis)))
+    wanted = size_at(use.output_shape(), axis)
+    return full(wanted if wanted is not None else minimum(2, use.size(0, axis)))
 
 
-def _depth(use: Use) -> Hint | None:
-    wanted = size_at(use.made(), use.attribute("axis", -1))
-    return full(wanted if wanted is not None else _SOME)
+def _one_hot_depth(use: Use) -> Hint | None:
+    wanted = size_at(use.output_shape(), use.attribute("axis", -1))
+    return full(wanted if wanted is not None else _DEFAULT_SIZE)
 
 
-def _transformed(use: Use) -> Hint | None:
-    """DFT: the length is the signal's; the axis is the last before real and imaginary parts."""
+def _dft_length(use: Use) -> Hint | None:
+    """DFT: the length of the signal; the axis is the last before real and imaginary parts."""
     if use.index == 2:
         return _dft_axis(use)
     axis = use.constant(2)
@@ -282,25 +290,27 @@ def _transformed(use: Use) -> Hint | None:
 
 
 def _dft_axis(use: Use) -> Hint | None:
-    """An axis along which the declared result has the data's size, or the half of it."""
-    data, made = use.shape(0), use.made()
-    if data is None or made is None or len(data) != len(made):
+    """An axis along which the declared output may differ from the data."""
+    data, output_shape = use.shape(0), use.output_shape()
+    if data is None or output_shape is None or len(data) != len(output_shape):
         return full(-2)
     differing = [
-        axis for axis in range(len(data) - 1) if not _agree(data[axis : axis + 1], [made[axis]])
+        axis
+        for axis in range(len(data) - 1)
+        if not _may_be_equal(data[axis : axis + 1], [output_shape[axis]])
     ]
     return full(differing[0] if len(differing) == 1 else -2)
 
 
-def _cropped(use: Use) -> Hint | None:
+def _cropped_sizes(use: Use) -> Hint | None:
     rank = use.rank(0)
     axes = use.attribute("axes") or (range(rank) if rank is not None else ())
-    made, data = use.made(), use.shape(0)
-    sizes = [(size_at(made, axis), size_at(data, axis)) for axis in axes]
+    output_shape, data = use.output_shape(), use.shape(0)
+    sizes = [(size_at(output_shape, axis), size_at(data, axis)) for axis in axes]
     return vector([own if wanted is None else wanted for wanted, own in sizes]) if sizes else None
 
 
-def _each(rule: Rule, *indices: int) -> dict[int, Rule]:
+def _for_inputs(rule: Rule, *indices: int) -> dict[int, Rule]:
     return dict.fromkeys(indices, rule)
 
 
@@ -309,24 +319,24 @@ _REDUCTIONS: Final = (
     *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
 )
 
-# By operator and index of the input.
+# By operator and input index.
 SHAPE_RULES: Final[dict[str, dict[int, Rule]]] = {
-    "Reshape": {1: _reshape},
-    "Expand": {1: _expand},
-    "Tile": {1: _tile},
-    "ConstantOfShape": {0: _declared},
-    **{name: {1: _reduced} for name in _REDUCTIONS},
-    "Squeeze": {1: _squeezed},
-    "Unsqueeze": {1: _unsqueezed},
-    "CumSum": {1: _axis_of_length},
-    "CumProd": {1: _axis_of_length},
-    "Slice": _each(_slice, 1, 2, 3, 4),
-    "Pad": _each(_pad, 1, 3),
-    "Split": {1: _split},
-    "SplitToSequence": {1: _split},
-    "Range": _each(_range, 0, 1, 2),
-    "TopK": {1: _kept_count},
-    "OneHot": {1: _depth},
-    "DFT": _each(_transformed, 1, 2),
-    "CenterCropPad": {1: _cropped},
+    "Reshape": {1: _reshape_shape},
+    "Expand": {1: _expand_shape},
+    "Tile": {1: _tile_repeats},
+    "ConstantOfShape": {0: _declared_shape},
+    **{name: {1: _reduced_axes} for name in _REDUCTIONS},
+    "Squeeze": {1: _squeezed_axes},
+    "Unsqueeze": {1: _unsqueezed_axes},
+    "CumSum": {1: _first_axis},
+    "CumProd": {1: _first_axis},
+    "Slice": _for_inputs(_slice_values, 1, 2, 3, 4),
+    "Pad": _for_inputs(_pad_values, 1, 3),
+    "Split": {1: _split_sizes},
+    "SplitToSequence": {1: _split_sizes},
+    "Range": _for_inputs(_range_values, 0, 1, 2),
+    "TopK": {1: _topk_count},
+    "OneHot": {1: _one_hot_depth},
+    "DFT": _for_inputs(_dft_length, 1, 2),
+    "CenterCropPad": {1: _cropped_sizes},
 }

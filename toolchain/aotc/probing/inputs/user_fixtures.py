@@ -1,4 +1,4 @@
-"""Fixtures that the user brings: `.npz` files, or folders of ONNX test data (`input_N.pb`)."""
+"""Fixtures given by the user: `.npz` files, or folders of ONNX test data (`input_N.pb`)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from aotc.errors import AotcError
 
 
 def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Json]:
-    """Read `path` (a .npz, a test data folder, or a folder of either) into value files.
+    """Convert the fixtures at `path` into value files below `folder`.
 
-    A `.npz` has input names as keys; other keys are ignored, so that it may hold labels or
-    expected outputs.  Returns name and input files of each fixture.  Raises AOTC-I001, I024.
+    `path` is a .npz file, a folder of ONNX test data, or a folder of either.  The keys of a .npz
+    are input names; other keys are ignored, so that it may also hold labels or expected outputs.
+    Returns the name and the input files of each fixture.  Raises AOTC-I001 (nothing is there) and
+    I024 (the content does not fit the inputs).
     """
     if not path.exists():
         raise AotcError("AOTC-I001", "no such fixtures", where=str(path))
@@ -33,13 +35,15 @@ def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Jso
         )
     result = []
     for index, source in enumerate(sources):
-        arrays = _npz(source, inputs) if source.suffix == ".npz" else read_test_data(source, inputs)
+        arrays = (
+            _read_npz(source, inputs) if source.suffix == ".npz" else read_test_data(source, inputs)
+        )
         place = folder / str(index)
         place.mkdir(parents=True)
         files = {}
         for number, value in enumerate(inputs):
             array = arrays[value.name]
-            _check(array, value, source)
+            _require_dtype(array, value, source)
             saved = values.save(array, place / f"input_{number}")
             files[value.name] = str(Path(saved).resolve())
         result.append({"name": source.stem, "inputs": files})
@@ -53,7 +57,7 @@ def _sources(path: Path) -> list[Path]:
     return found + [p for p in sorted(path.iterdir()) if (p / "input_0.pb").exists()]
 
 
-def _npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
+def _read_npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
     import numpy as np
 
     try:
@@ -70,9 +74,9 @@ def _npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
 
 
 def read_test_data(folder: Path, inputs: Sequence[Value], kind: str = "input") -> dict[str, Any]:
-    """The values of ONNX test data, `KIND_0.pb` and so on in the order of `inputs`, by name.
+    """Read ONNX test data from `folder`: `KIND_0.pb` and so on, in the order of `inputs`.
 
-    Raises AOTC-I024.
+    Returns values by name.  Raises AOTC-I024 if the files do not fit the inputs.
     """
     import onnx
     from google.protobuf.message import DecodeError
@@ -82,7 +86,7 @@ def read_test_data(folder: Path, inputs: Sequence[Value], kind: str = "input") -
     if len(files) != len(inputs):
         raise AotcError(
             "AOTC-I024",
-            f"another number of {kind}s",
+            f"the number of {kind}s differs",
             where=str(folder),
             expected=f"{len(inputs)} {kind}_N.pb",
             found=str(len(files)),
@@ -99,12 +103,15 @@ def read_test_data(folder: Path, inputs: Sequence[Value], kind: str = "input") -
                 arrays[value.name] = numpy_helper.to_array(onnx.TensorProto.FromString(data))
         except (DecodeError, ValueError, TypeError) as error:
             raise AotcError(
-                "AOTC-I024", f"not the test data of this {kind}", where=str(file), found=str(error)
+                "AOTC-I024",
+                f"the file does not hold test data of this {kind}",
+                where=str(file),
+                found=str(error),
             ) from None
     return arrays
 
 
-def _check(array: Any, value: Value, source: Path) -> None:
+def _require_dtype(array: Any, value: Value, source: Path) -> None:
     dtype = getattr(array, "dtype", None)
     if value.kind != "tensor" or dtype is None:
         return
@@ -112,7 +119,7 @@ def _check(array: Any, value: Value, source: Path) -> None:
     if (value.dtype == "string") != text or (not text and values.dtype_name(dtype) != value.dtype):
         raise AotcError(
             "AOTC-I024",
-            "fixture has another type than the input",
+            "the fixture's type differs from the input's",
             where=f"{source.name}: {value.name}",
             expected=value.dtype,
             found=values.dtype_name(dtype),

@@ -1,7 +1,7 @@
-"""Where the values of a graph's inputs go: consumers, constants and shapes, bodies included.
+"""Where the values of graph inputs flow: consumers, constants and shapes, subgraphs included.
 
-A value is told by its scope and name: a body's values have the path of its node and attribute
-before them (`3.then_branch/x`), those of the main graph nothing.
+A value is identified by scope and name: in a subgraph, the path of its node and attribute comes
+first (`3.then_branch/x`); in the main graph, there is no prefix.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from aotc.probing.inputs.extents import Extent, Shape, total
+from aotc.records import record
 
 if TYPE_CHECKING:
     import onnx
 
-# Larger constants are no shapes, axes or values that inputs are compared with.
-_MOST_ELEMENTS: Final = 1024
-# Of a graph without its weights; inference copies it several times.
-_MOST_BYTES: Final = 256 << 20
-# Nodes through which a declared shape is followed back.
-_MOST_STEPS: Final = 16
-# Operators whose result has the shape of their first input.
+# Larger constants are not shapes, axes or values to compare inputs with.
+_MAX_CONSTANT_ELEMENTS: Final = 1024
+# Limit for a graph without its weights, which shape inference copies several times.
+_MAX_INFERRED_BYTES: Final = 256 << 20
+# Number of nodes through which a declared shape is followed back.
+_MAX_STEPS: Final = 16
+# Operators whose output has the shape of their first input.
 _SHAPE_KEPT: Final = frozenset(
     {
         *("Abs", "Cast", "CastLike", "Ceil", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu"),
@@ -36,9 +36,9 @@ _SHAPE_KEPT: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Site:
-    """A node with the values that it reads and makes; "" where an optional one is left out."""
+    """A node with the values that it reads and produces; "" for an omitted optional one."""
 
     node: onnx.NodeProto
     inputs: tuple[str, ...]
@@ -46,7 +46,7 @@ class Site:
 
 
 class Flow:
-    """A model's graph, its local functions inlined, as values that go from node to node."""
+    """The data flow of a model's graph, with its local functions inlined."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = _inlined(_without_weights(model))
@@ -57,54 +57,55 @@ class Flow:
         self._makers: dict[str, Site] = {}
         self.consumers: dict[str, list[tuple[Site, int]]] = {}
         self.readers: dict[tuple[str, int], list[str]] = {}
-        """All values that operators of one type read at one index."""
+        """All values that operators of one type read at one input index."""
         self.links: dict[str, list[str]] = {}
-        """Values that are given on as they are: into bodies, and out of them."""
+        """Values that are passed unchanged into subgraphs and out of them."""
         weights = {tensor.name for tensor in model.graph.initializer}
         self.inputs = tuple(value for value in model.graph.input if value.name not in weights)
         for value in self.inputs:
-            self._note_input(value)
+            self._add_input(value)
         for tensor in model.graph.initializer:
             self._shapes[tensor.name] = tuple(tensor.dims)
-        self._walk(self._model.graph, "", {})
+        self._add_nodes(self._model.graph, "", {})
 
     def constant(self, value: str) -> Any:
-        """The array of a small constant; None of anything else."""
+        """The array of a small constant; None for anything else."""
         return self._constants.get(value)
 
     def shape(self, value: str) -> Shape | None:
-        """Its sizes, where they are declared or inferred; None where the rank is unknown."""
+        """The shape of a value, as declared or inferred; None if its rank is unknown."""
         if value and value not in self._shapes and not self._inferred:
             self._infer()
         known = self._shapes.get(value)
         if known is not None and None not in known:
             return known
-        return self._shape_given(value, known)
+        return self._derived_shape(value, known)
 
-    def result(self, value: str) -> Shape | None:
-        """The shape of a node's result, from what is declared of what is made of it as well.
+    def result_shape(self, value: str) -> Shape | None:
+        """The shape of a node's output, also from shapes that are declared further down the graph.
 
-        Inference does not know how a node's input decides over its shape; the exporter did.
+        Shape inference does not know how a node's input determines its output shape; the exporter
+        did.
         """
         shape = self.shape(value)
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MAX_STEPS):
             if shape is not None and None not in shape:
                 return shape
-            onward = [
+            followers = [
                 site.outputs[0]
                 for site, index in self.consumers.get(value, ())
                 if index == 0 and site.node.op_type in _SHAPE_KEPT
             ]
-            if not onward:
+            if not followers:
                 return shape
-            value = onward[0]
-            ahead = self.shape(value)
-            if ahead is not None and (shape is None or len(shape) == len(ahead)):
-                shape = ahead if shape is None or ahead.count(None) < shape.count(None) else shape
+            value = followers[0]
+            later = self.shape(value)
+            if later is not None and (shape is None or len(shape) == len(later)):
+                shape = later if shape is None or later.count(None) < shape.count(None) else shape
         return shape
 
-    def _shape_given(self, value: str, known: Shape | None) -> Shape | None:
-        """What inference does not see through: sums of free sizes, and shapes of other values."""
+    def _derived_shape(self, value: str, known: Shape | None) -> Shape | None:
+        """What shape inference misses: sums of free sizes, and shapes of other values."""
         maker = self._makers.get(value)
         kind = maker.node.op_type if maker is not None else ""
         if maker is not None and kind == "Concat" and known:
@@ -119,7 +120,7 @@ class Flow:
                 return self._shapes.get(source.inputs[0], known)
         return known
 
-    def _note_input(self, value: onnx.ValueInfoProto) -> None:
+    def _add_input(self, value: onnx.ValueInfoProto) -> None:
         kind = value.type.WhichOneof("value")
         proto = value.type.tensor_type
         if kind == "optional_type":
@@ -137,8 +138,10 @@ class Flow:
                 self._origin.setdefault(dim.dim_param, [value.name, axis])
         self._shapes[value.name] = tuple(shape)
 
-    def _walk(self, graph: onnx.GraphProto, scope: str, outer: dict[str, str]) -> dict[str, str]:
-        """Note all nodes of `graph`; gives the names that are known in it, as values."""
+    def _add_nodes(
+        self, graph: onnx.GraphProto, scope: str, outer: dict[str, str]
+    ) -> dict[str, str]:
+        """Add all nodes of `graph`; returns the values that are visible in it, by name."""
         from onnx import numpy_helper
 
         names = dict(outer)
@@ -155,33 +158,35 @@ class Flow:
                 tuple(scope + name if name else "" for name in node.output),
             )
             self._makers.update((value, site) for value in site.outputs if value)
-            for place, value in enumerate(site.inputs):
+            for input_index, value in enumerate(site.inputs):
                 if value:
-                    self.consumers.setdefault(value, []).append((site, place))
-                    self.readers.setdefault((node.op_type, place), []).append(value)
+                    self.consumers.setdefault(value, []).append((site, input_index))
+                    self.readers.setdefault((node.op_type, input_index), []).append(value)
             if node.op_type == "Constant":
-                self._note_constant(node, site.outputs[0])
-            for attribute, body in _bodies(node):
+                self._add_constant(node, site.outputs[0])
+            for attribute, subgraph in _subgraphs(node):
                 inner = f"{scope}{index}.{attribute}/"
-                known = self._walk(body, inner, names)
-                self._link(site, body, inner, known)
+                known = self._add_nodes(subgraph, inner, names)
+                self._link_subgraph(site, subgraph, inner, known)
         return names
 
-    def _link(self, site: Site, body: onnx.GraphProto, inner: str, known: dict[str, str]) -> None:
+    def _link_subgraph(
+        self, site: Site, subgraph: onnx.GraphProto, inner: str, known: dict[str, str]
+    ) -> None:
         kind = site.node.op_type
         pairs: list[tuple[str, str]] = []
         if kind in ("Loop", "Scan", "SequenceMap"):
-            # A Scan of opset 8 has the lengths of its sequences first.
-            given = site.inputs[max(0, len(site.inputs) - len(body.input)) :]
-            pairs += zip(given, (inner + value.name for value in body.input), strict=False)
+            # The first input of Scan-8 holds the lengths of its sequences.
+            given = site.inputs[max(0, len(site.inputs) - len(subgraph.input)) :]
+            pairs += zip(given, (inner + value.name for value in subgraph.input), strict=False)
         elif kind == "If":
-            made = (known.get(value.name, "") for value in body.output)
-            pairs += zip(made, site.outputs, strict=False)
+            output_shape = (known.get(value.name, "") for value in subgraph.output)
+            pairs += zip(output_shape, site.outputs, strict=False)
         for source, target in pairs:
             if source and target:
                 self.links.setdefault(source, []).append(target)
 
-    def _note_constant(self, node: onnx.NodeProto, value: str) -> None:
+    def _add_constant(self, node: onnx.NodeProto, value: str) -> None:
         from onnx import helper, numpy_helper
 
         for attribute in node.attribute:
@@ -199,12 +204,12 @@ class Flow:
 
         self._inferred = True
         model = self._model
-        if model.ByteSize() < _MOST_BYTES:
+        if model.ByteSize() < _MAX_INFERRED_BYTES:
             with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
                 model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        self._note_shapes(model.graph, "")
+        self._add_shapes(model.graph, "")
 
-    def _note_shapes(self, graph: onnx.GraphProto, scope: str) -> None:
+    def _add_shapes(self, graph: onnx.GraphProto, scope: str) -> None:
         for value in (*graph.output, *graph.value_info, *(graph.input if scope else ())):
             proto = value.type.tensor_type
             if value.type.HasField("tensor_type") and proto.HasField("shape"):
@@ -214,42 +219,42 @@ class Flow:
                 )
                 self._shapes.setdefault(scope + value.name, shape)
         for index, node in enumerate(graph.node):
-            for attribute, body in _bodies(node):
-                self._note_shapes(body, f"{scope}{index}.{attribute}/")
+            for attribute, subgraph in _subgraphs(node):
+                self._add_shapes(subgraph, f"{scope}{index}.{attribute}/")
 
 
-def _bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+def _subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.name, attribute.g
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:
-    return math.prod(tensor.dims) <= _MOST_ELEMENTS and tensor.data_location == 0
+    return math.prod(tensor.dims) <= _MAX_CONSTANT_ELEMENTS and tensor.data_location == 0
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with its large initializers as inputs: nothing here reads them."""
+    """The model with its large initializers as inputs: their values are not read here."""
     import onnx
 
-    bare = onnx.ModelProto(ir_version=model.ir_version)
-    bare.opset_import.extend(model.opset_import)
-    bare.functions.extend(model.functions)
+    light = onnx.ModelProto(ir_version=model.ir_version)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
     graph = model.graph
-    bare.graph.name = graph.name
-    bare.graph.node.extend(graph.node)
-    bare.graph.output.extend(graph.output)
-    bare.graph.value_info.extend(graph.value_info)
-    bare.graph.input.extend(graph.input)
+    light.graph.name = graph.name
+    light.graph.node.extend(graph.node)
+    light.graph.output.extend(graph.output)
+    light.graph.value_info.extend(graph.value_info)
+    light.graph.input.extend(graph.input)
     given = {value.name for value in graph.input}
     for tensor in graph.initializer:
         if _is_small(tensor):
-            bare.graph.initializer.append(tensor)
+            light.graph.initializer.append(tensor)
         elif tensor.name not in given:
-            bare.graph.input.append(
+            light.graph.input.append(
                 onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
-    return bare
+    return light
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -264,7 +269,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
-    """The value of an attribute; text as `str`."""
+    """The value of a node's attribute, text as `str`; `default` if it has none of that name."""
     from onnx import helper
 
     for attribute in node.attribute:
@@ -274,47 +279,50 @@ def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
     return default
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Use:
-    """One node as a reader of one of its inputs, asked by `index`."""
+    """One node as a consumer: the input at `index` is the one that rules are asked about."""
 
     flow: Flow
     site: Site
     index: int
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute's value."""
+        """The value of an attribute."""
         return attribute_of(self.site.node, name, default)
 
-    def has(self, index: int) -> bool:
-        """Whether the node is given input `index`."""
+    def has_input(self, index: int) -> bool:
+        """Whether input `index` is present."""
         return index < len(self.site.inputs) and bool(self.site.node.input[index])
 
     def shape(self, index: int) -> Shape | None:
-        """Sizes of input `index`."""
-        return self.flow.shape(self.site.inputs[index]) if self.has(index) else None
+        """The shape of input `index`; None if unknown or absent."""
+        return self.flow.shape(self.site.inputs[index]) if self.has_input(index) else None
 
-    def made(self, index: int = 0) -> Shape | None:
-        """Sizes of output `index`, as declared or inferred."""
+    def output_shape(self, index: int = 0) -> Shape | None:
+        """The shape of output `index`, as declared or inferred; None if unknown."""
         outputs = self.site.outputs
-        return self.flow.result(outputs[index]) if index < len(outputs) else None
+        return self.flow.result_shape(outputs[index]) if index < len(outputs) else None
 
     def size(self, index: int, axis: int) -> Extent | None:
-        """Size of one axis of input `index`; None where it is unknown or not there."""
+        """The size of one axis of input `index`; None if unknown or absent."""
         return size_at(self.shape(index), axis)
 
     def rank(self, index: int) -> int | None:
-        """Rank of input `index`."""
+        """The rank of input `index`; None if unknown or absent."""
         shape = self.shape(index)
         return None if shape is None else len(shape)
 
     def constant(self, index: int) -> list[Any] | None:
-        """The elements of input `index`, where it is a small constant."""
-        array = self.flow.constant(self.site.inputs[index]) if self.has(index) else None
+        """The elements of input `index`, if it is a small constant."""
+        array = self.flow.constant(self.site.inputs[index]) if self.has_input(index) else None
         return None if array is None else np.ravel(array).tolist()
 
     def length(self, index: int | None = None) -> int | None:
-        """How many elements input `index` has (the asked one's), where that is fixed."""
+        """The number of elements of input `index`; None if not fixed.
+
+        Without `index`, of the input that rules are asked about.
+        """
         shape = self.shape(self.index if index is None else index)
         if shape is None or not all(isinstance(size, int) for size in shape):
             return None
@@ -322,7 +330,7 @@ class Use:
 
 
 def size_at(shape: Sequence[Extent | None] | None, axis: int) -> Extent | None:
-    """The size of `axis`, counted from the end where negative; None where unknown."""
+    """The size of `axis` (negative: from the end); None if unknown or absent."""
     if shape is None or not -len(shape) <= axis < len(shape):
         return None
     return shape[axis]

@@ -1,1 +1,1 @@
-"""Which sizes of its dims a model runs at: hints, trials, and the search between them."""
+"""The sizes of the free dims at which a model runs: hints, trials and the search."""

@@ -1,10 +1,9 @@
-"""The box of sizes: its corners must run, or probed bounds give way until they do."""
+"""The box of sizes: its corners must run, or probed bounds shrink until they do."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from aotc.contract.finding import Finding
 from aotc.contract.shapes.domain import Dim, Domain, Relation, Stop
@@ -12,25 +11,26 @@ from aotc.errors import AotcError
 from aotc.probing.sizes.dim_hints import DimHints
 from aotc.probing.sizes.trials import Trials
 from aotc.probing.sizes.usual_sizes import optimum
+from aotc.records import field, record, replace
 
-# Dims of which all corners run, 2 to the power of their number; of more, one dim at a time.
-_FREE_CORNERS = 3
-# How often a bound is halved for the sake of one mixed corner.
-_HALVINGS = 3
-# Of those that fail, so many are told with their sizes.
-_MOST_CORNERS = 12
+# Up to this many dims all corners are run, 2 to the power of their number; beyond, one at a time.
+_MAX_DIMS_OF_ALL_CORNERS = 3
+# How often a bound is halved because of one mixed corner.
+_MAX_HALVINGS = 3
+# How many failing corners are reported with their sizes.
+_MAX_REPORTED_CORNERS = 12
 
 
 class Exhausted(Exception):
-    """The search may not go on."""
+    """No more runs are allowed."""
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Box:
-    """Bounds by dim, and what follows from them; batches among the `hints` give way first to
-    costs, and last to errors.
+    """Bounds by dim, with the relations between dims.
 
-    `anchor` are sizes that run, towards which probed bounds give way.
+    `anchor` are sizes that run; probed bounds shrink towards them.  Batches (see `hints`) shrink
+    first where runs cost too much, and last where they fail.
     """
 
     trials: Trials
@@ -39,69 +39,69 @@ class Box:
     hints: DimHints
     anchor: Mapping[str, int]
     findings: list[Finding] = field(default_factory=list)
-    _raised: dict[str, int] = field(default_factory=dict)
-    """Smallest sizes that ran alone and not together."""
-    _unusual: bool = False
-    """Whether the anchor's sizes are the optimal ones."""
+    _raised_minimums: dict[str, int] = field(default_factory=dict)
+    """Minimums that ran alone but not together with others."""
+    _anchor_is_optimal: bool = False
+    """Whether the anchor's sizes serve as the optimal ones."""
 
     def domain(self) -> Domain:
-        """The box, each dim with its optimal size."""
+        """The box as a domain, each dim with its optimal size."""
         return Domain(
             dims={name: self._with_opt(name, dim) for name, dim in self.dims.items()},
             relations=(*self.relations, *self.trials.relations),
         )
 
     def fit(self) -> Domain:
-        """Give way with probed bounds until the corners run.
+        """Shrink probed bounds until the corners run.
 
-        A mixed corner (some dims at their smallest, others at their largest) that never does is
-        told as AOTC-S013, a smallest size that had to be raised as AOTC-S027.  Raises `Exhausted`,
-        and AOTC-S005 where stated sizes do not run.
+        A mixed corner (some dims at their minimum, others at their maximum) that never runs is
+        reported as AOTC-S013, a minimum that had to be raised as AOTC-S027.  Raises `Exhausted`,
+        and AOTC-S005 if stated sizes do not run.
         """
-        while not self._fits():
-            # Another box has other corners.
+        while not self._all_corners_run():
+            # A smaller box has other corners.
             continue
-        more = len(self.findings) - _MOST_CORNERS
+        more = len(self.findings) - _MAX_REPORTED_CORNERS
         if more > 0:
             what = f"{more} more corners do not run together"
-            self.findings[_MOST_CORNERS:] = [Finding(code="AOTC-S013", what=what)]
+            self.findings[_MAX_REPORTED_CORNERS:] = [Finding(code="AOTC-S013", what=what)]
         self.findings += [
             Finding(code="AOTC-S027", what=f"{was} runs, and not with others", where=name)
-            for name, was in self._raised.items()
+            for name, was in self._raised_minimums.items()
         ]
         return self.domain()
 
-    def _fits(self) -> bool:
-        """Whether all corners have been tried with no bound given way for a mixed one."""
+    def _all_corners_run(self) -> bool:
+        """Whether all corners were tried without shrinking a bound for a mixed one."""
         self.fit_largest()
         self._fit_smallest()
         self._fit_optimal()
         self.findings.clear()
         before = dict(self.dims)
-        for ends in self._mixed():
+        for ends in self._mixed_corners():
             self._fit_mixed(ends)
             if self.dims != before:
                 return False
         return True
 
     def fit_largest(self) -> None:
-        """Lower the largest sizes until they run together; raises as `fit` does."""
+        """Lower the maximums until they run together; raises as `fit` does."""
         while True:
             corner = self.domain().corner("max")
-            stop = self.trials.too_much(corner)
+            stop = self.trials.exceeded_limit(corner)
             if stop and self._halve(self.dims, stop):
                 continue
-            # Limits bound the search, and neither what is stated nor the least there is.
+            # Limits bound the search, but neither stated sizes nor the smallest possible box.
             outcome = self.trials.run(corner)
             if outcome.ok:
                 return
             if self.trials.stop:
                 raise Exhausted
             if not self._halve(self.dims, "together"):
-                raise does_not_run("the largest stated sizes do not run", corner, outcome.error)
+                raise not_running("the largest stated sizes do not run", corner, outcome.error)
 
     def _fit_smallest(self) -> None:
-        """Raise the smallest sizes until they run together."""
+        """Raise the minimums until they run together."""
         while True:
             corner = self.domain().corner("min")
             outcome = self.trials.run(corner)
@@ -109,16 +109,18 @@ class Box:
                 return
             if self.trials.stop:
                 raise Exhausted
-            low = [n for n, d in self.dims.items() if _gives(d) and d.min < self._held(n)]
+            low = [
+                n for n, d in self.dims.items() if _may_shrink(d) and d.min < self._anchor_size(n)
+            ]
             if not low:
-                raise does_not_run("the smallest sizes do not run", corner, outcome.error)
-            # What is smallest is likeliest to be too small.
-            name = min(low, key=lambda each: self.dims[each].min)
-            self._raise(name)
+                raise not_running("the smallest sizes do not run", corner, outcome.error)
+            # The smallest minimum is the likeliest to be too small.
+            name = min(low, key=lambda dim: self.dims[dim].min)
+            self._raise_minimum(name)
 
-    def _raise(self, name: str) -> None:
-        dim, held = self.dims[name], self._held(name)
-        self._raised.setdefault(name, dim.min)
+    def _raise_minimum(self, name: str) -> None:
+        dim, held = self.dims[name], self._anchor_size(name)
+        self._raised_minimums.setdefault(name, dim.min)
         step = dim.multiple_of
         size = min(held, max(dim.min + step, dim.min * 2))
         tested = {held, size, *(s for s in dim.tested if s >= size)}
@@ -126,21 +128,21 @@ class Box:
         self.dims[name] = replace(dim, min=size, tested=tuple(sorted(tested)), gaps=gaps)
 
     def _fit_optimal(self) -> None:
-        """Take the anchor's sizes for optimal ones where the usual ones do not run together."""
+        """Use the anchor's sizes as optimal ones if the usual ones do not run together."""
         corner = self.domain().corner("opt")
         outcome = self.trials.run(corner)
         if outcome.ok:
             return
         if self.trials.stop:
             raise Exhausted
-        self._unusual = True
+        self._anchor_is_optimal = True
         corner = self.domain().corner("opt")
         outcome = self.trials.run(corner)
         if not outcome.ok:
-            raise does_not_run("the opt sizes do not run", corner, outcome.error)
+            raise not_running("the opt sizes do not run", corner, outcome.error)
 
-    def _held(self, name: str) -> int:
-        """The anchor's size, within the bounds."""
+    def _anchor_size(self, name: str) -> int:
+        """The anchor's size of a dim, within its bounds."""
         dim = self.dims[name]
         return min(max(self.anchor[name], dim.min), dim.max)
 
@@ -148,25 +150,29 @@ class Box:
         if dim.origin == "stated":
             return dim
         kind = self.hints.kind(name)
-        opt = self._held(name) if self._unusual else optimum(kind, dim, self._held(name))
+        opt = (
+            self._anchor_size(name)
+            if self._anchor_is_optimal
+            else optimum(kind, dim, self._anchor_size(name))
+        )
         return replace(dim, opt=opt, tested=tuple(sorted({*dim.tested, opt})))
 
     def _halve(self, dims: Collection[str], stop: Stop) -> bool:
-        """Halve the widest probed one of `dims`; False where none can shrink."""
+        """Halve the widest probed one of `dims`; False if none can shrink."""
         shrinkable = [
             name
             for name, dim in self.dims.items()
-            if name in dims and _gives(dim) and dim.max > self._held(name)
+            if name in dims and _may_shrink(dim) and dim.max > self._anchor_size(name)
         ]
         if not shrinkable:
             return False
-        # What costs too much does so for every entry of a batch; what fails is rarely its number.
+        # The batch multiplies every cost, but it is rarely why a run fails.
         batches = [name for name in shrinkable if name in self.hints.leading]
         others = [name for name in shrinkable if name not in batches]
         first = (others if stop == "together" else batches) or shrinkable
         widest = max(first, key=lambda name: self.dims[name].max)
         dim = self.dims[widest]
-        half = max(self._held(widest), dim.max // 2 // dim.multiple_of * dim.multiple_of)
+        half = max(self._anchor_size(widest), dim.max // 2 // dim.multiple_of * dim.multiple_of)
         self.dims[widest] = replace(
             dim,
             max=half,
@@ -176,10 +182,10 @@ class Box:
         )
         return True
 
-    def _mixed(self) -> Iterator[tuple[str, ...]]:
-        """Which dims are at their largest size, all others being at their smallest."""
+    def _mixed_corners(self) -> Iterator[tuple[str, ...]]:
+        """For each mixed corner, the dims at their maximum; all others are at their minimum."""
         free = [name for name, dim in self.dims.items() if dim.max > dim.min]
-        if len(free) <= _FREE_CORNERS:
+        if len(free) <= _MAX_DIMS_OF_ALL_CORNERS:
             for count in range(1, len(free)):
                 yield from itertools.combinations(free, count)
         else:
@@ -189,22 +195,22 @@ class Box:
 
     def _fit_mixed(self, ends: Sequence[str]) -> None:
         before = dict(self.dims)
-        for halvings in range(_HALVINGS + 1):
+        for halvings in range(_MAX_HALVINGS + 1):
             sizes = self._corner(ends)
             outcome = self.trials.run(sizes)
             if outcome.ok:
                 return
             if self.trials.stop:
-                # What is proven so far stands; nothing was seen to fail.
+                # What is proven so far stays proven: this corner was not seen to fail.
                 self.dims = before
                 return
-            if halvings == _HALVINGS or not self._halve(ends, "together"):
+            if halvings == _MAX_HALVINGS or not self._halve(ends, "together"):
                 break
         self.dims = before
         sizes = self._corner(ends)
         error = self.trials.run(sizes).error
         if all(dim.origin == "stated" for dim in self.dims.values() if dim.max > dim.min):
-            raise does_not_run("stated sizes do not run together", sizes, error)
+            raise not_running("stated sizes do not run together", sizes, error)
         text = ", ".join(f"{name}={size}" for name, size in sizes.items())
         self.findings.append(
             Finding(code="AOTC-S013", what=f"these sizes do not run together: {error}", where=text)
@@ -216,12 +222,12 @@ class Box:
         return domain.complete(sizes)
 
 
-def _gives(dim: Dim) -> bool:
-    """Whether the bounds of `dim` may give way: nobody stated them."""
+def _may_shrink(dim: Dim) -> bool:
+    """Whether the bounds of `dim` may change: they were probed, not stated."""
     return dim.origin == "probed"
 
 
-def does_not_run(what: str, sizes: Mapping[str, int], error: str) -> AotcError:
+def not_running(what: str, sizes: Mapping[str, int], error: str) -> AotcError:
     """AOTC-S005 at `sizes`."""
     text = ", ".join(f"{dim}={size}" for dim, size in sizes.items())
     return AotcError("AOTC-S005", f"{what}: {text}", found=error)

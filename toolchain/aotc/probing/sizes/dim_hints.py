@@ -1,7 +1,6 @@
-"""What a model's declaration says of its free dims: hints for the search, which runs decide.
+"""Hints on a model's free dims from its declaration; runs decide whether they hold.
 
-Names and declared shapes are the exporter's word.  They say what to try first, and never what
-holds.
+Names and declared shapes come from the exporter.  They say what to try first, never what is true.
 """
 
 from __future__ import annotations
@@ -9,13 +8,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from aotc.contract.manifest.interface import Value
 from aotc.contract.shapes.domain import Relation
 from aotc.probing.sizes.known_sizes import known_sizes
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 Kind = Literal["batch", "image", "length"]
 
 _SUM: Final = re.compile(r"\s*[\w.:/]+(?:\s*\+\s*[\w.:/]+)+\s*")
-# The axis along which past keys and values are, by operator and position of the input; from the
-# end, as some have five axes.
-_PAST: Final[Mapping[tuple[str, int], int]] = {
+# The axis of past keys and values, by operator and input index; counted from the end, as some
+# have five axes.
+_PAST_AXES: Final[Mapping[tuple[str, int], int]] = {
     ("GroupQueryAttention", 3): -2,
     ("GroupQueryAttention", 4): -2,
     ("MultiHeadAttention", 6): -2,
@@ -35,43 +34,43 @@ _PAST: Final[Mapping[tuple[str, int], int]] = {
     ("Attention", 4): -2,
     ("Attention", 5): -2,
 }
-# Of an image with one free side the other has so many pixels at least.
-_ROWS: Final = 32
-_THROUGH: Final = ("Identity", "Cast")
+# If one side of an image is free, the other has at least this many pixels.
+_MIN_IMAGE_SIDE: Final = 32
+_PASS_THROUGH: Final = ("Identity", "Cast")
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class DimHints:
     """Hints on the free dims of a model's inputs.
 
-    `leading` are dims that stand at axis 0 alone (batches); `images` the height and width of
-    inputs that are images; `emptiable` dims of which size 0 makes sense; `sums` what names say
-    of dims that are sums; `sizes` sizes that the declared outputs name; `known` the sizes that
-    weights ask of dims; `kin` what dims of one kind have in common, such as the past of all
-    layers; `grids` what a profile states that sizes are multiples of.
+    `leading` are dims that occur at axis 0 only (batches); `images` the height and width of image
+    inputs; `may_be_empty` dims for which size 0 makes sense; `sums` dims that by name are sums of
+    others; `sizes` fixed sizes of declared outputs; `known` sizes that weights require; `labels`
+    what similar dims have in common, such as the past of all layers; `grids` the multiples that the
+    profile states.
     """
 
     leading: frozenset[str] = frozenset()
     images: tuple[tuple[str, ...], ...] = ()
-    emptiable: frozenset[str] = frozenset()
+    may_be_empty: frozenset[str] = frozenset()
     sums: tuple[Relation, ...] = ()
     sizes: tuple[int, ...] = ()
     known: Mapping[str, int] = field(default_factory=dict)
-    kin: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     grids: Mapping[str, int] = field(default_factory=dict)
 
     def kind(self, dim: str) -> Kind:
-        """What `dim` counts: images or other entries of a batch, pixels, or else a length."""
+        """What `dim` counts: entries of a batch, pixels of an image, or else a length."""
         if dim in self.leading:
             return "batch"
         return "image" if any(dim in group for group in self.images) else "length"
 
-    def kin_of(self, dim: str, others: Iterable[str]) -> list[str]:
-        """Those of `others` that are of the kind of `dim`."""
+    def similar_to(self, dim: str, others: Iterable[str]) -> list[str]:
+        """Those of `others` that have the same label as `dim`."""
         return [other for other in others if self._label(other) == self._label(dim)]
 
     def _label(self, dim: str) -> str:
-        return self.kin.get(dim) or re.sub(r"\d+", "#", dim)
+        return self.labels.get(dim) or re.sub(r"\d+", "#", dim)
 
 
 def hints_on(
@@ -79,35 +78,35 @@ def hints_on(
     outputs: Sequence[Value],
     graph: Path | None = None,
     *,
-    empties: bool = True,
+    try_empty: bool = True,
 ) -> DimHints:
     """Hints from the declared `inputs` and `outputs`, and from the nodes of the file `graph`.
 
-    Without `empties` size 0 makes sense of no dim.
+    Without `try_empty`, no dim may be empty.
     """
     known: Mapping[str, int] = {}
-    joined: frozenset[str] = frozenset()
+    concatenated: frozenset[str] = frozenset()
     if graph is not None:
         import onnx
 
         read = onnx.load(graph, load_external_data=False).graph
-        known, joined = known_sizes(inputs, read), _emptiable(inputs, read)
+        known, concatenated = known_sizes(inputs, read), _concatenated_dims(inputs, read)
     return DimHints(
         leading=leading_dims(inputs) - known.keys(),
-        images=_images(inputs, known, joined),
-        emptiable=joined if empties else frozenset(),
+        images=_image_dims(inputs, known, concatenated),
+        may_be_empty=concatenated if try_empty else frozenset(),
         known=known,
-        sums=tuple(_sums(inputs, outputs)),
-        sizes=_sizes(outputs),
-        kin=_kin(inputs),
+        sums=tuple(_sum_relations(inputs, outputs)),
+        sizes=_output_sizes(outputs),
+        labels=_labels(inputs),
     )
 
 
 def leading_dims(inputs: Sequence[Value]) -> frozenset[str]:
-    """Dims that stand at axis 0 of an input of rank two or more, and elsewhere at none.
+    """Dims that occur at axis 0 of an input of rank two or more, and nowhere else.
 
-    But at axis 1 after a fixed number: of layers and directions, as in the state of a recurrent
-    net, or of keys and values, which some stack into one past of five axes.
+    Or at axis 1 behind a fixed number: of layers and directions in the state of a recurrent
+    network, or of keys and values that are stacked into one past of five axes.
     """
     first, later = set(), set()
     for value in inputs:
@@ -120,15 +119,15 @@ def leading_dims(inputs: Sequence[Value]) -> frozenset[str]:
     return frozenset(first - later)
 
 
-def _images(
-    inputs: Sequence[Value], known: Mapping[str, int], joined: Collection[str]
+def _image_dims(
+    inputs: Sequence[Value], known: Mapping[str, int], concatenated: Collection[str]
 ) -> tuple[tuple[str, ...], ...]:
     """Height and width of inputs `[n, c, h, w]` or `[n, h, w, c]` whose channels are `known`.
 
-    A dim of an input of another rank is none, nor is one along which it is `joined` to something:
-    masks and caches have four axes, too.
+    Dims of inputs of another rank are excluded, and so are `concatenated` dims: masks and caches
+    have four axes, too.
     """
-    elsewhere = set(joined)
+    elsewhere = set(concatenated)
     for value in inputs:
         if len(value.shape or ()) != 4:
             elsewhere |= {d for d in value.shape or () if isinstance(d, str)}
@@ -142,7 +141,7 @@ def _images(
             free = tuple(dict.fromkeys(d for d in sizes if isinstance(d, str)))
             fixed = isinstance(shape[channels], int)
             rows = max((size for size in sizes if isinstance(size, int)), default=0)
-            colors = shape[channels] in (1, 3, 4) and rows >= _ROWS
+            colors = shape[channels] in (1, 3, 4) and rows >= _MIN_IMAGE_SIDE
             pixels = fixed and (len(free) == 2 or colors)
             if pixels and free and not elsewhere & set(free):
                 found.append(free)
@@ -150,8 +149,8 @@ def _images(
     return tuple(found)
 
 
-def _sums(inputs: Sequence[Value], outputs: Sequence[Value]) -> Iterable[Relation]:
-    """Dims whose name is a sum of others', and those that may have the size of such an output."""
+def _sum_relations(inputs: Sequence[Value], outputs: Sequence[Value]) -> Iterable[Relation]:
+    """Dims that are sums of others by name, or that may equal an output of such a size."""
     dims = list(dict.fromkeys(d for v in inputs for d in v.shape or () if isinstance(d, str)))
     leading = leading_dims(inputs)
     found: dict[tuple[str, tuple[str, ...]], Relation] = {}
@@ -162,12 +161,12 @@ def _sums(inputs: Sequence[Value], outputs: Sequence[Value]) -> Iterable[Relatio
             terms = tuple(sorted(part.strip() for part in name.split("+")))
             if not set(terms) <= set(dims):
                 continue
-            # Any other dim but a batch may be what an output of that size is compared with.
+            # Any other dim but a batch may have to equal an output of that size.
             others = [d for d in dims if d not in terms and d not in leading]
             wanted = [name] if name in dims else others
             for dim in wanted:
                 found.setdefault((dim, terms), Relation(dim=dim, terms=terms))
-    for total, past in _grown(inputs, outputs):
+    for total, past in _grown_dims(inputs, outputs):
         for other in dims:
             if other not in (total, past) and other not in leading:
                 terms = tuple(sorted((past, other)))
@@ -175,10 +174,10 @@ def _sums(inputs: Sequence[Value], outputs: Sequence[Value]) -> Iterable[Relatio
     return found.values()
 
 
-def _grown(inputs: Sequence[Value], outputs: Sequence[Value]) -> Iterable[tuple[str, str]]:
-    """Dims of inputs with what they may have grown from.
+def _grown_dims(inputs: Sequence[Value], outputs: Sequence[Value]) -> Iterable[tuple[str, str]]:
+    """Dims of inputs, each with the dim that it may have grown from.
 
-    So a cache goes in with one dim and comes out with another, of all that is in it then.
+    A cache enters with one dim and leaves with another, which counts everything then in it.
     """
     dims = {dim for value in inputs for dim in value.shape or () if isinstance(dim, str)}
     for given, made in itertools.product(inputs, outputs):
@@ -192,8 +191,8 @@ def _grown(inputs: Sequence[Value], outputs: Sequence[Value]) -> Iterable[tuple[
                 yield total, past
 
 
-def _sizes(outputs: Sequence[Value]) -> tuple[int, ...]:
-    """Fixed sizes of outputs, and twice and four times those: strides of 2 are usual."""
+def _output_sizes(outputs: Sequence[Value]) -> tuple[int, ...]:
+    """Fixed sizes of outputs, and two and four times those: strides of 2 are common."""
     fixed = dict.fromkeys(
         size for value in outputs for size in value.shape or () if isinstance(size, int)
     )
@@ -202,8 +201,8 @@ def _sizes(outputs: Sequence[Value]) -> tuple[int, ...]:
     )
 
 
-def _kin(inputs: Sequence[Value]) -> dict[str, str]:
-    """By dim: the fixed sizes of the input in which it stands first, and its axis there."""
+def _labels(inputs: Sequence[Value]) -> dict[str, str]:
+    """By dim: the fixed sizes of the input in which it occurs first, and its axis there."""
     labels: dict[str, str] = {}
     for value in inputs:
         shape = value.shape or ()
@@ -214,27 +213,33 @@ def _kin(inputs: Sequence[Value]) -> dict[str, str]:
     return labels
 
 
-def _emptiable(inputs: Sequence[Value], graph: onnx.GraphProto) -> frozenset[str]:
-    """Dims along which an input is joined to something: none of it is a size that makes sense.
+def _concatenated_dims(inputs: Sequence[Value], graph: onnx.GraphProto) -> frozenset[str]:
+    """Dims along which an input is concatenated with something, so that size 0 makes sense.
 
-    So the past of attention is, as an input of Concat or of an operator that has one.
+    The past of attention is, for example: an input of Concat, or of an operator that has one.
     """
     shapes = {v.name: v.shape for v in inputs if v.kind == "tensor" and v.shape}
-    joined = {(name, axis % len(shapes[name])) for name, axis in _joined(shapes, graph.node)}
-    return frozenset(dim for name, axis in joined if isinstance(dim := shapes[name][axis], str))
+    concatenated = {
+        (name, axis % len(shapes[name])) for name, axis in _concatenated_axes(shapes, graph.node)
+    }
+    return frozenset(
+        dim for name, axis in concatenated if isinstance(dim := shapes[name][axis], str)
+    )
 
 
-def _joined(names: Iterable[str], nodes: Iterable[onnx.NodeProto]) -> Iterable[tuple[str, int]]:
-    """Inputs among `names`, each with an axis along which it is joined to something."""
-    # By what is an input still, the input.
+def _concatenated_axes(
+    names: Iterable[str], nodes: Iterable[onnx.NodeProto]
+) -> Iterable[tuple[str, int]]:
+    """Inputs among `names`, each with an axis along which it is concatenated."""
+    # By value that is still an input unchanged: the input.
     same = {name: name for name in names}
     for node in nodes:
         for index, given in enumerate(node.input):
             if given not in same:
                 continue
-            if node.op_type in _THROUGH:
+            if node.op_type in _PASS_THROUGH:
                 same[node.output[0]] = same[given]
             elif node.op_type == "Concat" and len(node.input) > 1:
                 yield same[given], next((a.i for a in node.attribute if a.name == "axis"), 0)
-            elif (node.op_type, index) in _PAST:
-                yield same[given], _PAST[node.op_type, index]
+            elif (node.op_type, index) in _PAST_AXES:
+                yield same[given], _PAST_AXES[node.op_type, index]

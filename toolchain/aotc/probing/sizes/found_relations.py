@@ -1,14 +1,14 @@
-"""Which dims follow from others, told by how they can move."""
+"""Which dims are derived from others, inferred from how they can move."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from aotc.contract.shapes.domain import Relation
+from aotc.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Move:
     """Dims that move together by multiples of `step`; the first is the one asked about."""
 
@@ -24,8 +24,8 @@ def relations_of(
 ) -> tuple[Relation, ...]:
     """Relations among dims that only move together, at sizes `base`.
 
-    Each way to move is led by one dim that has no other way, of those `bounded`, else `stated`;
-    all further dims are the sums of those that lead the ways they move in.
+    Each set of dims that moves together is led by one dim that is in no other set, preferably one
+    of `bounded`, then of `stated`; every further dim is the sum of those that lead its sets.
     """
     ways: list[Move] = []
     for move in moves.values():

@@ -1,7 +1,7 @@
-"""Sizes of free dims that the weights beside them say: the channels of images, features of rows.
+"""Sizes of free dims that weights determine: channels of images, features of rows.
 
-Exporters leave free what the first operator holds to one size.  What is read here is tried first,
-and runs decide.
+Exporters leave dims free that the first operator fixes to one size.  The sizes found here are tried
+first, and runs decide.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from aotc.contract.manifest.interface import Value
 if TYPE_CHECKING:
     import onnx
 
-# Results have the shape of the first input, or that of what is broadcast to it.
-_ALIKE: Final = frozenset(
+# The output has the shape of the first input, or that of both inputs broadcast.
+_KEEPS_SHAPE: Final = frozenset(
     ("Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Clip", "Add", "Sub", "Mul", "Div")
 )
 _CONVOLUTIONS: Final = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 _RECURRENT: Final = frozenset(("RNN", "GRU", "LSTM"))
 
 Axes = tuple[int, ...]
-"""Axes of an input, in the order in which they stand in a value that was made of it."""
+"""Axes of an input, in the order in which they occur in a value computed from it."""
 
 
 def known_sizes(inputs: Sequence[Value], graph: onnx.GraphProto) -> dict[str, int]:
-    """By dim: the size to which constant weights hold it in `graph`.
+    """By dim: the size that constant weights in `graph` require of it.
 
-    Read of convolutions (channels), products (features) and recurrent layers, through what keeps
-    an input's shape or transposes it.
+    Found for convolutions (channels), matrix products (features) and recurrent layers, also behind
+    operators that keep an input's shape or transpose it.
     """
     weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for node in graph.node:
@@ -39,40 +39,40 @@ def known_sizes(inputs: Sequence[Value], graph: onnx.GraphProto) -> dict[str, in
     for value in inputs:
         if value.kind != "tensor" or not value.shape:
             continue
-        for axis, size in _held(value.name, len(value.shape), graph.node, weights):
+        for axis, size in _fixed_axes(value.name, len(value.shape), graph.node, weights):
             dim = value.shape[axis]
             if isinstance(dim, str) and size > 0:
                 found.setdefault(dim, size)
     return found
 
 
-def _held(
+def _fixed_axes(
     name: str, rank: int, nodes: Sequence[onnx.NodeProto], weights: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[int, int]]:
-    """Axes of the input `name` with the sizes to which `weights` hold them."""
-    made: dict[str, Axes] = {name: tuple(range(rank))}
+    """Axes of the input `name`, each with the size that `weights` require."""
+    axes_by_value: dict[str, Axes] = {name: tuple(range(rank))}
     for node in nodes:
-        given = node.input[0] if node.input else ""
-        axes = made.get(given)
+        source = node.input[0] if node.input else ""
+        axes = axes_by_value.get(source)
         if axes is None:
             continue
-        if node.op_type in _ALIKE:
-            made[node.output[0]] = axes
+        if node.op_type in _KEEPS_SHAPE:
+            axes_by_value[node.output[0]] = axes
         elif node.op_type == "Transpose":
             perm = next((a.ints for a in node.attribute if a.name == "perm"), None)
             order = list(perm) if perm is not None else list(range(rank))[::-1]
             if sorted(order) == list(range(rank)):
-                made[node.output[0]] = tuple(axes[position] for position in order)
+                axes_by_value[node.output[0]] = tuple(axes[position] for position in order)
         else:
-            held = _asked(node, rank, weights)
-            if held is not None:
-                yield axes[held[0]], held[1]
+            required = _required_size(node, rank, weights)
+            if required is not None:
+                yield axes[required[0]], required[1]
 
 
-def _asked(
+def _required_size(
     node: onnx.NodeProto, rank: int, weights: Mapping[str, Sequence[int]]
 ) -> tuple[int, int] | None:
-    """The axis of a node's first input that its weights hold to a size, and that size."""
+    """The axis of a node's first input that its weights fix, and its size."""
     numbers = {a.name: a.i for a in node.attribute}
 
     def shape(position: int) -> Sequence[int]:

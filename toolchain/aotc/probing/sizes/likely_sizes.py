@@ -1,4 +1,4 @@
-"""Sizes at which a model of unknown habits may run, likeliest first."""
+"""Sizes at which an unknown model may run, likeliest first."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Relation
 from aotc.probing.sizes.dim_hints import DimHints
 
-# 64 first: smaller sizes run by accident (broadcasting of what five halvings made 1).
+# 64 first: smaller sizes may run by accident, as five halvings make them 1, which broadcasts.
 _FIRST: Final = (64, 32, 16, 8, 4, 3)
 _SIZES: Final = (
     *(*_FIRST, 2, 5, 6, 7, 10, 12, 24, 28, 48, 80, 96, 100, 112, 128, 160, 192, 224, 256, 288),
     *(299, 320, 384, 400, 416, 448, 480, 512, 576, 600, 640, 720, 736, 768, 800, 1024),
 )
-# Of three entries one more or one less is broadcast to none.
+# With three entries, one more or one fewer cannot be broadcast.
 _BATCH: Final = 3
 _OTHER_BATCHES: Final = (2, 1)
-# Sums that names tell of and that are tried with a term of 1.
-_DECODED: Final = 4
+# How many sums from names are tried with a term of 1.
+_MAX_DECODING_SUMS: Final = 4
 _PAIR_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 224, 256, 512)
-_MOST_SUGGESTED: Final = 8192
-# How many sums of two dims are tried: of many dims there are more than runs.
-_MOST_SUMS: Final = 1000
-_PAIR: Final = re.compile(r"(\d{1,6}) (?:by|vs|and|!=) (\d{1,6})")
+_MAX_SUGGESTED_SIZE: Final = 8192
+# How many sums of two dims are tried: many dims have more of them than there are runs.
+_MAX_DIM_SUMS: Final = 1000
+_MISMATCH: Final = re.compile(r"(\d{1,6}) (?:by|vs|and|!=) (\d{1,6})")
 
 
 def candidates(
@@ -36,15 +36,15 @@ def candidates(
     stated: Mapping[str, DimRange],
     seeds: Sequence[Mapping[str, int]],
 ) -> Iterator[dict[str, int]]:
-    """Combinations of sizes of `dims`.
+    """Combinations of sizes of `dims`, likeliest first.
 
-    A dim whose name is a number, or of which weights ask a size, has that size before others.
+    A dim whose name is a number, or whose size weights require, has that size before others.
 
-    In order: `seeds` (sizes known to make sense); sizes on the grids that are stated; one inner dim
-    the sum of two others that names tell of; one size for all inner dims with a batch of 3; one for
-    images and another for lengths; any inner dim the sum of two others; other common sizes; one
-    dim, then two, that differ.  Stated dims stay at their optimal size first; then all are at one
-    size, as they may have to be equal, or at either end.
+    In order: `seeds` (sizes known to make sense); sizes on stated grids; one inner dim as the sum
+    of two others, as names suggest; one size for all inner dims with a batch of 3; one size for
+    images and another for lengths; any inner dim as the sum of two others; other common sizes; one
+    dim, then two, that differ from the rest.  Stated dims first keep their optimal size; then all
+    have one size, as they may have to be equal, or all are at one end of their range.
     """
     known = {dim: int(dim) for dim in dims if _is_size(dim)} | dict(hints.known)
     known = {dim: size for dim, size in known.items() if dim in dims and dim not in stated}
@@ -68,16 +68,16 @@ def _combinations(
     batches = {dim: rows for dim in free if dim in hints.leading}
     inner = [dim for dim in free if dim not in batches]
     for size in _FIRST if any(dim in hints.grids for dim in free) else ():
-        # Equal still, as dims may have to be.
-        alike = dict.fromkeys(inner, _up(size, inner, hints))
-        yield alike | dict.fromkeys(batches, _up(_BATCH, batches, hints)) | fixed
+        # All equal, as dims may have to be.
+        alike = dict.fromkeys(inner, _rounded_up(size, inner, hints))
+        yield alike | dict.fromkeys(batches, _rounded_up(_BATCH, batches, hints)) | fixed
     for count in (batches, dict.fromkeys(batches, 1)) if batches else ({},):
-        yield from _sums(hints.sums, free, count, fixed)
-    yield from _of_one(hints.sums, free, batches, fixed)
-    alike = {dim: fixed[kin[0]] for dim in inner if (kin := hints.kin_of(dim, stated))}
+        yield from _sum_sizes(hints.sums, free, count, fixed)
+    yield from _decoding_sizes(hints.sums, free, batches, fixed)
+    alike = {dim: fixed[similar[0]] for dim in inner if (similar := hints.similar_to(dim, stated))}
     for size in _FIRST if alike else ():
         yield dict.fromkeys(free, size) | batches | alike | fixed
-    for size, common in itertools.product(_FIRST, _common(stated)):
+    for size, common in itertools.product(_FIRST, _common_sizes(stated)):
         yield dict.fromkeys(free, size) | batches | fixed | common
     pixels = {dim for group in hints.images for dim in group}.intersection(inner)
     for size in _SIZES if 0 < len(pixels) < len(inner) else ():
@@ -85,18 +85,18 @@ def _combinations(
     for grouped in (True, False):
         groups = _groups(inner, hints) if grouped else [[dim] for dim in inner]
         ways = itertools.permutations(range(len(groups)), 3)
-        for total, one, other in itertools.islice(ways, _MOST_SUMS):
+        for total, one, other in itertools.islice(ways, _MAX_DIM_SUMS):
             if one < other:
                 sizes = {**dict.fromkeys(groups[one], 3), **dict.fromkeys(groups[other], 5)}
                 sizes |= dict.fromkeys(groups[total], 8)
                 yield dict.fromkeys(free, 8) | sizes | batches | fixed
-    for size, end in itertools.product(_FIRST[:2], _ends(stated) if stated else ()):
+    for size, end in itertools.product(_FIRST[:2], _range_ends(stated) if stated else ()):
         yield dict.fromkeys(free, size) | batches | fixed | end
     for size in (*_SIZES, *hints.sizes, 1):
         for batch in _OTHER_BATCHES if batches else ():
             yield dict.fromkeys(free, size) | dict.fromkeys(batches, batch) | fixed
         yield dict.fromkeys(free, size) | batches | fixed
-    for size, common in itertools.product(_SIZES, list(_common(stated))[1:]):
+    for size, common in itertools.product(_SIZES, list(_common_sizes(stated))[1:]):
         yield dict.fromkeys(free, size) | batches | fixed | common
     for dim, size in itertools.product(free, (2, 4, *_SIZES)):
         yield dict.fromkeys(free, 1) | {dim: size} | fixed
@@ -105,95 +105,97 @@ def _combinations(
             yield dict.fromkeys(free, 1) | {first: small, second: large} | fixed
 
 
-def _up(size: int, dims: Iterable[str], hints: DimHints) -> int:
-    """`size`, or the next above it that is a multiple of all that is stated of `dims`."""
+def _rounded_up(size: int, dims: Iterable[str], hints: DimHints) -> int:
+    """The smallest common multiple of the grids of `dims` that is at least `size`."""
     step = math.lcm(*(hints.grids.get(dim, 1) for dim in dims))
     return -(-size // step) * step
 
 
 def _is_size(name: str) -> bool:
     """Whether a dim's name is a size: some exporters write fixed sizes as names."""
-    known = name.isascii() and name.isdecimal() and len(name) <= len(str(_MOST_SUGGESTED))
-    return known and 0 < int(name) <= _MOST_SUGGESTED
+    known = name.isascii() and name.isdecimal() and len(name) <= len(str(_MAX_SUGGESTED_SIZE))
+    return known and 0 < int(name) <= _MAX_SUGGESTED_SIZE
 
 
-def suggested(error: str, size: int) -> Iterator[int]:
-    """Sizes of all inner dims that a failure at `size` speaks of.
+def suggested_sizes(error: str, size: int) -> Iterator[int]:
+    """Sizes for all inner dims that the error of a failure at `size` suggests.
 
-    ONNX Runtime names the two sizes that do not fit, such as "32 by 1500": what made 32 of `size`
-    makes the other of as many times more.
+    ONNX Runtime names the two sizes that do not match, such as "32 by 1500".  If `size` led to 32,
+    then a size larger by the same factor leads to 1500.
     """
-    for one, other in _PAIR.findall(error):
+    for one, other in _MISMATCH.findall(error):
         for have, want in ((int(one), int(other)), (int(other), int(one))):
             if 1 < have <= size and want > 1 and size * want % have == 0:
                 found = size * want // have
-                if found != size and found <= _MOST_SUGGESTED:
+                if found != size and found <= _MAX_SUGGESTED_SIZE:
                     yield found
 
 
-def beside(error: str, size: int) -> Iterator[int]:
-    """Sizes that a failure says do not fit with `size`."""
-    for one, other in _PAIR.findall(error):
+def mismatched_with(error: str, size: int) -> Iterator[int]:
+    """Sizes that, by the error, do not match `size`."""
+    for one, other in _MISMATCH.findall(error):
         for have, want in ((int(one), int(other)), (int(other), int(one))):
-            if have == size and 1 < want <= _MOST_SUGGESTED and want != size:
+            if have == size and 1 < want <= _MAX_SUGGESTED_SIZE and want != size:
                 yield want
 
 
 def _groups(dims: Sequence[str], hints: DimHints) -> list[list[str]]:
-    """Dims that are likely to be equal: of floats, those of one kind, as the past of all layers."""
+    """Dims that are likely to be equal: of floats, those with one label, as all layers' past."""
     groups: dict[str, list[str]] = {}
     for dim in dims:
-        label = hints.kin.get(dim, dim)
+        label = hints.labels.get(dim, dim)
         groups.setdefault(label if "float" in label else dim, []).append(dim)
     return list(groups.values())
 
 
-def _sums(
+def _sum_sizes(
     sums: Sequence[Relation],
     free: Sequence[str],
     batches: dict[str, int],
     fixed: dict[str, int],
 ) -> Iterator[dict[str, int]]:
-    """Sizes at which one or all dims are the sums that their names tell of."""
-    known = [each for each in sums if each.dim in free]
-    ways = [[each] for each in known]
-    if len({each.dim for each in known}) == len(known) > 1:
+    """Sizes at which one dim or all dims are the sums that their names suggest."""
+    known = [relation for relation in sums if relation.dim in free]
+    ways = [[relation] for relation in known]
+    if len({relation.dim for relation in known}) == len(known) > 1:
         ways.insert(0, known)
     for way, size in itertools.product(ways, _FIRST[2:4]):
         sizes = dict.fromkeys(free, size) | batches | fixed
-        for position, term in enumerate(dict.fromkeys(t for each in way for t in each.terms)):
+        for position, term in enumerate(
+            dict.fromkeys(t for relation in way for t in relation.terms)
+        ):
             if term in free and term not in batches:
                 sizes[term] = size + position
-        if all(sizes.keys() >= set(each.terms) for each in way):
-            yield sizes | {each.dim: each.value(sizes) for each in way}
+        if all(sizes.keys() >= set(relation.terms) for relation in way):
+            yield sizes | {relation.dim: relation.value(sizes) for relation in way}
 
 
-def _of_one(
+def _decoding_sizes(
     sums: Sequence[Relation],
     free: Sequence[str],
     batches: dict[str, int],
     fixed: dict[str, int],
 ) -> Iterator[dict[str, int]]:
-    """Sizes at which a dim is such a sum of which one term is 1: a token that follows a past."""
-    for each in [each for each in sums if each.dim in free][:_DECODED]:
-        for one in dict.fromkeys(term for term in each.terms if term in free):
+    """Sizes at which a dim is such a sum with one term of 1: one token that follows a past."""
+    for relation in [relation for relation in sums if relation.dim in free][:_MAX_DECODING_SUMS]:
+        for one in dict.fromkeys(term for term in relation.terms if term in free):
             sizes = dict.fromkeys(free, _FIRST[3]) | batches | fixed | {one: 1}
-            if sizes.keys() >= set(each.terms):
-                yield sizes | {each.dim: each.value(sizes)}
+            if sizes.keys() >= set(relation.terms):
+                yield sizes | {relation.dim: relation.value(sizes)}
 
 
-def _ends(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
-    """All stated dims at their smallest or largest size."""
+def _range_ends(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
+    """All stated dims at their minimum, then all at their maximum."""
     for end in (0, 1):
-        yield {dim: spec.compiled()[end] for dim, spec in stated.items()}
+        yield {dim: spec.compiled_bounds()[end] for dim, spec in stated.items()}
 
 
-def _common(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
-    """Sizes of the stated dims: the optimal ones; and equal ones, as they may have to be."""
+def _common_sizes(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
+    """Sizes of the stated dims: the optimal ones; then equal ones, as they may have to be."""
     yield {dim: spec.optimal() for dim, spec in stated.items()}
-    if sum(not spec.fixed() for spec in stated.values()) > 1:
-        bounds = {dim: spec.compiled() for dim, spec in stated.items()}
-        free = [bounds[dim] for dim, spec in stated.items() if not spec.fixed()]
+    if sum(not spec.is_fixed() for spec in stated.values()) > 1:
+        bounds = {dim: spec.compiled_bounds() for dim, spec in stated.items()}
+        free = [bounds[dim] for dim, spec in stated.items() if not spec.is_fixed()]
         shared = max(low for low, _ in free), min(high for _, high in free)
         for size in dict.fromkeys(shared):
             yield {dim: min(max(size, low), high) for dim, (low, high) in bounds.items()}

@@ -1,25 +1,24 @@
 """Find the sizes at which a model runs, and check those that are stated.
 
-Declared free dims lie: some work at one size only, some must be equal under different names,
-one may be the sum of two others, some must be multiples of 32.  The prober asks a `trial` (one
-run of the original model at given sizes) and proves a box of sizes with relations:
+Declared free dims are unreliable: some run at one size only, some must be equal under different
+names, one may be the sum of two others, some must be multiples of 32.  The prober calls a `trial`
+(one run of the original model at given sizes) and proves a box of sizes with relations:
 
 1. a base: some combination of sizes that runs;
-2. moves: by what step each dim can move, alone or together with which others;
-3. relations: a dim that only moves with others follows from them; where they hold at a second
-   base of sizes without a common factor, and nothing was seen to run off them, they are laws;
-4. stated ranges: their ends and buckets must run, the other dims being as in the base;
-5. bounds: downwards to 1 (0 where the model joins what comes in to something), upwards to sizes
-   that are chosen by what a run would cost; where those fail, by doubling and bisection;
-6. the box: its corners must run too, or probed bounds give way until they do.
+2. moves: the step by which each dim can move, alone or together with others;
+3. relations: a dim that only moves with others is derived from them; relations that hold at a
+   second base without common factors, and that nothing was seen to break, are laws;
+4. stated ranges: their ends and buckets must run, with the other dims as in the base;
+5. bounds: down to 1 (0 if the model concatenates the input with something), up to sizes chosen
+   by the estimated cost of a run; where those fail, by doubling and bisection;
+6. the box: its corners must run too, or probed bounds shrink until they do.
 
-Everything is counted, not timed, so that two builds find the same box.
+All limits are counts, so that two builds find the same box.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from aotc.contract.finding import Finding
@@ -28,44 +27,49 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Dim, Domain, Relation, Stop
 from aotc.errors import AotcError
 from aotc.probing.sizes.bounds import Bounder
-from aotc.probing.sizes.box import Box, Exhausted, does_not_run
+from aotc.probing.sizes.box import Box, Exhausted, not_running
 from aotc.probing.sizes.challenge import Challenge
-from aotc.probing.sizes.diagnosis import Diagnosis, misbounded
+from aotc.probing.sizes.diagnosis import Diagnosis, range_contradiction
 from aotc.probing.sizes.dim_hints import DimHints
 from aotc.probing.sizes.first_sizes import first_sizes
 from aotc.probing.sizes.found_relations import Move, relations_of
 from aotc.probing.sizes.growth import Growth
 from aotc.probing.sizes.moves import Mover
-from aotc.probing.sizes.stated_dims import agreeing, held_dim, held_relation, stated_dim
+from aotc.probing.sizes.stated_dims import (
+    agreeing_relations,
+    enforced_dim,
+    enforced_relation,
+    stated_dim,
+)
 from aotc.probing.sizes.trials import ENDED, Cost, Trial, Trials
-from aotc.probing.sizes.usual_sizes import TARGETS, ladder
+from aotc.probing.sizes.usual_sizes import TARGETS, rungs_of
+from aotc.records import field, record, replace
 
-# How often another base is taken since what was found at one does not hold elsewhere.
-_REBASES: Final = 2
-# By how much a length grows between the sizes whose costs are counted, at least.
-_LENGTH: Final = 16
+# How often to start from another base because the relations found do not hold elsewhere.
+_MAX_REBASES: Final = 2
+# Minimum difference between the lengths at which costs are counted.
+_MIN_LENGTH_STEP: Final = 16
 
 
-class Related(NamedTuple):
-    """Sizes that run, how each dim can move from there, and which dims follow from others.
+class RelatedDims(NamedTuple):
+    """Sizes that run, how each dim can move from there, and which dims are derived from others.
 
-    `second` are other sizes that run, small ones where those do.
+    `second_base` are other sizes that run, small ones if possible.
     """
 
     base: dict[str, int]
     moves: Mapping[str, Move | None]
     relations: tuple[Relation, ...]
-    second: dict[str, int] | None
+    second_base: dict[str, int] | None
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Prober:
-    """Search for the domain of `dims`.
+    """Searches the domain of `dims`.
 
-    `hints` say what to try first.  `stated` are the profile's ranges, and `relations` what it
-    derives from other dims, each after its terms: those are not searched for.  `recall` gives runs
-    that were done before; `input_bytes` counts the bytes of all inputs at sizes.  `findings` is
-    what the search noticed beside the domain.
+    `hints` tell what to try first.  `stated` are the ranges of the profile; its `relations` are not
+    searched for, and each comes after those of its terms.  `recall` returns runs done before;
+    `input_bytes` counts the bytes of all inputs.  `findings` accompany the domain.
     """
 
     dims: Sequence[str]
@@ -75,7 +79,7 @@ class Prober:
     trial: Callable[[Mapping[str, int]], Trial]
     late: Callable[[], bool]
     cost: Callable[[Sequence[Mapping[str, int]]], Cost]
-    """Called once, with sizes that run and two larger ones of each free dim."""
+    """Called once, with sizes that run and two larger sizes of each free dim."""
     relations: Sequence[Relation] = ()
     recall: Callable[[Mapping[str, int]], Trial | None] = lambda _: None
     input_bytes: Callable[[Mapping[str, int]], int] = lambda _: 0
@@ -83,11 +87,11 @@ class Prober:
     findings: tuple[Finding, ...] = ()
     _trials: Trials = field(init=False)
     _bounded: dict[str, DimRange] = field(init=False)
-    """Stated ranges with bounds, of dims that follow from none."""
-    _given: dict[str, int] = field(default_factory=dict)
+    """Stated ranges with bounds, of independent dims."""
+    _seed_maximums: dict[str, int] = field(default_factory=dict)
     """The largest size of each dim in the seeds."""
-    _open: tuple[str, ...] = field(init=False)
-    """Dims that follow from none by a stated relation."""
+    _leads: tuple[str, ...] = field(init=False)
+    """Dims that no stated relation derives from others."""
 
     def __post_init__(self) -> None:
         grids = {d: s.multiple_of for d, s in self.stated.items() if s.multiple_of > 1}
@@ -102,74 +106,78 @@ class Prober:
             input_bytes=self.input_bytes,
         )
         derived = {relation.dim for relation in self.relations}
-        self._open = tuple(dim for dim in self.dims if dim not in derived)
+        self._leads = tuple(dim for dim in self.dims if dim not in derived)
         self._bounded = {
-            dim: spec for dim, spec in self.stated.items() if spec.bounded and dim in self._open
+            dim: spec for dim, spec in self.stated.items() if spec.bounded and dim in self._leads
         }
 
     def search(self, seeds: Sequence[Mapping[str, int]] = ()) -> Domain:
-        """The proven domain.  `seeds` are sizes known to make sense, such as a user's fixtures.
+        """The proven domain.  `seeds` are sizes known to make sense, such as those of a fixture.
 
         Raises AOTC-S001 (nothing runs), S005 (a stated size does not run), S011 (related dims are
         bounded differently) and S016 (one size of a stated range runs).
         """
         base = self.base(seeds)
         if base is None:
-            raise self._nothing()
-        self._given = {
+            raise self._nothing_runs_error()
+        self._seed_maximums = {
             dim: max(sizes)
-            for dim in self._open
+            for dim in self._leads
             if (sizes := [seed[dim] for seed in seeds if dim in seed])
         }
-        related = self._related(base)
-        self._refuse_misbounded(related.relations, {})
+        related = self._related_dims(base)
+        self._refuse_contradiction(related.relations, {})
         self._check_stated(related.base, related.relations)
         box = self._box(related)
-        domain = self._fitted(box, related.base)
-        self._refuse_misbounded(domain.relations, domain.dims)
+        domain = self._fitted_domain(box, related.base)
+        self._refuse_contradiction(domain.relations, domain.dims)
         return domain
 
     def base(self, seeds: Sequence[Mapping[str, int]] = ()) -> dict[str, int] | None:
-        """Sizes that run, those that follow included; None where none are found.
+        """Sizes that run, with all derived dims; None if none are found.
 
-        Nothing is tried whose inputs exceed `max_input_bytes`, but what is stated to be as large.
-        Raises AOTC-S011 where stated relations and ranges contradict each other.
+        Sizes whose inputs exceed `max_input_bytes` are not tried, unless they are stated to be that
+        large.  Raises AOTC-S011 if stated relations and ranges contradict each other.
         """
-        self._refuse_misbounded(self.relations, {})
-        return first_sizes(self._trials, self._open, self.hints, self._bounded, seeds)
+        self._refuse_contradiction(self.relations, {})
+        return first_sizes(self._trials, self._leads, self.hints, self._bounded, seeds)
 
     def relations_at(
         self, base: Mapping[str, int]
     ) -> tuple[dict[str, Move | None], tuple[Relation, ...]]:
-        """How each dim can move from `base`, and which dims follow from others."""
-        free = [dim for dim in self._open if dim not in self._bounded]
-        movable = [
-            dim for dim in self._open if dim not in self._bounded or not self._bounded[dim].fixed()
-        ]
+        """How each dim can move from `base`, and which dims are derived from others."""
+        free = [dim for dim in self._leads if dim not in self._bounded]
+        fixed = {dim for dim, spec in self._bounded.items() if spec.is_fixed()}
+        movable = [dim for dim in self._leads if dim not in fixed]
         mover = Mover(self._trials, base, self.hints)
         moves = mover.moves(movable if free or len(movable) > 1 else [])
         return moves, relations_of(base, moves, self._bounded, self.stated)
 
-    def _related(self, base: dict[str, int]) -> Related:
-        """What is found at `base`, challenged; from another base where it does not hold there."""
-        for again in range(_REBASES + 1):
+    def _related_dims(self, base: dict[str, int]) -> RelatedDims:
+        """What is found at `base` and challenged; from another base if it holds nowhere else."""
+        for again in range(_MAX_REBASES + 1):
             moves, relations = self.relations_at(base)
             challenge = Challenge(self._trials, self.hints, base, moves, relations, self.stated)
-            second = challenge.second()
-            if second is not None or not relations or self._trials.stop or again == _REBASES:
+            second_base = challenge.second_base()
+            if (
+                second_base is not None
+                or not relations
+                or self._trials.stop
+                or again == _MAX_REBASES
+            ):
                 break
-            other = challenge.elsewhere()
+            other = challenge.counterexample()
             if other is None:
                 break
             base = other
-        relations = agreeing(challenge.judged(second), self.stated)
-        return Related(base, moves, relations, second)
+        relations = agreeing_relations(challenge.judge(second_base), self.stated)
+        return RelatedDims(base, moves, relations, second_base)
 
-    def _box(self, related: Related) -> Box:
-        """The stated ranges, and of all other dims what is worth its cost and runs."""
+    def _box(self, related: RelatedDims) -> Box:
+        """The stated ranges, and for all other dims what runs and is worth its cost."""
         anchor = self._anchor(related)
         derived = {relation.dim for relation in related.relations}
-        led = [dim for dim in self._open if dim not in derived]
+        led = [dim for dim in self._leads if dim not in derived]
         free = [dim for dim in led if dim not in self._bounded]
         bounders = {
             dim: Bounder(
@@ -177,16 +185,16 @@ class Prober:
                 dim,
                 anchor,
                 related.relations,
-                emptiable=dim in self.hints.emptiable,
-                spoken=self.hints.sizes,
+                may_be_empty=dim in self.hints.may_be_empty,
+                declared_sizes=self.hints.sizes,
                 tested={related.base[dim]},
             )
             for dim in free
         }
         if free:
-            self._trials.estimate = self.cost(self._points(anchor, related))
+            self._trials.estimate = self.cost(self._cost_points(anchor, related))
         dims = {
-            dim: bounders[dim].downwards(related.moves.get(dim))
+            dim: bounders[dim].lowered(related.moves.get(dim))
             if dim in bounders
             else stated_dim(self._bounded[dim])
             for dim in led
@@ -196,27 +204,28 @@ class Prober:
         steps = {dim: move.step for dim in free if (move := related.moves.get(dim)) is not None}
         self._grow(box, bounders, steps)
         for dim in free:
-            box.dims[dim] = self._held_to(dim, box.dims[dim], bounders[dim])
+            box.dims[dim] = self._on_stated_grid(dim, box.dims[dim], bounders[dim])
         return box
 
-    def _anchor(self, related: Related) -> dict[str, int]:
-        """Sizes that run, as small as is known, from which the free dims are bounded.
+    def _anchor(self, related: RelatedDims) -> dict[str, int]:
+        """Sizes that run, as small as known, from which the free dims are bounded.
 
-        Stated dims are as in the base; batches of 1 where those run.
+        Stated dims are as in the base; batches are 1 if that runs.
         """
         derived = {relation.dim for relation in related.relations}
         held = {dim: related.base[dim] for dim in self._bounded}
-        ones = {d: 1 for d in self._open if d in self.hints.leading and d not in {*held, *derived}}
-        starts = [start for start in (related.second, related.base) if start is not None]
+        batches = [dim for dim in self._leads if dim in self.hints.leading]
+        ones = {dim: 1 for dim in batches if dim not in held and dim not in derived}
+        starts = [start for start in (related.second_base, related.base) if start is not None]
         for start in sorted(starts, key=lambda sizes: sum(sizes.values())):
-            for less in (ones, {}):
-                sizes = self._trials.complete({**start, **held, **less}, related.relations)
+            for changed in (ones, {}):
+                sizes = self._trials.complete({**start, **held, **changed}, related.relations)
                 if self._trials.run(sizes).ok:
                     return sizes
         return dict(related.base)
 
     def _try_stuck(self, box: Box, stuck: Sequence[str]) -> None:
-        """Larger sizes of dims that moved in no way may run where all others are smallest."""
+        """Mark dims that could not move but run larger with all others at their minimum."""
         corner = box.domain().corner("min")
         for dim in stuck:
             found = box.dims[dim]
@@ -225,57 +234,57 @@ class Prober:
                 box.dims[dim] = replace(found, stopped_by="together")
 
     def _grow(self, box: Box, bounders: Mapping[str, Bounder], steps: Mapping[str, int]) -> None:
-        """Raise the dims in `steps` to sizes that are worth their cost, and that run together."""
+        """Raise the dims in `steps` to sizes that are worth their cost and run together."""
         down = {dim: box.dims[dim] for dim in steps}
         limit = self.limits.max_size
-        lows = {dim: max(found.max, self._given.get(dim, 0)) for dim, found in down.items()}
+        lows = {dim: max(found.max, self._seed_maximums.get(dim, 0)) for dim, found in down.items()}
         rungs = {
-            dim: ladder(self.hints.kind(dim), lows[dim], max(limit, lows[dim]), steps[dim])
+            dim: rungs_of(self.hints.kind(dim), lows[dim], max(limit, lows[dim]), steps[dim])
             for dim, found in down.items()
-            # Off the grid of its step a dim is bounded by trying.
+            # A dim off the grid of its step is bounded by trying.
             if found.multiple_of == steps[dim]
         }
-        self._choose(box, rungs)
+        self._choose_maximums(box, rungs)
         if rungs.keys() == down.keys() and self._trials.run(box.domain().corner("max")).ok:
             for dim in steps:
                 found = box.dims[dim]
-                last = found if len(rungs[dim]) > 1 else bounders[dim].at_its_end(found)
+                last = found if len(rungs[dim]) > 1 else bounders[dim].with_tried_end(found)
                 box.dims[dim] = bounders[dim].without_gaps(last)
             return
         rungs = {}
         for dim, found in down.items():
             chosen = box.dims[dim].max
-            box.dims[dim] = up = bounders[dim].upwards(found, steps[dim], limit, chosen)
-            sizes = ladder(self.hints.kind(dim), min(found.max, up.max), up.max, up.multiple_of)
+            box.dims[dim] = up = bounders[dim].raised(found, steps[dim], limit, chosen)
+            sizes = rungs_of(self.hints.kind(dim), min(found.max, up.max), up.max, up.multiple_of)
             rungs[dim] = up.tested if up.gaps else sizes
         reached = {dim: (box.dims[dim].max, box.dims[dim].stopped_by) for dim in rungs}
-        self._choose(box, rungs)
+        self._choose_maximums(box, rungs)
         if not self._trials.run(box.domain().corner("max")).ok:
-            # Each goes as far alone, and not all together: usual sizes may.
+            # Each dim reaches this alone but not together with the others; usual sizes may.
             target = {dim: TARGETS[self.hints.kind(dim)] for dim in rungs}
             usual = {d: [s for s in sizes if s <= target[d]] for d, sizes in rungs.items()}
-            self._choose(box, {d: usual[d] or sizes[:1] for d, sizes in rungs.items()})
+            self._choose_maximums(box, {d: usual[d] or sizes[:1] for d, sizes in rungs.items()})
             for dim in rungs:
                 box.dims[dim] = replace(box.dims[dim], stopped_by="together")
-        for dim, (most, stop) in reached.items():
-            if box.dims[dim].max == most:
+        for dim, (maximum, stop) in reached.items():
+            if box.dims[dim].max == maximum:
                 box.dims[dim] = replace(box.dims[dim], stopped_by=stop)
 
-    def _choose(self, box: Box, rungs: Mapping[str, Sequence[int]]) -> None:
-        """Give each dim in `rungs` the size of them that the limits allow."""
+    def _choose_maximums(self, box: Box, rungs: Mapping[str, Sequence[int]]) -> None:
+        """Give each dim in `rungs` the largest of its sizes that the limits allow."""
 
-        def too_much(sizes: Mapping[str, int], share: float) -> Stop:
+        def exceeded_limit(sizes: Mapping[str, int], share: float) -> Stop:
             corner = box.domain().corner("max")
             terms = {dim: corner[dim] for dim in box.dims} | dict(sizes)
-            return self._trials.too_much(self._trials.complete(terms, box.relations), share)
+            return self._trials.exceeded_limit(self._trials.complete(terms, box.relations), share)
 
-        for dim, (size, stop) in Growth(rungs, self.hints, too_much).chosen().items():
+        for dim, (size, stop) in Growth(rungs, self.hints, exceeded_limit).choose().items():
             found = box.dims[dim]
             tested = tuple(sorted({*(s for s in found.tested if s <= size), size}))
             gaps = tuple(gap for gap in found.gaps if gap < size)
             box.dims[dim] = replace(found, max=size, tested=tested, gaps=gaps, stopped_by=stop)
 
-    def _nothing(self) -> AotcError:
+    def _nothing_runs_error(self) -> AotcError:
         stated = f"; stated: {', '.join(self.stated)}" if self.stated else ""
         ended = f"; the search {ENDED[self._trials.stop]}" if self._trials.stop in ENDED else ""
         error = AotcError(
@@ -287,44 +296,42 @@ class Prober:
         failing = {dim: spec.optimal() for dim, spec in self._bounded.items()}
         return self._diagnosis().refine(error, failing) if failing else error
 
-    def _points(self, anchor: Mapping[str, int], related: Related) -> list[dict[str, int]]:
+    def _cost_points(self, anchor: Mapping[str, int], related: RelatedDims) -> list[dict[str, int]]:
         """The anchor, and two larger sizes of each free dim."""
         derived = {relation.dim for relation in related.relations}
         points = [dict(anchor)]
         for dim, move in related.moves.items():
             if move is None or dim in derived:
                 continue
-            least = _LENGTH if self.hints.kind(dim) == "length" else 1
-            grow = -(-max(anchor[dim], least) // move.step) * move.step
+            minimum = _MIN_LENGTH_STEP if self.hints.kind(dim) == "length" else 1
+            grow = -(-max(anchor[dim], minimum) // move.step) * move.step
             for times in (1, 2):
                 grown = {**anchor, dim: anchor[dim] + times * grow}
                 points.append(self._trials.complete(grown, related.relations))
         return points
 
-    def _refuse_misbounded(self, relations: Sequence[Relation], box: Mapping[str, Dim]) -> None:
-        error = misbounded(relations, self.stated, box)
+    def _refuse_contradiction(self, relations: Sequence[Relation], box: Mapping[str, Dim]) -> None:
+        error = range_contradiction(relations, self.stated, box)
         if error is not None:
             raise error
 
     def _check_stated(self, base: Mapping[str, int], relations: Sequence[Relation]) -> None:
-        """The ends and the buckets of each stated range run, the others being as in `base`."""
+        """The ends and buckets of each stated range must run, with the other dims as in `base`."""
         derived = {relation.dim for relation in relations}
         for dim, spec in self._bounded.items():
             if dim in derived:
                 continue
-            for size in dict.fromkeys((*spec.compiled(), *spec.buckets, spec.optimal())):
+            for size in dict.fromkeys((*spec.compiled_bounds(), *spec.buckets, spec.optimal())):
                 sizes = self._trials.complete({**base, dim: size}, relations)
                 outcome = self._trials.run(sizes)
                 if outcome.ok or self._trials.stop:
                     continue
                 bucket = size in spec.buckets
-                what = f"bucket {size} of {dim} does not run" if bucket else _end(size, spec)
-                raise self._diagnosis().refine(
-                    does_not_run(what, sizes, outcome.error), sizes, base
-                )
+                what = f"bucket {size} of {dim} does not run" if bucket else _end_text(size, spec)
+                raise self._diagnosis().refine(not_running(what, sizes, outcome.error), sizes, base)
 
-    def _held_to(self, dim: str, found: Dim, bounder: Bounder) -> Dim:
-        """`found`, where the profile names the dim and no bounds: on its grid."""
+    def _on_stated_grid(self, dim: str, found: Dim, bounder: Bounder) -> Dim:
+        """`found`, on the grid that the profile states for a dim without bounds."""
         spec = self.stated.get(dim)
         if spec is None:
             return found
@@ -341,16 +348,16 @@ class Prober:
             )
         return held
 
-    def _fitted(self, box: Box, base: Mapping[str, int]) -> Domain:
+    def _fitted_domain(self, box: Box, base: Mapping[str, int]) -> Domain:
         try:
-            domain = self._fit(box, base)
+            domain = self._fit_or_base(box, base)
         except AotcError:
-            alone = self._alone(box, base)
+            alone = self._base_alone(box, base)
             if alone == box.dims:
                 raise
-            # What nobody stated gives way as far as it can.
+            # Ranges that are not stated shrink as far as they can.
             box = Box(self._trials, alone, box.relations, self.hints, base)
-            domain = self._fit(box, base)
+            domain = self._fit_or_base(box, base)
         self.findings = tuple(box.findings)
         if self._trials.stop in ENDED:
             what = f"the search {ENDED[self._trials.stop]}: what it did not try is not claimed"
@@ -358,25 +365,25 @@ class Prober:
         return replace(
             domain,
             dims={
-                name: held_dim(dim, self.stated[name])
+                name: enforced_dim(dim, self.stated[name])
                 if name in self.stated and dim.origin == "probed"
                 else dim
                 for name, dim in domain.dims.items()
             },
-            relations=tuple(held_relation(r, domain, self.stated) for r in domain.relations),
+            relations=tuple(enforced_relation(r, domain, self.stated) for r in domain.relations),
         )
 
-    def _fit(self, box: Box, base: Mapping[str, int]) -> Domain:
+    def _fit_or_base(self, box: Box, base: Mapping[str, int]) -> Domain:
         try:
             return box.fit()
         except Exhausted:
-            return Domain(dims=self._alone(box, base), relations=box.domain().relations)
+            return Domain(dims=self._base_alone(box, base), relations=box.domain().relations)
 
-    def _alone(self, box: Box, base: Mapping[str, int]) -> dict[str, Dim]:
-        """What is left where the search may not go on: the base, and the stated ranges."""
+    def _base_alone(self, box: Box, base: Mapping[str, int]) -> dict[str, Dim]:
+        """What remains when no more runs are allowed: the base, and the stated ranges."""
         dims = {}
         for name, dim in box.dims.items():
-            # A base off the stated grid runs, and is not what was asked for.
+            # A base off the stated grid runs but was not asked for.
             size = dim.min if name in self.stated else base[name]
             stop = self._trials.stop or "error"
             alone = Dim(min=size, max=size, opt=size, tested=(size,), stopped_by=stop)
@@ -384,10 +391,10 @@ class Prober:
         return dims
 
     def _diagnosis(self) -> Diagnosis:
-        return Diagnosis(self._trials, self._open, self.hints, self._bounded)
+        return Diagnosis(self._trials, self._leads, self.hints, self._bounded)
 
 
-def _end(size: int, spec: DimRange) -> str:
-    low, high = spec.compiled()
+def _end_text(size: int, spec: DimRange) -> str:
+    low, high = spec.compiled_bounds()
     which = "smallest" if size == low else "largest" if size == high else "optimal"
     return f"the {which} stated sizes do not run"

@@ -1,18 +1,18 @@
-"""Dims of a domain, and what follows from them, as a profile states them."""
+"""Dims and relations of a domain as the profile states them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Dim, Domain, Relation
-from aotc.probing.sizes.diagnosis import misbounded
+from aotc.probing.sizes.diagnosis import range_contradiction
+from aotc.records import replace
 
 
 def stated_dim(spec: DimRange) -> Dim:
-    """The sizes that graphs take of a stated range with bounds."""
-    low, high = spec.compiled()
+    """The dim of a stated range with bounds: the sizes that graphs accept."""
+    low, high = spec.compiled_bounds()
     return Dim(
         min=low,
         max=high,
@@ -26,8 +26,8 @@ def stated_dim(spec: DimRange) -> Dim:
     )
 
 
-def held_dim(dim: Dim, spec: DimRange) -> Dim:
-    """A probed range that calls are held to, as the profile names the dim."""
+def enforced_dim(dim: Dim, spec: DimRange) -> Dim:
+    """A probed range that is enforced on calls, because the profile names the dim."""
     return replace(
         dim,
         opt=dim.opt if spec.opt is None else spec.opt,
@@ -38,10 +38,12 @@ def held_dim(dim: Dim, spec: DimRange) -> Dim:
     )
 
 
-def agreeing(relations: Sequence[Relation], stated: Mapping[str, DimRange]) -> tuple[Relation, ...]:
-    """`relations` without those that are no laws and that `stated` ranges of their dims overrule.
+def agreeing_relations(
+    relations: Sequence[Relation], stated: Mapping[str, DimRange]
+) -> tuple[Relation, ...]:
+    """`relations` without those that are not laws and contradict the `stated` ranges of their dims.
 
-    Such a dim goes its own way, as it is stated.
+    Such a dim is independent, as stated.
     """
     bounded = {dim: spec for dim, spec in stated.items() if spec.bounded}
     return tuple(
@@ -51,16 +53,18 @@ def agreeing(relations: Sequence[Relation], stated: Mapping[str, DimRange]) -> t
         or relation.dim not in stated
         or (
             bounded.keys() >= {relation.dim, *relation.terms}
-            and misbounded((relation,), bounded, {}) is None
+            and range_contradiction((relation,), bounded, {}) is None
         )
     )
 
 
-def held_relation(relation: Relation, domain: Domain, stated: Mapping[str, DimRange]) -> Relation:
-    """`relation` as calls are held to it.
+def enforced_relation(
+    relation: Relation, domain: Domain, stated: Mapping[str, DimRange]
+) -> Relation:
+    """`relation` as it is enforced on calls.
 
-    It is enforced where a term is padded: what follows is padded along.  Where it is not, its dim
-    keeps to what is stated of it.
+    It is enforced if a term is padded: derived dims are padded along.  If it is not enforced, its
+    dim is still held to its stated range.
     """
     dims = [domain.dims[term] for term in relation.terms if term in domain.dims]
     padded = any(dim.buckets or dim.pad_from is not None for dim in dims)

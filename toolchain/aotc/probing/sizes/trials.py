@@ -1,24 +1,24 @@
-"""Runs of the original model at sizes: each combination once, counted, within limits."""
+"""Runs of the original model at given sizes: each combination once, counted, within limits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from aotc.contract.profile import ProbeLimits
 from aotc.contract.shapes.domain import Relation, Stop
+from aotc.records import field, record, replace
 
-# Of a search that had more to try.
+# Why a search ended before it had tried everything.
 ENDED: Final[Mapping[Stop, str]] = {
     "count": "was ended by probe.max_runs",
     "time": "was ended by probe.seconds",
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Trial:
-    """The outcome of one run; `empty` where some output has no element."""
+    """The outcome of one run; `empty` if some output has no elements."""
 
     ok: bool
     error: str = ""
@@ -29,17 +29,17 @@ class Cost(Protocol):
     """Estimates what one run costs."""
 
     def __call__(self, sizes: Mapping[str, int]) -> tuple[int, int, float]:
-        """Input bytes, activation bytes and floating-point operations at `sizes`."""
+        """Input bytes, activation bytes and floating-point operations of a run at `sizes`."""
         ...
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Trials:
-    """Runs by sizes of `dims`; those that follow by `relations` are added to each.
+    """Runs by sizes of `dims`; dims that `relations` derive are added to each.
 
-    `recall` gives runs that were done before, which take no time.  `input_bytes` counts the bytes
-    of all inputs at given sizes.  `stop` says what forbids more runs, `error` what the last
-    failure said.
+    `recall` returns runs that were done before, which take no time.  `input_bytes` counts the bytes
+    of all inputs at given sizes.  `stop` tells why no more runs are allowed, `error` is the message
+    of the last failure.
     """
 
     dims: Sequence[str]
@@ -56,14 +56,14 @@ class Trials:
     _known: dict[tuple[int, ...], Trial] = field(default_factory=dict)
 
     def complete(self, sizes: Mapping[str, int], found: Sequence[Relation] = ()) -> dict[str, int]:
-        """`sizes` with what follows from them, by the relations `found` and by those stated."""
+        """`sizes` with all derived dims, by the relations `found` and then by those stated."""
         result = dict(sizes)
         for relation in (*found, *self.relations):
             result[relation.dim] = relation.value(result)
         return result
 
     def run(self, sizes: Mapping[str, int]) -> Trial:
-        """The outcome at `sizes`; a failure where the relations make one negative."""
+        """The outcome at `sizes`; a failure if the relations make a size negative."""
         sizes = self.complete(sizes)
         if min(sizes.values(), default=0) < 0:
             return Trial(ok=False, error="a size would be negative")
@@ -88,18 +88,21 @@ class Trials:
             self.stop = "time"
         return bool(self.stop)
 
-    def allow(self, more: int) -> None:
-        """Allow up to `more` runs, to tell why something failed."""
+    def allow_more(self, more: int) -> None:
+        """Allow up to `more` further runs, to explain a failure."""
         self.limits = replace(self.limits, max_runs=self.runs + more)
         self.stop = ""
 
-    def too_large(self, sizes: Mapping[str, int], most: int) -> bool:
-        """Whether the inputs at `sizes` would take more bytes than `most`; none is made."""
-        return self.input_bytes(self.complete(sizes)) > most
+    def inputs_exceed(self, sizes: Mapping[str, int], max_bytes: int) -> bool:
+        """Whether the inputs at `sizes` would take more than `max_bytes`; none is created."""
+        return self.input_bytes(self.complete(sizes)) > max_bytes
 
-    def too_much(self, sizes: Mapping[str, int], share: float = 1.0) -> Stop:
-        """The limit that a run at `sizes` would exceed, if any; of work and memory, a share."""
-        if self.too_large(sizes, self.limits.max_input_bytes):
+    def exceeded_limit(self, sizes: Mapping[str, int], share: float = 1.0) -> Stop:
+        """The limit that a run at `sizes` would exceed, or "".
+
+        `share` scales the limits of work and memory.
+        """
+        if self.inputs_exceed(sizes, self.limits.max_input_bytes):
             return "bytes"
         if self.estimate is None:
             return ""

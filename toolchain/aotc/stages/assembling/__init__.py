@@ -1,1 +1,1 @@
-"""From proven variants to the fixtures, entries and manifests of a payload."""
+"""From proven variants to the fixtures, file entries and manifests of a payload."""

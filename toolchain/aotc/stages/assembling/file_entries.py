@@ -1,4 +1,4 @@
-"""Entries of payload files: size, digest, and digests of the chunks of large ones."""
+"""Entries of payload files: size, digest, and the chunk digests of large files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from aotc.engine.file_digest import file_sha256
 
 
 def file_entry(path: Path, root: Path, role: Role) -> FileEntry:
-    """Size and digests of a file; the chunks of a large one are digested beside the whole."""
+    """Size and digests of a file; the chunks of a large one are hashed in parallel."""
     size = path.stat().st_size
     chunks: tuple[str, ...] = ()
     if size > CHUNK_BYTES:
         with ThreadPoolExecutor(2) as pool:
-            whole = pool.submit(file_sha256, path)
+            complete = pool.submit(file_sha256, path)
             starts = range(0, size, CHUNK_BYTES)
             chunks = tuple(pool.map(lambda start: file_sha256(path, start, CHUNK_BYTES), starts))
-            digest = whole.result()
+            digest = complete.result()
     else:
         digest = file_sha256(path)
     return FileEntry(

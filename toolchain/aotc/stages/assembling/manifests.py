@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -19,13 +18,14 @@ from aotc.contract.manifest.variant import DroppedVariant, Variant
 from aotc.contract.profile import Profile
 from aotc.contract.target import Plugin, Target
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
+from aotc.records import replace
 from aotc.stages.assembling.ort_wheel import ort_version
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import AnalyzedModel
 
 
 def ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
-    """ORT's own manifest: a component for each of our variants, so that only we route by ISA."""
+    """ORT's manifest: one component per variant of ours, so that only we route by ISA."""
     components: dict[str, Json] = {}
     for variant in variants:
         ort: dict[str, Json] = {
@@ -34,15 +34,15 @@ def ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
         }
         if options := provider_options(variant):
             ort["provider_options"] = options
-        described: dict[str, Json] = {
+        entry: dict[str, Json] = {
             "variant_directory": variant.model.rpartition("/")[0],
             "ep": variant.providers[0],
             "executor_info": {"ort": ort},
         }
         if text := variant.requirements.compatibility.get(variant.providers[0]):
-            described["compatibility_string"] = text
-        held = components.setdefault(variant.component, {"variants": {}})
-        held["variants"][variant.name] = described
+            entry["compatibility_string"] = text
+        component = components.setdefault(variant.component, {"variants": {}})
+        component["variants"][variant.name] = entry
     return {
         "schema_version": "1.0",
         "package_name": analyzed.source.name,
@@ -68,7 +68,7 @@ def manifest_of(
         schema=MANIFEST_SCHEMA,
         required_features=(
             *(("ep-context",) if any(e.role == "ep-context" for e in entries) else ()),
-            *(("rejected-routes",) if any(each.rejects for each in dropped) else ()),
+            *(("rejected-routes",) if any(variant.rejects for variant in dropped) else ()),
             "shape-domain",
             *(("shape-routing",) if routed else ()),
             "shared-weights",
@@ -78,7 +78,7 @@ def manifest_of(
         profile=profile,
         profile_sha256=canonical_sha256(profile),
         target=options.target.name,
-        target_sha256=canonical_sha256(_kind(options.target)),
+        target_sha256=canonical_sha256(_target_traits(options.target)),
         toolchain=Toolchain(
             aotc=VERSION,
             python=platform.python_version(),
@@ -98,8 +98,8 @@ def manifest_of(
         variants=tuple(variants),
         dropped=tuple(dropped),
         waivers=tuple(
-            AcceptedWaiver(code=each.code, variant=each.variant, reason=each.reason)
-            for each in options.profile.waivers
+            AcceptedWaiver(code=waiver.code, variant=waiver.variant, reason=waiver.reason)
+            for waiver in options.profile.waivers
         ),
         fixtures=tuple(fixtures),
         files=tuple(entries),
@@ -107,7 +107,7 @@ def manifest_of(
 
 
 def _without_folders(profile: Profile) -> Profile:
-    """Libraries of plugins by their names: where they are is told by each host."""
+    """The profile with names of plugin libraries instead of paths, which hosts state themselves."""
     plugins = {
         name: replace(spec, library=Path(spec.library).name)
         for name, spec in profile.plugins.items()
@@ -116,12 +116,12 @@ def _without_folders(profile: Profile) -> Profile:
 
 
 def _plugins(variants: Sequence[Variant]) -> tuple[Plugin, ...]:
-    found = {each.name: each for one in variants for each in one.requirements.plugins}
+    found = {plugin.name: plugin for variant in variants for plugin in variant.requirements.plugins}
     return tuple(found[name] for name in sorted(found))
 
 
-def _kind(target: Target) -> Json:
-    """What decides the artifact: not the versions that a probed host happens to have."""
+def _target_traits(target: Target) -> Json:
+    """What of the target decides the artifact, without the versions that a probed host has."""
     return encode(
         Target(
             schema=target.schema,

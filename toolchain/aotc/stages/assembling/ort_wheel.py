@@ -1,4 +1,4 @@
-"""What the installed distribution of ONNX Runtime says of itself."""
+"""What the metadata of the installed ONNX Runtime distribution says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aotc.contract.known_providers import RUNTIMES
 
 
 def wheel_libc() -> str | None:
-    """The least glibc of the ONNX Runtime wheel, from its manylinux tag."""
+    """The minimum glibc of the ONNX Runtime wheel, from its manylinux tag."""
     for name in RUNTIMES:
         try:
             text = metadata.distribution(name).read_text("WHEEL") or ""
@@ -22,7 +22,7 @@ def wheel_libc() -> str | None:
 
 
 def ort_version() -> str:
-    """Version of the installed distribution of ONNX Runtime."""
+    """The version of the installed ONNX Runtime distribution."""
     for name in RUNTIMES:
         try:
             return metadata.version(name)

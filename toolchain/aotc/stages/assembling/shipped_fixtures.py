@@ -1,4 +1,4 @@
-"""Which fixtures go into an artifact: as many and as large as the profile lets."""
+"""The fixtures that are shipped in an artifact, within the limits of the profile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aotc.stages.types import AnalyzedModel, ReferenceRun
 def ship_fixtures(
     analyzed: AnalyzedModel, payload: Path, options: BuildOptions
 ) -> tuple[Fixture, ...]:
-    """Small golden fixtures; the user's own data only where asked for."""
+    """Copy small golden fixtures into the payload; the user's own data only if requested."""
     spec = options.profile.fixtures
     kept: list[Fixture] = []
     total = 0
@@ -40,7 +40,7 @@ def ship_fixtures(
 
 
 def _embedding_order(reference: ReferenceRun) -> tuple[bool, bool, int]:
-    """The user's, then the optimal shape, then the smallest: every load runs what is embedded."""
+    """The user's first, then the optimal shape, then by size: every load runs embedded fixtures."""
     size = sum(path.stat().st_size for path in reference.inputs.values())
     return reference.origin != "user", reference.name != "opt", size
 

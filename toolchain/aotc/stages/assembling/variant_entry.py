@@ -1,16 +1,15 @@
-"""A proven variant as the manifest's entry: what it is, where it runs, what it requires."""
+"""The manifest's entry of a proven variant: what it is, where it runs, what it requires."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aotc.contract.manifest.divided_graph import PartitionReport
 from aotc.contract.manifest.requirements import Requirements
-from aotc.contract.manifest.variant import Transfers, Variant
+from aotc.contract.manifest.variant import TransferTotals, Variant
 from aotc.contract.target import Libc, Target
 from aotc.contract.versions import release
-from aotc.partitioning.partition_report import transfers
+from aotc.partitioning.partition_report import total_transfers
 from aotc.passes.same_sign_weights.products import exact_feature
+from aotc.records import replace
 from aotc.stages.assembling.ort_wheel import ort_version, wheel_libc
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import ProvenModel
@@ -24,9 +23,9 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
     plan = specialized.plan
     target = options.target
     feature = exact_feature(target.isa)
-    # Where no feature makes them exact, its integer products hold for CPUs like this one.
-    like_this = bool(optimized.saturating) and not feature and target.isa == options.host.isa
-    exact = plan.isa == "host" or like_this
+    # Without a feature that makes them exact, integer products are proven for CPUs like this one.
+    like_this_host = bool(optimized.saturating) and not feature and target.isa == options.host.isa
+    exact = plan.isa == "host" or like_this_host
     folder = f"{specialized.component}/{plan.name}"
     model = f"{folder}/model.onnx"
     ort = ort_version()
@@ -52,8 +51,8 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
         shape_nodes_dropped=max(0, optimized.shape_nodes[0] - optimized.shape_nodes[1]),
         passes=optimized.passes,
         placement=proven.placement,
-        transfers=transfers(lowered.report.crossings) if lowered.report else Transfers(),
-        partitioning=_in_payload(lowered.report, folder) if lowered.report else None,
+        transfers=total_transfers(lowered.report.transfers) if lowered.report else TransferTotals(),
+        partitioning=_with_payload_paths(lowered.report, folder) if lowered.report else None,
         memory=lowered.memory,
         parity=proven.parity,
         requirements=Requirements(
@@ -70,28 +69,28 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
                 )
             ),
             isa_exact=exact,
-            # Optimized graphs hold operators internal to a minor version.
+            # Optimized graphs contain operators internal to a minor version.
             onnxruntime_min=f"{major}.{minor}.0",
             onnxruntime_below=f"{major}.{minor + 1}",
             providers=lowered.providers,
             compatibility=lowered.compatibility,
-        ).joined(lowered.needs),
+        ).merged(lowered.needs),
     )
 
 
-def _in_payload(report: PartitionReport, folder: str) -> PartitionReport:
-    """Files of compiled partitions as paths inside of the payload."""
+def _with_payload_paths(report: PartitionReport, folder: str) -> PartitionReport:
+    """The report with the files of compiled partitions as paths inside the payload."""
     return replace(
         report,
         partitions=tuple(
-            replace(each, file=f"{folder}/{each.file}") if each.file else each
-            for each in report.partitions
+            replace(partition, file=f"{folder}/{partition.file}") if partition.file else partition
+            for partition in report.partitions
         ),
     )
 
 
 def _libc(target: Target) -> Libc | None:
-    """The target's C library; for glibc with the least version that ONNX Runtime's wheel takes."""
+    """The target's C library; glibc with the minimum version of ONNX Runtime's wheel."""
     if target.libc is None or target.libc.name != "glibc":
         return target.libc
     return Libc(name="glibc", version=wheel_libc())

@@ -1,1 +1,1 @@
-"""From partitions to compiled parts, and to what a session with them needs."""
+"""From partitions to compiled parts, and to the session that runs them."""

@@ -1,8 +1,7 @@
-"""One partition's compilation, in the worker; requests and results are JSON."""
+"""The compilation of one partition in the worker; requests and results are JSON."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from aotc.backends.base import CompileRequest, Payload
@@ -10,16 +9,17 @@ from aotc.contract.codec.parsing import Json, decode
 from aotc.contract.profile import PluginSpec
 from aotc.contract.target import Target
 from aotc.engine.named_backends import backend_of
+from aotc.records import values_of
 
 
 def payload_of(value: Json) -> Payload:
-    """What `compile_job` returned."""
+    """The payload from the result of `compile_job`."""
     return Payload(
         attributes=value["attributes"],
         files=tuple(value["files"]),
         compatibility=value["compatibility"],
         options=value["options"],
-        beside=value["beside"],
+        mixes_with_shared=value["mixes_with_shared"],
     )
 
 
@@ -29,7 +29,7 @@ def compile_job(request: Json) -> Json:
     backend = backend_of(request["backend"], plugins)
     payload = backend.compile(
         CompileRequest(
-            # Relative, so that no path of this machine is in what is written.
+            # Relative, so that no path of this machine is written.
             model=Path(f"{request['stem']}.onnx"),
             weights=Path(request["weights"]),
             stem=request["stem"],
@@ -43,7 +43,7 @@ def compile_job(request: Json) -> Json:
         )
     )
     return {
-        **dataclasses.asdict(payload),
+        **values_of(payload),
         "files": list(payload.files),
         "attributes": dict(payload.attributes),
         "options": dict(payload.options),

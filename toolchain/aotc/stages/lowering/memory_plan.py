@@ -1,4 +1,4 @@
-"""What a variant's session will need in memory, as far as it is known before it runs."""
+"""The memory that a variant's session will need, as far as it is known before it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTHS: Final[Mapping[str, int]] = {
 
 
 def memory_plan(model: onnx.ModelProto, claimed: ClaimedModel) -> MemoryPlan:
-    """Bytes of the weights of `model`, and of inputs and activations at the largest sizes."""
+    """Bytes of the weights of `model`, and of inputs and activations at the maximum sizes."""
     specialized = claimed.optimized.specialized
     analyzed, domain = specialized.analyzed, specialized.sizes
     largest = domain.corner("max")

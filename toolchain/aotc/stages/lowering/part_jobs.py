@@ -1,11 +1,10 @@
-"""Jobs that compile the parts of one variant, each in a fresh process."""
+"""Jobs that compile the parts of one variant, each in a new process."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -15,23 +14,24 @@ from aotc.contract.codec.parsing import Json, encode
 from aotc.errors import AotcError
 from aotc.partitioning.assignment import Part
 from aotc.partitioning.compute import sizes_at
-from aotc.partitioning.extraction import Extractor, borders
+from aotc.partitioning.extraction import Extractor, boundary_values
 from aotc.partitioning.graph import PartitionGraph
+from aotc.records import record
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.reuse.compiled_parts import part_key, taken_or_made
+from aotc.stages.reuse.compiled_parts import cached_or_compiled, part_key
 from aotc.stages.types import ClaimedModel
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class PartJob:
-    """A part that is being compiled, and the folder where its files will be."""
+    """A part that is being compiled, and the folder for its files."""
 
     result: Future[Json]
     folder: Path
 
 
 class PartJobs:
-    """Compiles parts of one claimed graph; what many parts ask of it is looked up once."""
+    """Compiles parts of one claimed graph; lookups that many parts need are made once."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class PartJobs:
         self._options = options
         self._extractor = Extractor(model, graph)
         smallest = claimed.optimized.specialized.sizes.corner("min")
-        self._least: Mapping[str, tuple[int, ...]] = sizes_at(model, smallest).shapes
+        self._minimum_shapes: Mapping[str, tuple[int, ...]] = sizes_at(model, smallest).shapes
 
     def submit(self, part: Part, backend: Backend, attempt: int, *, share: bool) -> PartJob:
-        """Begin to compile `part`; the result raises AOTC-P005, P010 and I013 to I015.
+        """Start to compile `part`; the result raises AOTC-P005, P010 and I013 to I015.
 
-        `attempt` counts from 0; with `share` constants are read from the weights of all variants.
+        `attempt` counts from 0; with `share` constants are read from the shared weights.
         """
         plan, options = self._claimed.plan, self._options
-        # Of the part alone, and not of what else was divided how: equal parts give equal bytes.
+        # The name depends on the part alone, not on the rest: equal parts have equal bytes.
         names = "\n".join(self._graph.nodes[index].name for index in part.nodes)
         stem = f"{backend.name}-{hashlib.sha256(names.encode()).hexdigest()[:12]}"
         folder = options.work / f"compile-{plan.name}-{stem}-{attempt}"
@@ -78,7 +78,7 @@ class PartJobs:
         }
         key = part_key(request, extracted, text, self._claimed.weights, backend, options)
         job = options.workers.submit(
-            taken_or_made,
+            cached_or_compiled,
             request,
             key,
             self._claimed.weights,
@@ -89,13 +89,15 @@ class PartJobs:
         return PartJob(job, folder)
 
     def _shapes(self, part: Part) -> dict[str, list[list[int]]]:
-        """(Minimum, optimum, maximum) of each border input of which all are known."""
+        """(Minimum, optimum, maximum) shapes of each boundary input, if all are known."""
         if self._claimed.sizes is None:
             return {}
         opt, largest = self._claimed.sizes
         found = {}
-        for value in borders(self._graph, part.nodes)[0]:
-            shapes = [one.get(value) for one in (self._least, opt.shapes, largest.shapes)]
+        for value in boundary_values(self._graph, part.nodes)[0]:
+            shapes = [
+                known.get(value) for known in (self._minimum_shapes, opt.shapes, largest.shapes)
+            ]
             if all(shape is not None for shape in shapes):
                 found[value] = [list(shape or ()) for shape in shapes]
         return found

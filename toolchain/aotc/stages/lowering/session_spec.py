@@ -1,22 +1,22 @@
-"""How a variant's session is created: its providers' options, those of its plan, and its level."""
+"""How a variant's session is created: options of its providers and its plan, and its level."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from aotc.backends.base import Backend, Payload
 from aotc.contract.manifest.variant import SessionSpec
-from aotc.contract.profile import Precision
+from aotc.contract.profile_terms import Precision
+from aotc.records import replace
 from aotc.stages.lowering.compiling import CompiledModel
 from aotc.stages.optimizing.levels import load_level
 from aotc.stages.types import VariantPlan
 
-_NO_PREPACKING = "session.disable_prepacking"
+_DISABLE_PREPACKING = "session.disable_prepacking"
 
 
 def plain_session(backend: Backend, plan: VariantPlan) -> SessionSpec:
-    """The session of a variant that one provider takes whole, and compiles nothing of."""
+    """The session of a variant of which one provider runs all nodes and compiles none."""
     return _with_plan(backend.session(load_level(plan)), plan)
 
 
@@ -26,10 +26,9 @@ def divided_session(
     payloads: Mapping[int, Payload],
     compiled: CompiledModel,
 ) -> SessionSpec:
-    """The session of a variant whose nodes go to several providers, of which some compile.
+    """The session of a variant whose nodes run on several providers, or are compiled.
 
-    `backends` are those that run a node, by ORT's name; `payloads` are as their providers joined
-    them.
+    `backends` are those that run a node, by ORT name; `payloads` are as joined by their providers.
     """
     plan = compiled.claimed.plan
     config: dict[str, str] = {}
@@ -44,11 +43,13 @@ def divided_session(
         options.setdefault(provider, {}).update(payload.options)
     for name, backend in backends.items():
         if backend.compiles:
-            options[name] = backend.beside(options.get(name, {}), _left(compiled, name))
+            options[name] = backend.options_excluding(
+                options.get(name, {}), _operators_elsewhere(compiled, name)
+            )
     if plan.threads is not None:
         for name, backend in backends.items():
             if name in options:
-                options[name] = backend.threaded(options[name], plan.threads)
+                options[name] = backend.with_threads(options[name], plan.threads)
     session = SessionSpec(
         optimization="all" if plan.optimization == "auto" else plan.optimization,
         config=config,
@@ -57,15 +58,15 @@ def divided_session(
     return _with_plan(session, plan)
 
 
-def _left(compiled: CompiledModel, provider: str) -> set[str]:
-    """Operators of the nodes that other providers run, those of bodies included."""
-    ops = {each.name: each.op for each in compiled.division.graph.nodes}
-    ops |= {each.name: each.op for each in compiled.division.graph.body_nodes}
+def _operators_elsewhere(compiled: CompiledModel, provider: str) -> set[str]:
+    """Operators of the nodes on other providers, those in subgraphs included."""
+    ops = {node.name: node.op for node in compiled.division.graph.nodes}
+    ops |= {node.name: node.op for node in compiled.division.graph.subgraph_nodes}
     placed = compiled.division.assignment.providers
     return {op.rpartition("::")[2] for name, op in ops.items() if placed[name] != provider}
 
 
 def _with_plan(session: SessionSpec, plan: VariantPlan) -> SessionSpec:
     if plan.prepack == "off":
-        session = replace(session, config={**session.config, _NO_PREPACKING: "1"})
+        session = replace(session, config={**session.config, _DISABLE_PREPACKING: "1"})
     return replace(session, threads=plan.threads)

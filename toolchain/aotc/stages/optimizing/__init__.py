@@ -1,1 +1,1 @@
-"""What the optimizer is told: the operator set, the level, and integer products that saturate."""
+"""Settings of the optimizer: the operator set, the level, and integer products that saturate."""

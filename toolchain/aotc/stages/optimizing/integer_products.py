@@ -1,12 +1,11 @@
-"""Variants whose integer products mean the same on every CPU, and the quicker one that needs VNNI.
+"""Variants whose integer products are exact on every CPU, and faster companions that need VNNI.
 
-What takes a graph runs in the worker, and what takes a variant in the build's own process.
+Functions of a graph run in the worker, functions of a variant in the build's own process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -24,11 +23,12 @@ from aotc.passes.same_sign_weights import SameSignWeights
 from aotc.passes.same_sign_weights.products import (
     ARCHITECTURE,
     exact_feature,
-    may_hold_products,
-    saturating,
+    may_have_products,
+    saturating_operands,
 )
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.planning.planned_variants import suffix
+from aotc.stages.planning.planned_variants import bucket_suffix
 from aotc.stages.types import OptimizedModel, SpecializedModel, VariantPlan
 
 _COMPANION: Final = "vnni"
@@ -39,50 +39,50 @@ def may_saturate(target: Target) -> bool:
     return target.architecture == ARCHITECTURE and not exact_feature(target.isa)
 
 
-def one_sign(plan: VariantPlan, target: Target) -> bool:
+def needs_one_sign(plan: VariantPlan, target: Target) -> bool:
     """Whether a variant must not rely on the features of the CPU that it is built for."""
-    if not plan.on_cpu_alone or target.architecture != ARCHITECTURE:
+    if not plan.cpu_only or target.architecture != ARCHITECTURE:
         return False
     return plan.isa == "baseline" or may_saturate(target)
 
 
-def quantizes(capture: Capture) -> bool:
-    """Whether a model has integer products, or ONNX Runtime may make some of it."""
+def has_integer_products(capture: Capture) -> bool:
+    """Whether a model has integer products, or ONNX Runtime may make some from it."""
     names = (name.rpartition("::") for name in capture.op_types)
-    return may_hold_products((domain, op) for domain, _, op in names)
+    return may_have_products((domain, op) for domain, _, op in names)
 
 
 def read_operands(model: onnx.ModelProto, folder: Path) -> None:
-    """Read what saturating products may multiply by into `model`; files are in `folder`."""
-    for each in saturating(model):
-        for constant in (each.weights, each.zero):
+    """Load the operands of products that may saturate into `model`, from files in `folder`."""
+    for operand in saturating_operands(model):
+        for constant in (operand.weights, operand.zero):
             if constant is not None and constant.tensor.data_location == onnx.TensorProto.EXTERNAL:
                 load_external_data_for_tensor(constant.tensor, str(folder))
                 constant.tensor.data_location = onnx.TensorProto.DEFAULT
                 del constant.tensor.external_data[:]
 
 
-def rewrite(model: onnx.ModelProto, folder: Path) -> tuple[tuple[PassRecord, ...], int]:
-    """Give the products of `model` operands of one sign, where they might saturate.
+def rewrite_products(model: onnx.ModelProto, folder: Path) -> tuple[tuple[PassRecord, ...], int]:
+    """Rewrite the products of `model` that may saturate to operands of one sign.
 
-    External data is in `folder`; weights that were rewritten are in the graph then.  Also returns
-    the number of operands.
+    External data is in `folder`; rewritten weights are then in the graph.  Returns the records of
+    the passes and the number of operands.
     """
-    count = sum(each.mendable for each in saturating(_with_operands(model, folder)))
+    count = sum(operand.fixable for operand in saturating_operands(_with_operands(model, folder)))
     if not count:
         return (), 0
     read_operands(model, folder)
     return run_passes(model, (SameSignWeights(),)), count
 
 
-def left_saturating(model: onnx.ModelProto, folder: Path) -> list[str]:
-    """Names of the nodes of `model` that may saturate all the same."""
-    found = saturating(_with_operands(model, folder))
-    return list(dict.fromkeys(each.node.name for each in found))
+def saturating_nodes(model: onnx.ModelProto, folder: Path) -> list[str]:
+    """The names of the nodes of `model` that may still saturate."""
+    found = saturating_operands(_with_operands(model, folder))
+    return list(dict.fromkeys(operand.node.name for operand in found))
 
 
 def _with_operands(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """A copy that has the values by which products are judged; `model` keeps its external data."""
+    """A copy with the values that decide about products; `model` keeps its external data."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     read_operands(copy, folder)
@@ -90,44 +90,46 @@ def _with_operands(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 
 
 def saturating_at_load(level: Optimization) -> list[str]:
-    """The same of what a session at `level` makes of the graph that the working directory holds."""
+    """The same for the graph in the working directory, optimized by a session at `level`."""
     here = Path.cwd()
     folder = here / "loaded"
     folder.mkdir(exist_ok=True)
     write_optimized(here / MODEL, level, here, into=folder)
-    return left_saturating(onnx.load(folder / MODEL, load_external_data=False), folder)
+    return saturating_nodes(onnx.load(folder / MODEL, load_external_data=False), folder)
 
 
-def companions(
+def companion_variants(
     variants: Sequence[OptimizedModel], options: BuildOptions
 ) -> tuple[list[SpecializedModel], list[Finding]]:
-    """For each variant whose products were rewritten, the same with them as they were.
+    """For each variant with rewritten products, a companion with the original ones.
 
-    That is quicker, and needs VNNI: so it is made where the target is said to have it, and this
-    host can prove it.  AOTC-O009 where there are too many variants.
+    It is faster and needs VNNI, so it is built if the target has that feature and this host can
+    prove it.  Returns AOTC-O009 for what is left out, for example if there are too many variants.
     """
     feature = exact_feature(options.target.isa)
-    found = [each for item in variants if (each := _companion(item)) is not None]
+    found = [made for item in variants if (made := _companion(item)) is not None]
     if not feature or not found:
         return [], []
     if feature not in (options.host.isa or ()):
         why = f"this host lacks {feature}, and cannot prove it"
-        return [], [left_out(each.plan, why) for each in found[:1]]
+        return [], [companion_left_out(companion.plan, why) for companion in found[:1]]
     known = {item.specialized.component for item in variants}
     found = [
-        replace(each, component=f"{each.component}.{each.plan.spec}")
-        if each.component in known
-        else each
-        for each in found
+        replace(companion, component=f"{companion.component}.{companion.plan.spec}")
+        if companion.component in known
+        else companion
+        for companion in found
     ]
-    most = options.profile.max_variants
-    if len(variants) + len(found) > most:
-        why = f"with them there were more than max_variants ({most})"
-        return [], [left_out(each.plan, why) for each in found[:1]]
+    maximum = options.profile.max_variants
+    if len(variants) + len(found) > maximum:
+        why = f"with them there were more than max_variants ({maximum})"
+        return [], [companion_left_out(companion.plan, why) for companion in found[:1]]
     names = {spec.name for spec in options.profile.variants}
-    taken = [each for each in found if each.plan.spec in names]
+    taken = [companion for companion in found if companion.plan.spec in names]
     why = "a variant of the profile has this name"
-    return [each for each in found if each not in taken], [left_out(e.plan, why) for e in taken[:1]]
+    return [companion for companion in found if companion not in taken], [
+        companion_left_out(e.plan, why) for e in taken[:1]
+    ]
 
 
 def _companion(optimized: OptimizedModel) -> SpecializedModel | None:
@@ -136,7 +138,7 @@ def _companion(optimized: OptimizedModel) -> SpecializedModel | None:
     if plan.isa != "baseline" or not optimized.rewritten:
         return None
     spec = f"{plan.spec}-{_COMPANION}"
-    name = f"{spec}.{suffix(plan.buckets)}" if plan.buckets else spec
+    name = f"{spec}.{bucket_suffix(plan.buckets)}" if plan.buckets else spec
     return replace(
         specialized,
         plan=replace(plan, name=name, spec=spec, isa="vnni"),
@@ -144,6 +146,6 @@ def _companion(optimized: OptimizedModel) -> SpecializedModel | None:
     )
 
 
-def left_out(plan: VariantPlan, why: str) -> Finding:
-    """AOTC-O009: the quicker form is not in the artifact."""
+def companion_left_out(plan: VariantPlan, why: str) -> Finding:
+    """The finding AOTC-O009: the faster companion is not in the artifact."""
     return Finding(code="AOTC-O009", what=why[:500], where=f"variant {plan.name}")

@@ -1,4 +1,4 @@
-"""Levels of ONNX Runtime's optimizer: that at which a variant is written, and that of its load."""
+"""Levels of ONNX Runtime's optimizer: that of a variant's written graph, and that of its load."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from aotc.stages.types import VariantPlan
 
 LowerLevel = Literal["extended", "basic", "disable"]
 
-# EXTENDED leaves out the layout step, which bakes in the CPU of the build host.
+# EXTENDED omits the layout step, which depends on the CPU of the build host.
 _WRITTEN: Final[Mapping[str, Optimization]] = {
     "baseline": "extended",
     "vnni": "extended",
     "host": "all",
 }
-# The portable variant takes the layout step at load, the host's has it baked in.
+# A portable variant takes the layout step at load; the host's variant already contains it.
 _LOADED: Final[Mapping[str, Optimization]] = {"baseline": "all", "vnni": "all", "host": "disable"}
-# What is tried, one after the other, where a form computes wrongly.
+# The next level to try when a variant computes wrongly.
 _LOWER: Final[Mapping[str, LowerLevel]] = {
     "auto": "extended",
     "extended": "basic",
@@ -27,17 +27,17 @@ _LOWER: Final[Mapping[str, LowerLevel]] = {
 
 
 def written_level(plan: VariantPlan) -> Optimization:
-    """The level of the written graph; other providers know no operators that were fused."""
-    if not plan.on_cpu_alone:
+    """The level of the written graph; other providers do not know fused operators."""
+    if not plan.cpu_only:
         return "disable" if plan.optimization == "disable" else "basic"
     return _WRITTEN[plan.isa] if plan.optimization == "auto" else plan.optimization
 
 
 def load_level(plan: VariantPlan) -> Optimization:
-    """The level at which a session of the variant on the CPU alone is created."""
+    """The level at which a CPU-only session of the variant is created."""
     return _LOADED[plan.isa] if plan.optimization == "auto" else plan.optimization
 
 
 def lower_level(plan: VariantPlan) -> LowerLevel | None:
-    """The next level below the variant's; None below the lowest."""
+    """The next level below the variant's; None if there is none."""
     return _LOWER.get(plan.optimization)

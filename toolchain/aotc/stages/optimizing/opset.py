@@ -1,8 +1,7 @@
-"""The operator set that a variant's providers have kernels for, where the model's costs some."""
+"""The operator set that a variant's providers have kernels for, if the model's lacks some."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -16,6 +15,7 @@ from aotc.engine.named_backends import backend_of
 from aotc.passes.base import run_passes
 from aotc.passes.convert_opset import ConvertOpset, choose_opset, opset_of
 from aotc.passes.name_nodes import NameNodes
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import SpecializedModel
 
@@ -23,13 +23,13 @@ from aotc.stages.types import SpecializedModel
 def convert_opset(
     specialized: SpecializedModel, options: BuildOptions
 ) -> tuple[SpecializedModel, tuple[Finding, ...]]:
-    """`specialized` at the opset at which its first provider refuses fewest nodes.
+    """`specialized` at the opset at which its first provider refuses the fewest nodes.
 
-    Only providers of which kernels are known beforehand are asked; the graph is as it was where
-    the model's own opset is as good as any, or the profile says `opset: keep`.
+    Only providers whose kernels are known in advance are asked; the graph is unchanged if the
+    model's own opset is as good as any, or the profile says `opset: keep`.
     """
     plan = specialized.plan
-    if options.profile.opset == "keep" or plan.on_cpu_alone:
+    if options.profile.opset == "keep" or plan.cpu_only:
         return specialized, ()
     folder = options.work / f"opset-{plan.name}"
     value = options.workers.run(
@@ -50,7 +50,7 @@ def convert_opset(
         f"{value['refused_before']} nodes at the one and {value['refused_after']} at the other",
         where=f"variant {plan.name}",
     )
-    records = tuple(decode(PassRecord, each) for each in value["passes"])
+    records = tuple(decode(PassRecord, record) for record in value["passes"])
     converted = replace(
         specialized, graph=folder / "converted.onnx", passes=(*specialized.passes, *records)
     )
@@ -58,7 +58,7 @@ def convert_opset(
 
 
 def opset_job(request: Json) -> Json:
-    """In the worker: choose, convert and write; None where nothing is to be gained."""
+    """In the worker: choose the opset, convert and write the graph; None if nothing is gained."""
     plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
     backend = backend_of(request["backend"], plugins)
     model = onnx.load(request["graph"], load_external_data=False)
@@ -81,5 +81,5 @@ def opset_job(request: Json) -> Json:
         "to": wanted,
         "refused_before": len(before.refusals),
         "refused_after": refused(model),
-        "passes": [encode(each) for each in records],
+        "passes": [encode(record) for record in records],
     }

@@ -1,1 +1,1 @@
-"""What a build was asked for, and the variants that follow from it."""
+"""The request of a build, and the variants that follow from it."""

@@ -1,4 +1,4 @@
-"""Whether the execution providers that a build needs are here, asked before any model is read."""
+"""Whether the execution providers of a build are available, checked before a model is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aotc.stages.build_options import BuildOptions
 def is_built_here(spec: VariantSpec, options: BuildOptions) -> bool:
     """Whether this host builds a variant of the profile for the target.
 
-    Level ALL bakes in the layout of the CPU that runs it, and some providers compile for that CPU
+    Level ALL fixes the layout for the CPU of the build, and some providers compile for that CPU
     alone, so host and target must be alike.  Raises AOTC-P007.
     """
     host, target = options.host, options.target
@@ -24,9 +24,9 @@ def is_built_here(spec: VariantSpec, options: BuildOptions) -> bool:
 
 
 def require_providers(specs: Iterable[VariantSpec], options: BuildOptions) -> None:
-    """Raises AOTC-P004 where a variant that is built here needs a provider that this host lacks.
+    """Raise AOTC-P004 if a variant that is built here needs a provider that this host lacks.
 
-    Raises AOTC-P007 for a provider that there is not.
+    Raises AOTC-P007 for an unknown provider.
     """
     profile = options.profile
     orders = (spec.providers or profile.providers for spec in specs if is_built_here(spec, options))

@@ -1,4 +1,4 @@
-"""Which variants are built: the profile's, each for every combination of buckets."""
+"""The variants to build: those of the profile, each for every combination of buckets."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.available import is_built_here
 from aotc.stages.types import AnalyzedModel, ReferenceRun, VariantPlan
 
-# Of the dims' names in a variant's, which names folders beside other words.
-_LONGEST: Final = 100
+# The maximum length of dim names in a variant's name, which is part of folder names.
+_MAX_LENGTH: Final = 100
 
 
 def wanted_variants(
     ranges: Mapping[str, DimRange], options: BuildOptions
 ) -> tuple[tuple[VariantPlan, ...], tuple[Finding, ...]]:
-    """Variants that this host can build, and AOTC-O002 for each that it cannot.
+    """The variants that this host can build, and AOTC-O002 for each that it cannot.
 
-    `ranges` are what the profile states of the model's dims.  The variant that takes all sizes
-    comes first, then one for each combination of buckets; it is left out where nothing is routed
-    to it.  Raises AOTC-I022 where two get one name, P004 where none is left, and P007.
+    `ranges` are what the profile states of the model's dims.  The variant for all sizes comes
+    first, then one for each combination of buckets; it is omitted if no call is routed to it.
+    Raises AOTC-I022 if two variants have one name, P004 if none is left, and P007.
     """
     host, target = options.host, options.target
     bucketed = {name: spec.buckets for name, spec in ranges.items() if spec.buckets}
@@ -49,7 +49,7 @@ def wanted_variants(
             )
             continue
         for buckets in combinations:
-            name = f"{spec.name}.{suffix(buckets)}" if buckets else spec.name
+            name = f"{spec.name}.{bucket_suffix(buckets)}" if buckets else spec.name
             plans.append(
                 VariantPlan(
                     name=name,
@@ -61,7 +61,7 @@ def wanted_variants(
                     precision=spec.precision or options.profile.precision,
                     threads=spec.threads,
                     optimization=spec.optimization,
-                    steps=spec.optimization == "auto",
+                    may_lower_level=spec.optimization == "auto",
                 )
             )
     if not plans:
@@ -73,13 +73,13 @@ def wanted_variants(
             found=", ".join(host.isa or ()),
             fix="Build on a host like the target, or add a variant for any CPU to the profile.",
         )
-    # They name folders, and not every system tells two cases apart.
+    # They name folders, and not every system distinguishes case.
     names = Counter(plan.name.lower() for plan in plans)
-    twice = [plan.name for plan in plans if names[plan.name.lower()] > 1]
-    if twice:
+    duplicates = [plan.name for plan in plans if names[plan.name.lower()] > 1]
+    if duplicates:
         raise AotcError(
             "AOTC-I022",
-            f"two variants get the name {twice[0]!r}",
+            f"two variants get the name {duplicates[0]!r}",
             where="variants",
             fix="Give one of the profile's variants another name.",
         )
@@ -87,15 +87,15 @@ def wanted_variants(
 
 
 def _with_cpu(order: tuple[str, ...], options: BuildOptions) -> tuple[str, ...]:
-    """`order`, and the CPU at its end where the fallback policy gives it the rest."""
+    """`order`, followed by the CPU if the fallback policy gives it the remaining nodes."""
     allowed = options.profile.fallback.policy == "cpu"
     return (*order, "cpu") if allowed and "cpu" not in order else order
 
 
-def suffix(buckets: Mapping[str, int]) -> str:
-    """What names a combination of buckets in files and components, such as `batch2-seq64`."""
+def bucket_suffix(buckets: Mapping[str, int]) -> str:
+    """The name of a combination of buckets in files and components, such as `batch2-seq64`."""
     words = [re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:32] for name in buckets]
-    if len(set(words)) < len(words) or not all(words) or sum(map(len, words)) > _LONGEST:
+    if len(set(words)) < len(words) or not all(words) or sum(map(len, words)) > _MAX_LENGTH:
         words = [f"dim{index}" for index in range(len(words))]
     return "-".join(
         f"{word}_{size}" if word[-1].isdigit() else f"{word}{size}"
@@ -103,6 +103,6 @@ def suffix(buckets: Mapping[str, int]) -> str:
     )
 
 
-def takes(analyzed: AnalyzedModel, plan: VariantPlan, reference: ReferenceRun) -> bool:
-    """Whether a variant takes the sizes of a reference run, padded where it has to be."""
-    return analyzed.domain.fitted(plan.buckets, reference.sizes) is not None
+def accepts_run(analyzed: AnalyzedModel, plan: VariantPlan, reference: ReferenceRun) -> bool:
+    """Whether a variant accepts the sizes of a reference run, padded if necessary."""
+    return analyzed.domain.padded_sizes(plan.buckets, reference.sizes) is not None

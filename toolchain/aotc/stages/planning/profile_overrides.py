@@ -1,29 +1,31 @@
-"""What a build was asked for beside its profile: ranges of dims, and the target."""
+"""What a build request changes in its profile: ranges of dims, and the target."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from aotc.contract.builtin import load_profile, load_target, with_libraries
+from aotc.contract.builtin import load_profile, load_target, with_plugin_paths
 from aotc.contract.codec.parsing import ParseError
 from aotc.contract.profile import Profile
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.target import Target
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.stages.planning.request import BuildRequest
 
 
-def asked_profile(request: BuildRequest) -> Profile:
-    """The profile that was asked for, with its dims and target as the request has them.
+def requested_profile(request: BuildRequest) -> Profile:
+    """The requested profile, with the dims and the target of the request.
 
     Raises AOTC-I021, I022, S003 and I027.
     """
     profile = request.profile
     found = (
-        with_libraries(profile, Path()) if isinstance(profile, Profile) else load_profile(profile)
+        with_plugin_paths(profile, Path())
+        if isinstance(profile, Profile)
+        else load_profile(profile)
     )
     found = with_dims(found, request.dims or {})
     return found if request.target is None else replace(found, target=str(request.target))
@@ -43,10 +45,10 @@ def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
         try:
             ranges[name] = DimRange.from_json(text)
         except ParseError as error:
-            unread = "is neither" in error.problems[0].what
+            problem = error.problems[0]
             raise AotcError(
-                "AOTC-I027" if unread else "AOTC-S003",
-                str(error.problems[0].what),
+                problem.code or "AOTC-I027",
+                problem.what,
                 where=f"--dim {name}={text}",
                 expected="NAME=SIZE, NAME=MIN..MAX or NAME=MIN..MAX:STEP",
             ) from None
@@ -54,7 +56,7 @@ def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
 
 
 def target_of(profile: Profile, host: Target) -> Target:
-    """The target that the profile names, for its GPUs; `host` is this one."""
+    """The target that the profile names, with the profile's GPUs; `host` is this machine."""
     found = host if profile.target == "host" else load_target(profile.target)
     if profile.compute_capabilities:
         found = replace(found, compute_capabilities=profile.compute_capabilities)
@@ -62,8 +64,8 @@ def target_of(profile: Profile, host: Target) -> Target:
 
 
 def refuse_artifact(model: str | Path | bytes) -> None:
-    """Raise AOTC-I002 where `model` is the folder of an artifact."""
-    # Unlike Path.is_file, this takes a name that is too long for one that is not there.
+    """Raise AOTC-I002 if `model` is the folder of an artifact."""
+    # Unlike Path.is_file, this treats a name that is too long as missing.
     manifest = "" if isinstance(model, bytes) else os.path.join(model, "payload", "aotc.json")  # noqa: PTH118
     if os.path.isfile(manifest):  # noqa: PTH113
         raise AotcError(

@@ -1,29 +1,28 @@
-"""What a caller asks of one build, in one record: the keyword arguments of `aotc.build`."""
+"""The request of one build as one record: the keyword arguments of `aotc.build`."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from aotc.contract.profile import Profile
 from aotc.contract.trust.signer import Signer
 from aotc.engine.worker_pool import Workers
+from aotc.records import field, record
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BuildRequest:
-    """One build as it was asked for; see `aotc.build` for what each field means."""
+    """The request of one build; see `aotc.build` for the meaning of each field."""
 
-    model: str | Path | bytes
-    _: KW_ONLY
+    model: str | Path | bytes = field(kw_only=False)
     profile: str | Path | Profile = "edge"
     target: str | Path | None = None
     output: str | Path | None = None
@@ -44,30 +43,30 @@ class BuildRequest:
 
     @property
     def name(self) -> str:
-        """What the model is called: its file's name without the suffix."""
+        """The model's name: that of its file without the suffix."""
         return "model" if isinstance(self.model, bytes) else Path(self.model).stem
 
     @property
-    def place(self) -> Path:
-        """Where the artifact is to be."""
+    def output_path(self) -> Path:
+        """The path for the artifact."""
         return Path(self.output) if self.output is not None else Path(f"{self.name}.aotc")
 
 
 def called_with(
     record: Callable[P, R],
 ) -> Callable[[Callable[[R], T]], Callable[P, T]]:
-    """A function of one record is called with what makes the record, and has its signature."""
+    """Make a function of one record callable with the record's fields, with their signature."""
 
     def decorated(function: Callable[[R], T]) -> Callable[P, T]:
         @functools.wraps(function)
         def call(*arguments: P.args, **named: P.kwargs) -> T:
             try:
-                asked = record(*arguments, **named)
+                request = record(*arguments, **named)
             except TypeError as error:
-                # Callers called the function, and know of no record.
+                # Callers know the function, not the record.
                 text = str(error).replace(f"{record.__qualname__}.__init__()", f"{call.__name__}()")
                 raise TypeError(text) from None
-            return function(asked)
+            return function(request)
 
         returned = inspect.signature(function).return_annotation
         signature = inspect.signature(record).replace(return_annotation=returned)

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
-from aotc.graphs.symbols import Symbols, equality_of, several_dims
+from aotc.graphs.symbols import Symbols, ambiguous_name, example_equality
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import SourceModel
 
 
 def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, DimRange]:
-    """The profile's ranges, by the names that dims have after import.
+    """The profile's ranges, by the names of dims after import.
 
-    A dim may be called by any of its names, or by a position `INPUT.AXIS`.
-    Raises AOTC-S002, S004, and S011 where two names of one dim have two ranges.
+    The profile may use any name of a dim, or a position `INPUT.AXIS`.
+    Raises AOTC-S002, S004, and S011 if two names of one dim have different ranges.
     """
     _check_inputs(source, options)
     dims = {d for value in source.inputs for d in value.shape or () if isinstance(d, str)}
@@ -34,7 +34,7 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
         dim = name if name in dims else source.symbols.dim(name)
         if dim is not None:
             if ranges.setdefault(dim, spec) != spec:
-                raise _contradiction(called[dim], name, ranges[dim], spec)
+                raise _conflicting_ranges(called[dim], name, ranges[dim], spec)
             called[dim] = name
             if dim in rankless and (spec.buckets or spec.pads):
                 raise AotcError(
@@ -44,8 +44,8 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
                     expected="a range, or one size",
                     found=range_text(spec),
                 )
-        elif several := source.symbols.called(name):
-            raise _several(f"dims.{name}", name, several)
+        elif several := source.symbols.dims_of_anonymous(name):
+            raise _ambiguous_name(f"dims.{name}", name, several)
         elif name not in fixed:
             raise AotcError(
                 "AOTC-S002",
@@ -54,7 +54,7 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
                 expected=", ".join(sorted(dims)) or "no free dim",
                 found=_nearest(name, dims),
             )
-        elif not (spec.fixed() and spec.min == fixed[name]):
+        elif not (spec.is_fixed() and spec.min == fixed[name]):
             raise AotcError(
                 "AOTC-S004", "the model fixes this dim", where=name, found=f"size {fixed[name]}"
             )
@@ -64,16 +64,16 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
 def stated_crops(
     source: SourceModel, options: BuildOptions
 ) -> Mapping[str, Mapping[str, str] | None]:
-    """How the profile crops outputs, by the names that dims have after import.
+    """How the profile crops outputs, by the names of dims after import.
 
-    Raises AOTC-S002 where a name that says nothing stands at several dims.
+    Raises AOTC-S002 if a name is ambiguous because several dims have it.
     """
     crops: dict[str, Mapping[str, str] | None] = {}
     for name, spec in options.profile.outputs.items():
         for dim in (spec.crop or {}).values():
-            several = source.symbols.called(dim)
+            several = source.symbols.dims_of_anonymous(dim)
             if source.symbols.dim(dim) is None and several:
-                raise _several(f"outputs.{name}.crop", dim, several)
+                raise _ambiguous_name(f"outputs.{name}.crop", dim, several)
         crops[name] = spec.crop and {
             axis: source.symbols.dim(dim) or dim for axis, dim in spec.crop.items()
         }
@@ -100,7 +100,9 @@ def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
                 expected=value.dtype,
                 found=stated.dtype,
             )
-        if stated.shape is not None and not _is_shape(stated.shape, value.shape, source.symbols):
+        if stated.shape is not None and not _matches_shape(
+            stated.shape, value.shape, source.symbols
+        ):
             raise AotcError(
                 "AOTC-S002",
                 "the input has another shape",
@@ -111,33 +113,36 @@ def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
             )
 
 
-def _is_shape(
+def _matches_shape(
     stated: tuple[int | str, ...], shape: tuple[int | str, ...] | None, symbols: Symbols
 ) -> bool:
-    """Whether `stated` is the `shape` of an input, its dims called by any of their names."""
+    """Whether `stated` is the `shape` of an input, with dims under any of their names."""
     return (
         shape is not None
         and len(stated) == len(shape)
         and all(
             mine == theirs
-            or (isinstance(mine, str) and theirs in (symbols.dim(mine), *symbols.called(mine)))
+            or (
+                isinstance(mine, str)
+                and theirs in (symbols.dim(mine), *symbols.dims_of_anonymous(mine))
+            )
             for mine, theirs in zip(stated, shape, strict=True)
         )
     )
 
 
-def _several(where: str, name: str, dims: tuple[str, ...]) -> AotcError:
+def _ambiguous_name(where: str, name: str, dims: tuple[str, ...]) -> AotcError:
     return AotcError(
         "AOTC-S002",
-        several_dims(name, dims),
+        ambiguous_name(name, dims),
         where=where,
         expected=", ".join(dims),
         fix="Name each dim by its position, or state under relations which of them are equal: "
-        f"{equality_of(dims)}.",
+        f"{example_equality(dims)}.",
     )
 
 
-def _contradiction(first: str, second: str, one: DimRange, other: DimRange) -> AotcError:
+def _conflicting_ranges(first: str, second: str, one: DimRange, other: DimRange) -> AotcError:
     return AotcError(
         "AOTC-S011",
         f"{first!r} and {second!r} are one dim, and have two ranges",

@@ -1,1 +1,1 @@
-"""What is tried instead of a form that computes wrongly or does not run."""
+"""What is tried when a form of a variant computes wrongly or does not run."""

@@ -1,27 +1,27 @@
-"""What is tried instead of a form of a variant that computes wrongly, or does not run.
+"""The next form of a variant that computes wrongly or does not run.
 
-Where parts are compiled, the nodes to blame are left to the variant's next provider, and then all
-that was compiled.  Else it is a lower level of ONNX Runtime's optimizer.
+If parts are compiled, first the nodes at fault move to the variant's next provider, and then all
+compiled ones.  Otherwise a lower level of ONNX Runtime's optimizer is tried.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import DroppedVariant
-from aotc.contract.profile import Tolerance
+from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import Evidence, WrongForm
 from aotc.errors import AotcError
+from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.fallback import drop, nothing_left
+from aotc.stages.fallback import dropped_variant, no_variant_left
 from aotc.stages.optimizing.levels import lower_level
-from aotc.stages.planning.planned_variants import takes
+from aotc.stages.planning.planned_variants import accepts_run
 from aotc.stages.prove import arithmetic_of
-from aotc.stages.retrying.wrong_parts import WrongNodes, all_compiled, locate
-from aotc.stages.timing import alternate
+from aotc.stages.retrying.wrong_parts import WrongNodes, all_compiled_nodes, locate_wrong_nodes
+from aotc.stages.timing import time_alternately
 from aotc.stages.types import (
     AnalyzedModel,
     LoweredModel,
@@ -31,20 +31,20 @@ from aotc.stages.types import (
     VariantPlan,
 )
 
-# Wrong answers, a graph that does not load or run, a crash.
+# Wrong results, a graph that does not load or run, a crash.
 _CODES: Final = frozenset({"AOTC-N001", "AOTC-R008", "AOTC-I013"})
-# What was compiled may hang; to wait for another level on the CPU would take as long again.
+# Compiled parts may hang; on the CPU another level would take as long again.
 _COMPILED_CODES: Final = _CODES | {"AOTC-I014"}
 # How often single nodes of compiled parts are left out, before all of them are.
-_ROUNDS: Final = 3
+_MAX_ROUNDS: Final = 3
 _COST_ROUNDS: Final = 7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Attempt:
-    """A variant as it is tried: its plan, what providers shall not run, and what was tried before.
+    """One attempt at a variant: its plan, nodes that providers must not run, and earlier forms.
 
-    `first` is why the first form was refused, and `replaced` that form.
+    `first` is why the first form was refused, and `replaced` is that form.
     """
 
     plan: VariantPlan
@@ -61,26 +61,31 @@ def next_attempts(
     failed: Sequence[tuple[LoweredModel, AotcError]],
     options: BuildOptions,
 ) -> dict[str, Attempt]:
-    """What is tried next of the variants that failed, by name; empty where nothing is left."""
+    """The next attempts of the variants that failed, by name; empty if nothing is left to try."""
     found = {}
     for lowered, error in failed:
         name = lowered.plan.name
-        following = _next(attempts[name], lowered, error, options)
-        if following is not None:
-            found[name] = following
+        next_attempt = _next_attempt(attempts[name], lowered, error, options)
+        if next_attempt is not None:
+            found[name] = next_attempt
     return found
 
 
 def first_refusal(
     attempts: Mapping[str, Attempt], error: AotcError, item: LoweredModel | None = None
 ) -> AotcError:
-    """Why a variant's first form was refused, with `error`, which ended the trials, beside it.
+    """Why a variant's first form was refused; `error`, which ended the attempts, is in `also`.
 
-    `item` is the variant that failed; None: whichever has been tried otherwise.
+    `item` is the variant that failed; None: any variant with another attempt.
     """
     name = item.plan.name if item is not None else None
     first = next(
-        (each.first for key, each in attempts.items() if each.first and name in (None, key)), None
+        (
+            attempt.first
+            for key, attempt in attempts.items()
+            if attempt.first and name in (None, key)
+        ),
+        None,
     )
     if first is None or first is error:
         return error
@@ -92,33 +97,33 @@ def first_refusal(
 def drop_failed(
     attempts: Mapping[str, Attempt], made: ProvenVariants, options: BuildOptions
 ) -> list[DroppedVariant]:
-    """All variants that are left out: those for which nothing is left to try are, where the
-    fallback policy allows that.
+    """All variants that are left out, those without a remaining form included.
 
-    Raises the first refusal of one for which it does not, and where no variant is proven.
+    Raises the first refusal of a variant that the fallback policy does not leave out, and if no
+    variant is proven.
     """
     failed = [(first_refusal(attempts, error, item), item.plan) for item, error in made.failed]
-    dropped = [*made.left_out, *(drop(error, plan, options) for error, plan in failed)]
+    dropped = [*made.left_out, *(dropped_variant(error, plan, options) for error, plan in failed)]
     if not made.proven:
-        raise nothing_left(dropped, [error for error, _ in failed])
+        raise no_variant_left(dropped, [error for error, _ in failed])
     return dropped
 
 
-def instead_of(
+def with_tried_forms(
     proven: ProvenModel, attempts: Mapping[str, Attempt], options: BuildOptions
 ) -> ProvenModel:
-    """A variant with what was tried before it in its evidence, and what the change costs."""
+    """The variant with its earlier forms in the evidence, and the cost of the change."""
     plan = proven.plan
     attempt = attempts.get(plan.name)
     if attempt is None or not attempt.tried or attempt.replaced is None:
         return proven
     first, *others = attempt.tried
-    # What crashed or hung would do so again.
+    # A form that crashed or hung would do so again.
     if attempt.first is None or attempt.first.code != "AOTC-N001":
         return replace(proven, evidence=replace(proven.evidence, instead_of=attempt.tried))
     analyzed = proven.lowered.analyzed
     try:
-        (before, _), (after, _) = alternate(
+        (before, _), (after, _) = time_alternately(
             [attempt.replaced, proven.lowered],
             _reference(analyzed, plan, None),
             options,
@@ -128,14 +133,14 @@ def instead_of(
         )
         first = replace(first, slowdown=round(after / before, 3))
     except AotcError as error:
-        # What does not run cannot be timed.
-        options.tell(error.line())
+        # A form that does not run cannot be timed.
+        options.announce(error.line())
     evidence = replace(proven.evidence, instead_of=(first, *others))
     return replace(proven, evidence=evidence)
 
 
-def slowed_down(evidence: Evidence) -> tuple[Finding, ...]:
-    """AOTC-O003 with what each change of form costs, which no payload holds."""
+def slowdown_findings(evidence: Evidence) -> tuple[Finding, ...]:
+    """AOTC-O003 or P013 with the cost of each change of form, which no payload contains."""
     return tuple(
         Finding(
             code="AOTC-P013" if form.provider else "AOTC-O003",
@@ -149,14 +154,17 @@ def slowed_down(evidence: Evidence) -> tuple[Finding, ...]:
     )
 
 
-def _next(
+def _next_attempt(
     attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
 ) -> Attempt | None:
-    """What is tried after `lowered` failed by `error`; None where nothing is left."""
+    """The attempt after `lowered` failed with `error`; None if nothing is left to try."""
     plan = lowered.plan
-    if error.code not in (_COMPILED_CODES if lowered.contexts else _CODES) or not plan.steps:
+    if (
+        error.code not in (_COMPILED_CODES if lowered.contexts else _CODES)
+        or not plan.may_lower_level
+    ):
         return None
-    options.tell(error.line())
+    options.announce(error.line())
     attempt = replace(attempt, first=attempt.first or error, replaced=attempt.replaced or lowered)
     if lowered.contexts:
         return _without_wrong(attempt, lowered, error, options)
@@ -184,21 +192,21 @@ def _without_wrong(
 ) -> Attempt:
     specialized = lowered.optimized.specialized
     found: tuple[WrongNodes, ...] = ()
-    if attempt.rounds < _ROUNDS and error.code == "AOTC-N001":
+    if attempt.rounds < _MAX_ROUNDS and error.code == "AOTC-N001":
         tolerance: Tolerance = getattr(options.profile.parity, arithmetic_of(lowered))
         reference = _reference(specialized.analyzed, specialized.plan, error)
         try:
-            found = locate(lowered, reference, tolerance, options)
+            found = locate_wrong_nodes(lowered, reference, tolerance, options)
         except AotcError as failure:
-            options.tell(failure.line())
-    found = found or all_compiled(lowered, _reason(error))
+            options.announce(failure.line())
+    found = found or all_compiled_nodes(lowered, _reason(error))
     forms = (
         WrongForm(
-            form=each.text()[:300],
-            provider=each.provider,
-            reason=f"{error.line()}; {each.why} {each.error}".strip()[:500],
+            form=wrong.text()[:300],
+            provider=wrong.provider,
+            reason=f"{error.line()}; {wrong.why} {wrong.error}".strip()[:500],
         )
-        for each in found
+        for wrong in found
     )
     return replace(
         attempt,
@@ -210,18 +218,22 @@ def _without_wrong(
 
 
 def _reference(analyzed: AnalyzedModel, plan: VariantPlan, error: AotcError | None) -> ReferenceRun:
-    """The fixture that failed, if the variant takes it as it is; else the first that it takes."""
+    """The failed fixture if the variant accepts it unpadded, else the first that it accepts."""
     where = error.where if error is not None else ""
-    named = [each for each in analyzed.references if where.endswith(f"fixture {each.name}")]
+    named = [
+        reference
+        for reference in analyzed.references
+        if where.endswith(f"fixture {reference.name}")
+    ]
     exact = [
-        each
-        for each in (*named, *analyzed.references)
-        if all(each.sizes.get(name) == size for name, size in plan.buckets.items())
-        and takes(analyzed, plan, each)
+        reference
+        for reference in (*named, *analyzed.references)
+        if all(reference.sizes.get(name) == size for name, size in plan.buckets.items())
+        and accepts_run(analyzed, plan, reference)
     ]
     return (exact or list(analyzed.references))[0]
 
 
 def _reason(error: AotcError) -> str:
-    """What is wrong, without figures, which are not the same on every host."""
+    """What is wrong, without numbers, which differ between hosts."""
     return f"{error.code} {error.what}"

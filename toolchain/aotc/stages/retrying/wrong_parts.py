@@ -1,14 +1,13 @@
-"""Which compiled parts of a variant compute otherwise than the CPU, and which of their nodes.
+"""Finding compiled parts of a variant, and their nodes, that compute other results than the CPU.
 
-What is at the borders of all parts is compared between the divided graph and the same graph
-undivided on the CPU.  A part is to blame whose inputs agree and whose outputs do not; it is then
-compiled once more with all that is inside of it as outputs, to find the nodes.
+The values at the boundaries of all parts are compared between the divided graph and the undivided
+graph on the CPU.  A part is at fault if its inputs agree and its outputs do not.  It is then
+compiled again with all its inner values as outputs, to find the nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.divided_graph import RefusedNode
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.operator_domains import EP_CONTEXT
-from aotc.contract.profile import PluginSpec, Precision, Tolerance
+from aotc.contract.profile import PluginSpec
+from aotc.contract.profile_terms import Precision, Tolerance
 from aotc.engine import values
 from aotc.engine.named_backends import backend_of
 from aotc.engine.parity import compare
@@ -28,15 +28,16 @@ from aotc.engine.session import create_session, run
 from aotc.errors import AotcError
 from aotc.partitioning.extraction import Extractor
 from aotc.partitioning.graph import PartitionGraph, read_graph
+from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import ClaimedModel, LoweredModel, ReferenceRun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WrongNodes:
-    """Nodes that a provider (by ORT's name) shall not run, and what is wrong there.
+    """Nodes that a provider (by its ORT name) must not run, and what is wrong there.
 
-    `error` is by how much, which is not the same on every host.
+    `error` says by how much, which differs between hosts.
     """
 
     provider: str
@@ -45,18 +46,18 @@ class WrongNodes:
     error: str = ""
 
     def text(self) -> str:
-        """How many nodes, with the names of some."""
+        """The number of nodes, with the names of some."""
         some = ", ".join(sorted(self.nodes)[:3]) + (", ..." if len(self.nodes) > 3 else "")
         return f"{len(self.nodes)} node{'s' if len(self.nodes) > 1 else ''} ({some})"
 
 
-def locate(
+def locate_wrong_nodes(
     lowered: LoweredModel, reference: ReferenceRun, tolerance: Tolerance, options: BuildOptions
 ) -> tuple[WrongNodes, ...]:
-    """Compare part by part with the inputs of `reference`; empty where no part can be blamed."""
+    """Compare part by part with the inputs of `reference`; empty if no part is at fault."""
     plan = lowered.plan
     assert lowered.report is not None
-    compiled = {each.name: each.provider for each in lowered.report.partitions if each.compiled}
+    compiled = {part.name: part.provider for part in lowered.report.partitions if part.compiled}
     names = {backend_of(name, options.profile.plugins).ort_name: name for name in plan.providers}
     value = options.workers.run(
         "aotc.stages.retrying.wrong_parts:locate_job",
@@ -87,10 +88,10 @@ def locate(
     )
 
 
-def all_compiled(lowered: LoweredModel, why: str) -> tuple[WrongNodes, ...]:
-    """All that any provider compiled."""
+def all_compiled_nodes(lowered: LoweredModel, why: str) -> tuple[WrongNodes, ...]:
+    """All nodes that a provider compiled."""
     assert lowered.report is not None
-    providers = {each.provider for each in lowered.report.partitions if each.compiled}
+    providers = {part.provider for part in lowered.report.partitions if part.compiled}
     return tuple(
         WrongNodes(provider=name, nodes=nodes, why=why)
         for name, nodes in lowered.partitioned.claimed.claims
@@ -98,28 +99,28 @@ def all_compiled(lowered: LoweredModel, why: str) -> tuple[WrongNodes, ...]:
     )
 
 
-def without(claimed: ClaimedModel, wrong: Sequence[WrongNodes]) -> ClaimedModel:
-    """The claims without those of wrong nodes, which are refusals then; and AOTC-P013."""
+def without_wrong_nodes(claimed: ClaimedModel, wrong: Sequence[WrongNodes]) -> ClaimedModel:
+    """The claims without wrong nodes, which become refusals, and AOTC-P013 for them."""
     ops = dict(claimed.optimized.nodes)
     refused: dict[str, set[str]] = {}
     refusals, findings = list(claimed.refusals), list(claimed.findings)
     where = f"variant {claimed.plan.name}"
-    for each in wrong:
-        refused.setdefault(each.provider, set()).update(each.nodes)
+    for wrong_nodes in wrong:
+        refused.setdefault(wrong_nodes.provider, set()).update(wrong_nodes.nodes)
         refusals += [
             RefusedNode(
                 node=name,
                 op=ops.get(name, ""),
-                provider=each.provider,
-                reason=f"computes otherwise than the CPU: {each.why}"[:300],
+                provider=wrong_nodes.provider,
+                reason=f"computes otherwise than the CPU: {wrong_nodes.why}"[:300],
             )
-            for name in sorted(each.nodes)
+            for name in sorted(wrong_nodes.nodes)
         ]
         findings.append(
             Finding(
                 code="AOTC-P013",
-                what=f"{each.provider} computes otherwise than the CPU ({each.why}); "
-                f"left to the next provider: {each.text()}"[:1000],
+                what=f"{wrong_nodes.provider} computes otherwise than the CPU ({wrong_nodes.why}); "
+                f"left to the next provider: {wrong_nodes.text()}"[:1000],
                 where=where,
             )
         )
@@ -132,7 +133,7 @@ def without(claimed: ClaimedModel, wrong: Sequence[WrongNodes]) -> ClaimedModel:
 
 
 def locate_job(request: Json) -> Json:
-    """In the worker: the wrong parts, each with its wrong nodes or all of them."""
+    """In the worker: the parts at fault, each with its wrong nodes or all of them."""
     undivided = onnx.load(request["graph"], load_external_data=False)
     divided = onnx.load(request["model"], load_external_data=False)
     graph = read_graph(undivided)
@@ -140,16 +141,16 @@ def locate_job(request: Json) -> Json:
     inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
     contexts = [node for node in divided.graph.node if node.op_type == EP_CONTEXT]
     shown = [name for node in contexts for name in (*node.input, *node.output) if name]
-    known = Extractor(undivided, graph).known
+    known = Extractor(undivided, graph).value_types
     expected = _values(
-        _showing(undivided, shown, known),
+        _with_outputs(undivided, shown, known),
         inputs,
         SessionSpec(optimization="disable"),
         [CPU],
         Path(request["graph_weights"]),
     )
     place = Path(request["model"]).with_name("shown.onnx")
-    place.write_bytes(_showing(divided, shown, known).SerializeToString())
+    place.write_bytes(_with_outputs(divided, shown, known).SerializeToString())
     plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
     libraries = {spec.provider: Path(spec.library) for spec in plugins.values()}
     session = create_session(
@@ -178,7 +179,7 @@ def locate_job(request: Json) -> Json:
         precision: Precision = backend.computes_in(request["precision"])
         given = {**inputs, **expected}
         try:
-            nodes = _culprits(
+            nodes = _wrong_nodes_in(
                 undivided,
                 graph,
                 part,
@@ -194,7 +195,11 @@ def locate_job(request: Json) -> Json:
         blamed.append(
             {
                 "name": node.name,
-                "nodes": [n for each in names.values() for n in (each.name, *each.bodies)],
+                "nodes": [
+                    n
+                    for node_in_part in names.values()
+                    for n in (node_in_part.name, *node_in_part.inner_nodes)
+                ],
                 "value": wrong[0][0],
                 "error": wrong[0][1],
             }
@@ -203,7 +208,7 @@ def locate_job(request: Json) -> Json:
 
 
 def _nodes_between(graph: PartitionGraph, inputs: set[str], outputs: Sequence[str]) -> list[int]:
-    """Indices of the nodes that make `outputs` of `inputs`, in order of execution."""
+    """Indices of the nodes that compute `outputs` from `inputs`, in execution order."""
     producers = graph.producers()
     found: set[int] = set()
     pending = [name for name in outputs if name]
@@ -217,7 +222,7 @@ def _nodes_between(graph: PartitionGraph, inputs: set[str], outputs: Sequence[st
     return sorted(found)
 
 
-def _culprits(
+def _wrong_nodes_in(
     model: onnx.ModelProto,
     graph: PartitionGraph,
     part: Sequence[int],
@@ -228,12 +233,12 @@ def _culprits(
 ) -> list[int]:
     """Those nodes of a part whose inputs agree with the CPU's, and whose outputs do not."""
     extractor = Extractor(model, graph)
-    alone = extractor.extract(part, "part")
+    part_model = extractor.extract(part, "part")
     made = [name for index in part for name in graph.nodes[index].outputs]
-    alone = _showing(alone, made, extractor.known)
+    part_model = _with_outputs(part_model, made, extractor.value_types)
     spec, names, libraries = provider
-    expected = _values(alone, inputs, SessionSpec(optimization="disable"), [CPU], weights)
-    found = _values(alone, inputs, spec, names, weights, libraries)
+    expected = _values(part_model, inputs, SessionSpec(optimization="disable"), [CPU], weights)
+    found = _values(part_model, inputs, spec, names, weights, libraries)
     wrong = {
         name
         for name in expected
@@ -247,10 +252,10 @@ def _culprits(
     ]
 
 
-def _showing(
+def _with_outputs(
     model: onnx.ModelProto, names: Sequence[str], known: Mapping[str, onnx.ValueInfoProto]
 ) -> onnx.ModelProto:
-    """A copy of `model` with values of its main graph as outputs too."""
+    """A copy of `model` with further values of its main graph as outputs."""
     shown = onnx.ModelProto()
     shown.CopyFrom(model)
     made = {name for node in model.graph.node for name in node.output if name}

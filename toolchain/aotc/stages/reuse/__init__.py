@@ -1,1 +1,1 @@
-"""What was built before and need not be built again."""
+"""Reusing what was built before, from the build cache."""

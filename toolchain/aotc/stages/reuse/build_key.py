@@ -16,11 +16,11 @@ _PACKAGES = ("onnx", *RUNTIMES, "numpy", "ml_dtypes", "cryptography")
 
 
 def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | None:
-    """All that a payload depends on; None where fixtures cannot be read, which the build tells.
+    """All that a payload depends on; None if fixtures cannot be read, which the build reports.
 
-    `source`, the digest of the model with its external data, the resolved profile and target, the
-    toolchain with its passes, every provider's fingerprint, the CPU that computes the reference,
-    and fixtures.
+    These are `source`, the digest of the model with its external data; the resolved profile and
+    target; the toolchain with its passes; every provider's fingerprint; the CPU that computes the
+    reference; and the fixtures.
     """
     try:
         fixtures = folder_digest(options.fixtures) if options.fixtures is not None else ""

@@ -1,4 +1,4 @@
-"""Compiled parts from the build cache, and into it."""
+"""Reading compiled parts from the build cache, and storing them there."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def part_key(
     backend: Backend,
     options: BuildOptions,
 ) -> str:
-    """The key of what `compile_job` makes of `request`; empty without a cache.
+    """The key of what `compile_job` makes from `request`; empty without a cache.
 
-    `text` is `part` serialized, whose external data is in the folder `weights`.
+    `text` is `part` serialized; its external data is in the folder `weights`.
     """
     if options.cache is None:
         return ""
@@ -41,7 +41,7 @@ def part_key(
     return options.cache.key(PARTITION, parts)
 
 
-def taken_or_made(
+def cached_or_compiled(
     request: Mapping[str, Json],
     key: str,
     weights: Path,
@@ -49,9 +49,9 @@ def taken_or_made(
     where: str,
     options: BuildOptions,
 ) -> Json:
-    """Take a compiled part from the cache into `folder`, or compile it and keep it there.
+    """Read a compiled part from the cache into `folder`, or compile and store it.
 
-    What is kept survives a failure of another part or variant.
+    A stored part remains if another part or variant fails.
     """
     cache = options.cache
     if cache is not None and (found := cache.get(key, folder)) is not None:

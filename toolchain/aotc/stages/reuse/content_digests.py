@@ -1,4 +1,4 @@
-"""Digests of what a build is given: models with their external data, folders, constants."""
+"""Digests of the inputs of a build: models with their external data, folders, constants."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import onnx
 
 from aotc.graphs.capture import MAX_PROTOBUF, tensors
 
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 def model_digest(model: str | Path | bytes) -> str | None:
-    """Of the model with its external data; None where it cannot be read, which the import tells."""
+    """The digest of a model with its external data; None if it cannot be read."""
     try:
         return _model_digest(model)
     except (OSError, ValueError, EOFError):
@@ -23,14 +23,14 @@ def model_digest(model: str | Path | bytes) -> str | None:
 
 def _model_digest(model: str | Path | bytes) -> str:
     if not isinstance(model, bytes):
-        # The name is a part of the key.
+        # The name is part of the key.
         str(model).encode()
-    data = model if isinstance(model, bytes) else _content(Path(model))
+    data = model if isinstance(model, bytes) else _read_model(Path(model))
     digest = hashlib.sha256(data)
     try:
         parsed = onnx.load_model_from_string(data)
     except Exception as error:
-        # protobuf's own error class is no part of its interface.
+        # protobuf's own error class is not part of its public interface.
         raise ValueError(str(error)) from None
     files = sorted({location for location in _locations(parsed) if location})
     if isinstance(model, bytes):
@@ -38,22 +38,22 @@ def _model_digest(model: str | Path | bytes) -> str:
     for location in files:
         path = Path(model).parent / location
         digest.update(location.encode())
-        with _plain(path).open("rb") as file:
+        with _require_file(path).open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
 
-def _content(path: Path) -> bytes:
-    """The model's bytes; raises `ValueError` where it is more than protobuf reads."""
-    if _plain(path).stat().st_size > MAX_PROTOBUF:
+def _read_model(path: Path) -> bytes:
+    """The model's bytes; raises `ValueError` if they are more than protobuf reads."""
+    if _require_file(path).stat().st_size > MAX_PROTOBUF:
         raise ValueError(f"{path} is too large")
     return path.read_bytes()
 
 
-def _plain(path: Path) -> Path:
-    """`path`; raises `ValueError` where it is no file, as reading a pipe would never end."""
+def _require_file(path: Path) -> Path:
+    """`path`; raises `ValueError` if it is not a file, because reading a pipe would never end."""
     if not path.is_file():
-        raise ValueError(f"{path} is no file")
+        raise ValueError(f"{path} is not a file")
     return path
 
 
@@ -67,7 +67,7 @@ def _locations(model: onnx.ModelProto) -> Iterator[str]:
 
 
 def folder_digest(folder: Path) -> str:
-    """Of all files of a folder by their names, or of one file; raises `OSError`."""
+    """The digest of all files of a folder and their names, or of one file; raises `OSError`."""
     digest = hashlib.sha256()
     files = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.is_file())
     for path in files:
@@ -78,7 +78,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def constants_digest(model: onnx.ModelProto, weights: Path) -> str:
-    """Of all external constants that a graph reads from the folder `weights`, in order."""
+    """The digest of all external constants of a graph, in order; they are in `weights`."""
     digest = hashlib.sha256()
     for tensor in tensors(model):
         entry = {pair.key: pair.value for pair in tensor.external_data}
@@ -87,7 +87,7 @@ def constants_digest(model: onnx.ModelProto, weights: Path) -> str:
         left = int(entry.get("length", "0"))
         with (weights / entry["location"]).open("rb") as file:
             file.seek(int(entry.get("offset", "0")))
-            while left and (block := file.read(min(left, _BLOCK))):
+            while left and (block := file.read(min(left, _BLOCK_BYTES))):
                 digest.update(block)
                 left -= len(block)
     return digest.hexdigest()

@@ -11,7 +11,7 @@ from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
 
 @cache
 def source_digest() -> str:
-    """Of this toolchain: its passes decide the bytes too, and a version says too little."""
+    """The digest of all source files: passes decide the bytes too, beyond the version."""
     root = Path(__file__).parents[2]
     digest = hashlib.sha256(f"{VERSION} {MANIFEST_SCHEMA}".encode())
     for path in sorted(root.rglob("*.py")):

@@ -1,1 +1,1 @@
-"""Choosing by measurement."""
+"""Choosing variants by measurement."""

@@ -1,76 +1,78 @@
-"""Trials of `--tune`: every candidate through the line and timed; `choices` says what they are."""
+"""The trials of `--tune`: every candidate is built, proven and timed; see `choices`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.planning.planned_variants import takes, wanted_variants
+from aotc.stages.planning.planned_variants import accepts_run, wanted_variants
 from aotc.stages.retrying.other_forms import first_refusal
 from aotc.stages.retrying.settling import Settled
-from aotc.stages.timing import alternate
-from aotc.stages.tuning.choices import bare, candidates, choose, spec_as
+from aotc.stages.timing import time_alternately
+from aotc.stages.tuning.choices import candidate_spec, candidates, choose, without_measurements
 from aotc.stages.types import AnalyzedModel, ProvenModel, ReferenceRun, VariantPlan
 
 # All stages from the optimizer to the proof.
 RunStages = Callable[[AnalyzedModel, Sequence[VariantPlan], BuildOptions], Settled]
 
-# A profile means the same on every host: what is missing is an error, and no other choice.
-_NO_SUCH: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
+# A profile means the same on every host: a missing provider is an error, not a failed candidate.
+_MISSING: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
 
 
-def try_all(
+def try_candidates(
     analyzed: AnalyzedModel, options: BuildOptions, run_stages: RunStages
-) -> tuple[Tried, ...]:
-    """Prove and time every candidate; one that fails is out, whatever it fails on.
+) -> tuple[TuningCandidate, ...]:
+    """Prove and time every candidate; one that fails is excluded, whatever the error.
 
-    Raises AOTC-O006 where none is left.
+    Raises AOTC-O006 if none is left.
     """
     clock = options.clock
     reference = next(
-        (each for each in analyzed.references if each.name == "opt"), analyzed.references[0]
+        (run for run in analyzed.references if run.name == "opt"), analyzed.references[0]
     )
-    table: list[Tried] = []
-    proven: dict[str, dict[Tried, ProvenModel]] = {}
+    table: list[TuningCandidate] = []
+    proven: dict[str, dict[TuningCandidate, ProvenModel]] = {}
     for index, tried in enumerate(candidates(options.profile)):
         with clock.stage("tune", f"{tried.variant} on {' '.join(tried.providers)}"):
             try:
                 made = _candidate(analyzed, tried, index, reference, options, run_stages)
                 proven.setdefault(tried.variant, {})[tried] = made
             except AotcError as error:
-                if error.code in _NO_SUCH:
+                if error.code in _MISSING:
                     raise
                 table.append(replace(tried, reason=error.line()[:500]))
-    for each in proven.values():
+    for by_candidate in proven.values():
         with clock.stage("tune", "timing"):
-            table += measure(each, reference, options)
-    order = {each: index for index, each in enumerate(candidates(options.profile))}
-    table.sort(key=lambda each: order[bare(each)])
+            table += measure(by_candidate, reference, options)
+    order = {candidate: index for index, candidate in enumerate(candidates(options.profile))}
+    table.sort(key=lambda row: order[without_measurements(row)])
     return choose(table)
 
 
 def _candidate(
     analyzed: AnalyzedModel,
-    tried: Tried,
+    tried: TuningCandidate,
     index: int,
     reference: ReferenceRun,
     options: BuildOptions,
     run_stages: RunStages,
 ) -> ProvenModel:
-    """One candidate through the line, in a folder of its own, at the sizes that are timed."""
-    spec = spec_as(tried, options.profile)
-    # What cannot be run here cannot be timed here; and no quicker form stands beside it.
+    """One candidate through all stages, in its own folder, at the sizes that are timed."""
+    spec = candidate_spec(tried, options.profile)
+    # A candidate that this host cannot run cannot be timed, and gets no faster companion.
     profile = replace(options.profile, variants=(spec,), unproven="refuse", max_variants=1)
-    apart = replace(options.apart(f"tune-{index}"), profile=profile)
-    plans, _ = wanted_variants(analyzed.ranges, apart)
+    with_subfolder = replace(options.with_subfolder(f"tune-{index}"), profile=profile)
+    plans, _ = wanted_variants(analyzed.ranges, with_subfolder)
     if not plans:
         raise AotcError("AOTC-N002", "this host is not the target")
-    plan = next((each for each in plans if takes(analyzed, each, reference)), plans[0])
-    settled = run_stages(analyzed, [plan], apart)
+    plan = next(
+        (planned for planned in plans if accepts_run(analyzed, planned, reference)), plans[0]
+    )
+    settled = run_stages(analyzed, [plan], with_subfolder)
     made = settled.variants
     for item, error in made.failed:
         raise first_refusal(settled.attempts, error, item)
@@ -80,11 +82,11 @@ def _candidate(
 
 
 def measure(
-    proven: Mapping[Tried, ProvenModel], reference: ReferenceRun, options: BuildOptions
-) -> tuple[Tried, ...]:
-    """Run the candidates of one variant in turn on one fixture, in one process: their medians."""
+    proven: Mapping[TuningCandidate, ProvenModel], reference: ReferenceRun, options: BuildOptions
+) -> tuple[TuningCandidate, ...]:
+    """Median seconds of the candidates of one variant, run alternately on one fixture."""
     tried = list(proven)
-    value = alternate(
+    value = time_alternately(
         [item.lowered for item in proven.values()],
         reference,
         options,
@@ -95,12 +97,12 @@ def measure(
     sizes = ", ".join(f"{name}={size}" for name, size in reference.sizes.items())
     return tuple(
         replace(
-            each,
+            candidate,
             passed=True,
             median_seconds=median,
-            least_seconds=least,
+            minimum_seconds=least,
             rounds=options.profile.tune.rounds,
             sizes=sizes,
         )
-        for each, (median, least) in zip(tried, value, strict=True)
+        for candidate, (median, least) in zip(tried, value, strict=True)
     )

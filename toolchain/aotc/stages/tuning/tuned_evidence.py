@@ -9,29 +9,30 @@ from pathlib import Path
 from typing import Final
 
 from aotc.contract.attestation_kinds import KINDS
-from aotc.contract.codec.parsing import MAX_JSON_BYTES, ParseError, decode, strict_json
+from aotc.contract.codec.parsing import ParseError, decode
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
-from aotc.contract.results.tuning import Tried
+from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.versions import is_newer
 from aotc.errors import AotcError
 from aotc.files.reading import read_at_most
 
-# Of a bundle, which is a few fields around one text.
-_MOST_VALUES = 10_000
+# A bundle consists of a few fields around one text.
+_MAX_VALUES = 10_000
 _KIND: Final = KINDS["evidence"]
 
 
-def tuning_of(path: Path) -> tuple[tuple[Tried, ...], str]:
-    """The table in an artifact's folder or its evidence attestation, and its model's sha256.
+def read_tuning(path: Path) -> tuple[tuple[TuningCandidate, ...], str]:
+    """The tuning table of an artifact's folder or evidence attestation, and its model's sha256.
 
-    No signature is asked for: the table only chooses among candidates of the user's own profile,
-    each of which is proven again.  Raises AOTC-I001, I046, and O006 where there is no table.
+    No signature is required: the table only chooses among candidates of the user's own profile,
+    and each of them is proven again.  Raises AOTC-I001, I046, and O006 if there is no table.
     """
     file = path / _KIND.path if path.is_dir() else path
     try:
         data = read_at_most(file, MAX_JSON_BYTES)
-        bundle = strict_json(data, values=_MOST_VALUES)
+        bundle = strict_json(data, values=_MAX_VALUES)
         statement = strict_json(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
         if is_newer(statement["predicateType"], _KIND.predicate_type):
             raise AotcError(
@@ -48,15 +49,18 @@ def tuning_of(path: Path) -> tuple[tuple[Tried, ...], str]:
         ) from None
     except (ParseError, KeyError, TypeError, ValueError, binascii.Error) as error:
         raise AotcError(
-            "AOTC-O006", "this is no evidence of a build", where=str(file), found=str(error)[:300]
+            "AOTC-O006",
+            "this is not the evidence of a build",
+            where=str(file),
+            found=str(error)[:300],
         ) from None
     if not evidence.tuning:
         raise AotcError("AOTC-O006", "the evidence is of a build without --tune", where=str(file))
     return evidence.tuning, evidence.tuned_on or "unknown"
 
 
-def tuned_on_another(evidence: Evidence) -> Iterator[Finding]:
-    """AOTC-O007 where another model was measured than was built."""
+def tuning_findings(evidence: Evidence) -> Iterator[Finding]:
+    """AOTC-O007 if the measured model is not the model that was built."""
     if evidence.tuning and evidence.tuned_on != evidence.model:
         yield Finding(
             code="AOTC-O007",

@@ -43,14 +43,14 @@ class ExecutionProviders(Check):
                         "a plugin is installed, and offers no device on this machine",
                         expected=name,
                         found=" ".join(filter(None, (idle[0].name, idle[0].version))),
-                        fix=(known.mend_idle if known else "") or _ELSEWHERE,
+                        fix=(known.fix_idle if known else "") or _ELSEWHERE,
                     )
                 elif name not in host.providers and name not in told:
                     results += self.refuse(
                         "an execution provider is missing",
                         expected=name,
                         found=", ".join(host.providers) or "none",
-                        fix=known.mend_missing if known else "",
+                        fix=known.fix_missing if known else "",
                     )
         versions = {plugin.name: plugin.version for plugin in host.plugins}
         for plugin in requirements.plugins:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import itertools
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from struct import Struct, unpack_from
 
 from aotc.contract import packed_form
-from aotc.contract.packed_form import CENTRAL, ELSEWHERE, END, MAX_NAME_BYTES, StoredFile
+from aotc.contract.packed_form import CENTRAL, END, IN_ZIP64, MAX_NAME_BYTES, StoredFile
 from aotc.errors import AotcError
+from aotc.records import record
 from aotc.verification.container.base import MAX_DEPTH, MAX_ENTRIES
 
 # Of the directory's records: the name and at most three numbers beside what is fixed.
@@ -30,7 +30,7 @@ _BY_ANOTHER = "Unpack it with the program that made it, and use 'aotc pack' on t
 ReadAt = Callable[[int, int], bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class _Record:
     """What a record of the directory claims."""
 
@@ -80,7 +80,7 @@ def _end(read_at: ReadAt, size: int) -> tuple[int, int, int]:
     if len(tail) < END.size or tail[-END.size :][:4] != packed_form.END_SIGNATURE:
         raise malformed("the file does not end in an end record without a comment")
     *_, count, length, start, _ = END.unpack(tail[-END.size :])
-    if start == ELSEWHERE and tail.startswith(packed_form.ZIP64_SIGNATURE):
+    if start == IN_ZIP64 and tail.startswith(packed_form.ZIP64_SIGNATURE):
         if len(tail) < _TAIL:
             raise malformed("the file ends within its end records")
         *_, count, length, start = packed_form.ZIP64_END.unpack_from(tail)
@@ -151,9 +151,9 @@ def _record(directory: bytes, place: int) -> tuple[_Record, int]:
             fix=_BY_ANOTHER if kind == stat.S_IFDIR else "Get the artifact from its builder again.",
         )
     extra = directory[start + name_bytes : start + name_bytes + extra_bytes]
-    if size == ELSEWHERE and len(extra) >= 12:
+    if size == IN_ZIP64 and len(extra) >= 12:
         size = unpack_from("<Q", extra, 4)[0]
-    if header == ELSEWHERE and len(extra) >= 12:
+    if header == IN_ZIP64 and len(extra) >= 12:
         header = unpack_from("<Q", extra, len(extra) - 8)[0]
     expected = packed_form.central_record(encoded, size, crc32, header)
     found = directory[place : place + len(expected)]
@@ -179,7 +179,7 @@ def _check_names(names: Sequence[str]) -> None:
             folders.add(name)
     if len(names) + len(folders) > MAX_ENTRIES:
         raise _excess(f"at most {MAX_ENTRIES} files and folders", "more")
-    for one, other in packed_form.clashes(names):
+    for one, other in packed_form.colliding_paths(names):
         raise malformed("two paths are one to some file systems", repr(one), found=repr(other))
     # Of UTF-8 and of code points the order is the same.
     for one, other in itertools.pairwise(names):

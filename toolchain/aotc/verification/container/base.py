@@ -6,12 +6,12 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from aotc.errors import AotcError
+from aotc.records import record
 
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
@@ -24,7 +24,7 @@ READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 READ_FILE = READ | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Listing:
     """What a folder holds: sizes in bytes by path, folders, and what is refused in it."""
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
-from aotc.contract.artifact_names import id_in
+from aotc.contract.artifact_names import stated_id
 from aotc.errors import AotcError
-from aotc.files.failures import cannot_read, said
+from aotc.files.failures import cannot_read, system_message
 from aotc.verification.container.base import (
     MAX_DEPTH,
     MAX_ENTRIES,
@@ -31,7 +31,7 @@ from aotc.verification.container.base import (
 )
 
 # The name by which a load takes an artifact from a store.
-_STORED = re.compile(r"sha256-([0-9a-fA-F]*)")
+_STORED = r"sha256-([0-9a-fA-F]*)"
 _ID_DIGITS = 64
 
 _BY_DESCRIPTOR = (
@@ -56,7 +56,7 @@ class FolderContainer(Container):
         """Raises I001 where there is nothing to read, G015 where it is no folder."""
         self.root = root
         self._descriptor: int | None = None
-        if id_in(root) is not None:
+        if stated_id(root) is not None:
             raise AotcError(
                 "AOTC-I001",
                 "an artifact of a store cannot be taken here by its id",
@@ -189,12 +189,12 @@ class FolderContainer(Container):
 
 def _unreachable(error: OSError, root: Path) -> AotcError:
     what = "cannot read the artifact"
-    name = _STORED.fullmatch(str(root))
+    name = re.fullmatch(_STORED, str(root))
     if name is None or error.errno != errno.ENOENT:
         return cannot_read(error, what, str(root))
     return AotcError(
         "AOTC-I001",
-        f"{what}: {said(error)}",
+        f"{what}: {system_message(error)}",
         where=str(root),
         expected=f"sha256- and all {_ID_DIGITS} digits of an id, to load an entry of a store",
         found=f"{len(name[1])} digits",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from aotc.contract.artifact_names import id_in
-from aotc.contract.codec.parsing import MAX_JSON_BYTES
+from aotc.contract.artifact_names import stated_id
+from aotc.contract.codec.strict_json import MAX_JSON_BYTES
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import MANIFEST
-from aotc.files.failures import told
+from aotc.files.failures import translated_errors
 from aotc.verification.container.base import Container
 from aotc.verification.container.folder_container import FolderContainer
 
@@ -20,14 +20,14 @@ def open_container(path: Path) -> Container:
     Raises I001 where there is nothing to read, G015 where it is neither; of what is packed also
     G008, G012 and G039; I027 for what is no path; of an id what `open_entry` does.
     """
-    asked = id_in(path)
+    asked = stated_id(path)
     if asked is not None:
         return open_entry(asked)
     try:
         is_file = path.is_file()
     except OSError:
         is_file = False
-    with told(str(path)):
+    with translated_errors(str(path)):
         if is_file:
             from aotc.verification.container.archive_container import ArchiveContainer
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from aotc.contract.results.policy_decision import ChannelSource
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS
+from aotc.records import record
 from aotc.verification.policy.fitness import Subject, unfit
 from aotc.verification.policy.host_trust import AppliedPolicy
 from aotc.verification.policy.signed_attestations import Statement
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Channel:
     """Its name, and who said so; an empty name where nobody did."""
 

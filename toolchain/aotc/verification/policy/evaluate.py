@@ -12,20 +12,20 @@ signature's bytes; an attestation counts by its signed type, never by its file's
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from aotc.contract.attestation_kinds import older_kind
 from aotc.contract.results.policy_decision import (
-    Considered,
+    ArtifactRelease,
+    ConsideredAttestation,
     PolicyDecision,
-    ReleaseOf,
     RequirementResult,
 )
 from aotc.contract.trust.anchors import key_id
-from aotc.contract.trust.attestations import instant
+from aotc.contract.trust.attestations import format_instant
 from aotc.contract.trust.trust_policy import Requirement, Rule
-from aotc.errors import AotcError, compared
+from aotc.errors import AotcError, expected_and_found
 from aotc.files.artifact_layout import ATTESTATIONS
+from aotc.records import field, record
 from aotc.verification.policy.channel import Channel, channel_of
 from aotc.verification.policy.distinct_signers import distinct_signers
 from aotc.verification.policy.fitness import FUTURE_SLACK, Subject, unfit
@@ -37,7 +37,7 @@ from aotc.verification.policy.signed_attestations import Statement
 from aotc.verification.policy.state import check_artifact
 
 
-@dataclass(slots=True)
+@record(frozen=False, kw_only=False)
 class Judged:
     """The decision, and every reason for a no."""
 
@@ -123,7 +123,7 @@ def remember(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
 def _required(
     applied: AppliedPolicy, need: Requirement, subject: Subject, statements: Iterable[Statement]
 ) -> tuple[RequirementResult, list[AotcError]]:
-    considered: list[Considered] = []
+    considered: list[ConsideredAttestation] = []
     newer: list[str] = []
     spoiled: list[AotcError] = []
     strays: list[AotcError] = []
@@ -145,13 +145,15 @@ def _required(
         elif reason.code != "AOTC-G025":
             strays.append(reason)
         considered.append(
-            Considered(
+            ConsideredAttestation(
                 path=each.path,
                 key=key_id(each.key.pem),
                 id=holder.id if holder else "",
                 counts=reason is None,
                 code=reason.code if reason else "",
-                why=reason.what + compared(reason.expected, reason.found) if reason else "",
+                why=reason.what + expected_and_found(reason.expected, reason.found)
+                if reason
+                else "",
             )
         )
     distinct = distinct_signers(counted)
@@ -211,13 +213,17 @@ def _unmet(
 
 def _release(
     applied: AppliedPolicy, subject: Subject, rule: Rule, statements: Iterable[Statement]
-) -> ReleaseOf:
+) -> ArtifactRelease:
     """The release of an artifact, by statements that the policy takes (see `release`).
 
     Of several the latest that as many signers as the rule asks for say of it: equal payloads may be
     released again, and one of two signers alone cannot renew an artifact.
     """
-    said: dict[str, list[tuple[ReleaseOf, str, str]]] = {"version": [], "approved": [], "built": []}
+    said: dict[str, list[tuple[ArtifactRelease, str, str]]] = {
+        "version": [],
+        "approved": [],
+        "built": [],
+    }
     for each in statements:
         needs: list[Requirement | None] = []
         needs += [need for need in rule.require if need.predicate == each.usage]
@@ -230,11 +236,17 @@ def _release(
             made = None
         if each.usage == "provenance":
             if is_version(each.version()):
-                said["version"].append((ReleaseOf(kind="version", value=each.version()), *signer))
+                said["version"].append(
+                    (ArtifactRelease(kind="version", value=each.version()), *signer)
+                )
             if made is not None:
-                said["built"].append((ReleaseOf(kind="built", value=instant(made)), *signer))
+                said["built"].append(
+                    (ArtifactRelease(kind="built", value=format_instant(made)), *signer)
+                )
         elif each.usage == "approval" and made is not None:
-            said["approved"].append((ReleaseOf(kind="approved", value=instant(made)), *signer))
+            said["approved"].append(
+                (ArtifactRelease(kind="approved", value=format_instant(made)), *signer)
+            )
     for kind, usage in (
         ("version", "provenance"),
         ("approved", "approval"),
@@ -246,7 +258,7 @@ def _release(
             signed.append((key, person))
             if distinct_signers(signed) >= asked:
                 return release
-    return ReleaseOf(kind="built", value="")
+    return ArtifactRelease(kind="built", value="")
 
 
 def _too_old(
@@ -254,8 +266,8 @@ def _too_old(
     rule: Rule,
     name: str,
     artifact_id: str,
-    release: ReleaseOf | None,
-    highest: ReleaseOf | None,
+    release: ArtifactRelease | None,
+    highest: ArtifactRelease | None,
 ) -> list[AotcError]:
     found: list[AotcError] = []
     if release is None:

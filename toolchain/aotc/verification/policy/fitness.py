@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from aotc.contract.attestation_kinds import Usage
 from aotc.contract.target import Target
 from aotc.contract.trust.anchors import TrustedKey, key_id
-from aotc.contract.trust.attestations import instant, parse_instant, target_digest
-from aotc.contract.trust.trust_policy import Holder, Requirement, TrustPolicy
+from aotc.contract.trust.attestations import format_instant, parse_instant, target_digest
+from aotc.contract.trust.trust_policy import PolicySigner, Requirement, TrustPolicy
 from aotc.errors import AotcError
+from aotc.records import record
 from aotc.verification.policy.host_trust import AppliedPolicy
 from aotc.verification.policy.signed_attestations import Statement
 
@@ -18,7 +18,7 @@ from aotc.verification.policy.signed_attestations import Statement
 FUTURE_SLACK = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Subject:
     """What is judged: the artifact's name, for which channel, and for which host (None: this)."""
 
@@ -89,7 +89,7 @@ def unfit_key(applied: AppliedPolicy, key: TrustedKey, usage: Usage) -> AotcErro
     return None
 
 
-def _revoked(policy: TrustPolicy, holder: Holder, keys: tuple[str, ...]) -> str:
+def _revoked(policy: TrustPolicy, holder: PolicySigner, keys: tuple[str, ...]) -> str:
     """Why the holder, the key or a CA on its path is revoked; empty where none is."""
     if holder.revoked is not None:
         return holder.revoked
@@ -118,7 +118,7 @@ def _unfit_approval(
             said,
             "the approval has expired",
             f"before {approval.expires}",
-            instant(applied.now),
+            format_instant(applied.now),
         )
     return None
 
@@ -166,17 +166,17 @@ def _aged(applied: AppliedPolicy, said: Statement, need: Requirement | None) -> 
         "AOTC-G032",
         said,
         "the attestation is too old, or does not say when it was made",
-        f"{instant(oldest)} or later, and not in the future",
-        instant(made) if made is not None else "no time",
+        f"{format_instant(oldest)} or later, and not in the future",
+        format_instant(made) if made is not None else "no time",
     )
 
 
-def _untimely(holder: Holder, expected: str, now: datetime) -> AotcError:
+def _untimely(holder: PolicySigner, expected: str, now: datetime) -> AotcError:
     return AotcError(
         "AOTC-G028",
         "the key is outside of its validity",
         expected=f"{holder.id}: {expected}",
-        found=instant(now),
+        found=format_instant(now),
     )
 
 

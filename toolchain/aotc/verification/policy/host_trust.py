@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,11 +12,12 @@ from aotc.contract.finding import Finding
 from aotc.contract.target import Target
 from aotc.contract.trust.anchors import Anchor, TrustedAuthority, TrustedIdentity, TrustedKey
 from aotc.errors import AotcError
+from aotc.records import field, record, replace
 from aotc.signing.keys.development import resolve_trust
 from aotc.verification.policy.roots import Roots, host_roots, signed_by
 
 if TYPE_CHECKING:
-    from aotc.contract.trust.trust_policy import Holder, TrustPolicy
+    from aotc.contract.trust.trust_policy import PolicySigner, TrustPolicy
     from aotc.verification.policy.policy_document import PolicyFile
     from aotc.verification.policy.state import StateFile
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Remembering = Literal["yes", "no", "unsafe-none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AppliedPolicy:
     """A policy that was taken, for the moment `now`.
 
@@ -43,12 +43,12 @@ class AppliedPolicy:
     remembers: bool = True
     moves: bool = False
 
-    def holder(self, key: TrustedKey) -> Holder | None:
+    def holder(self, key: TrustedKey) -> PolicySigner | None:
         """What the policy says of the key that signed, or of who vouched for that key."""
         for each in self.policy.keys:
             if each.pem == key.pem:
                 return each
-        vouching: dict[str, Holder] = {each.id: each for each in self.policy.authorities}
+        vouching: dict[str, PolicySigner] = {each.id: each for each in self.policy.authorities}
         vouching.update((each.id, each) for each in self.policy.identities)
         return vouching.get(key.origin)
 
@@ -65,7 +65,7 @@ class AppliedPolicy:
         return holder.id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Trust:
     """Keys, authorities and identities that may vouch; with a policy, all that it knows.
 
@@ -287,14 +287,14 @@ def _require_period(policy: TrustPolicy, now: datetime, where: str) -> None:
 
 
 def _untimely(where: str, expected: str, now: datetime) -> AotcError:
-    from aotc.contract.trust.attestations import instant
+    from aotc.contract.trust.attestations import format_instant
 
     return AotcError(
         "AOTC-G020",
         "the trust policy is outside of its period",
         where=where,
         expected=expected,
-        found=instant(now),
+        found=format_instant(now),
     )
 
 

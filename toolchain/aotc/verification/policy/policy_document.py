@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +12,7 @@ from aotc.contract.codec.strict_yaml import MAX_YAML_BYTES, strict_yaml
 from aotc.contract.trust.anchors import split_certificates
 from aotc.contract.trust.trust_policy import PolicyKey, RootKeys, TrustPolicy
 from aotc.errors import AotcError
+from aotc.records import record, replace
 from aotc.signing.keys.p256 import p256_key, public_pem
 
 T = TypeVar("T", TrustPolicy, RootKeys)
@@ -24,7 +24,7 @@ _SCHEMA = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class PolicyFile:
     """A policy as one file holds it.  `data` is what was parsed, and what roots sign."""
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 
-from aotc.contract.results.policy_decision import ReleaseOf
+from aotc.contract.results.policy_decision import ArtifactRelease
 from aotc.contract.trust.attestations import parse_instant
 from aotc.contract.versions import RELEASE
 
 _KINDS = ("built", "approved", "version")
 
 
-def rank(release: ReleaseOf) -> tuple[int, tuple[float, ...]]:
+def rank(release: ArtifactRelease) -> tuple[int, tuple[float, ...]]:
     """What orders releases: the kind first, so that leaving a version out is no way around it.
 
     Raises ValueError where the value is none of its kind.
@@ -27,12 +27,12 @@ def rank(release: ReleaseOf) -> tuple[int, tuple[float, ...]]:
     return _KINDS.index(release.kind), value
 
 
-def is_older(one: ReleaseOf, other: ReleaseOf) -> bool:
+def is_older(one: ArtifactRelease, other: ArtifactRelease) -> bool:
     """Whether `one` comes before `other`."""
     return rank(one) < rank(other)
 
 
-def is_below(release: ReleaseOf, least: str) -> bool:
+def is_below(release: ArtifactRelease, least: str) -> bool:
     """Whether a release is below what a policy demands: a version, or a moment.
 
     What cannot be compared is below: a moment says nothing of a version.

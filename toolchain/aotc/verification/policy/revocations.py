@@ -23,7 +23,7 @@ def unmatched_revocations(file: PolicyFile) -> tuple[Finding, ...]:
     for what is a known key in other words.
     """
     policy = file.policy
-    digests = [each for each in policy.revoked.keys if each not in {h.id for h in policy.holders()}]
+    digests = [each for each in policy.revoked.keys if each not in {h.id for h in policy.signers()}]
     if not digests:
         return ()
     ids, others = _spellings(policy)

@@ -9,7 +9,6 @@ host's own file of root keys.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +16,8 @@ from aotc.contract.trust.anchors import TrustedKey, key_id
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 from aotc.files.user_folders import config_folder
-from aotc.signing import dsse
-from aotc.signing import statements as attest
+from aotc.records import record
+from aotc.signing import dsse, statements
 
 if TYPE_CHECKING:
     from aotc.contract.finding import Finding
@@ -39,7 +38,7 @@ _MENDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Roots:
     """The roots of this host, and the file that states them."""
 
@@ -149,7 +148,7 @@ def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:
             bundle = opened.read(dsse.MAX_BUNDLE_BYTES + 1)
     except OSError as error:
         raise cannot_read(error, "cannot read the bundle", str(path)) from None
-    said = attest.read(bundle, trusted, predicate_type=POLICY_PREDICATE)
+    said = statements.verify(bundle, trusted, predicate_type=POLICY_PREDICATE)
     if tuple(said.subjects.values()) != (file.sha256,):
         raise AotcError(
             "AOTC-G003",

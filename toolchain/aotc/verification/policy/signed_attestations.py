@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +10,7 @@ from aotc.contract.attestation_kinds import AttestationKind, Usage, kind_of
 from aotc.contract.codec.parsing import Json, ParseError, decode
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
+from aotc.records import record
 from aotc.signing import dsse, oms
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class Statement:
     """What `key` said of the artifact; its type is the signed one, whatever the file is called."""
 

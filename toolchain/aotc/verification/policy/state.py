@@ -12,31 +12,23 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import (
-    Bounds,
-    ParseError,
-    Problem,
-    decode,
-    encode,
-    record,
-    strict_json,
-)
+from aotc.contract.codec.parsing import Bounds, ParseError, Problem, decode, encode
+from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.payload_files import Sha256
-from aotc.contract.results.policy_decision import ReleaseOf
-from aotc.contract.trust.attestations import Instant, instant, parse_instant
+from aotc.contract.results.policy_decision import ArtifactRelease
+from aotc.contract.trust.attestations import Instant, format_instant, parse_instant
 from aotc.errors import AotcError
-from aotc.files.folders import PRIVATE, is_others, make_folder
+from aotc.files.folders import PRIVATE, belongs_to_others, make_folder
 from aotc.files.locking import locked
 from aotc.files.user_folders import state_folder
-from aotc.files.writing import write_whole
+from aotc.files.writing import write_atomically
+from aotc.records import field, record, replace
 from aotc.verification.policy.release import is_older, rank
 
 SCHEMA: Final = "aotc.trust-state/1"
@@ -74,8 +66,8 @@ class SeenState:
         Instant | None, "the latest time that the clock has shown when something was accepted"
     ] = None
     policies: Annotated[Mapping[str, SeenPolicy], "by name"] = field(default_factory=dict)
-    artifacts: Annotated[Mapping[str, ReleaseOf], "the latest release accepted, by name"] = field(
-        default_factory=dict
+    artifacts: Annotated[Mapping[str, ArtifactRelease], "the latest release accepted, by name"] = (
+        field(default_factory=dict)
     )
 
     def problems(self) -> list[Problem]:
@@ -90,7 +82,7 @@ class SeenState:
         return []
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class StateFile:
     """The state of this user."""
 
@@ -123,6 +115,8 @@ class StateFile:
 
     def require_keeping(self) -> None:
         """Raise G035 where something that is to be remembered could not be, and write nothing."""
+        import tempfile
+
         self.read()
         folder = self.place.parent
         there = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), folder)
@@ -161,8 +155,8 @@ class StateFile:
                 self._keep(replace(state, policies={**state.policies, **noted}))
 
     def note_artifact(
-        self, name: str, release: ReleaseOf, now: datetime, *, allowed: bool
-    ) -> ReleaseOf | None:
+        self, name: str, release: ArtifactRelease, now: datetime, *, allowed: bool
+    ) -> ArtifactRelease | None:
         """Take a release of an artifact, and remember it: the latest one before.
 
         Raises G030 where a later one was seen and this one is not `allowed`, and G036.
@@ -178,7 +172,7 @@ class StateFile:
             latest = parse_instant(state.latest) if state.latest is not None else None
             if changed is not state or latest is None or now - latest >= _TICK:
                 if latest is None or now > latest:
-                    changed = replace(changed, latest=instant(now))
+                    changed = replace(changed, latest=format_instant(now))
                 self._keep(changed)
             return known
 
@@ -193,7 +187,7 @@ class StateFile:
 
     def _write(self, data: bytes) -> None:
         try:
-            write_whole(self.place, data, mode=0o600, durable=True)
+            write_atomically(self.place, data, mode=0o600, durable=True)
         except OSError as error:
             raise self._unkept(error) from None
 
@@ -219,7 +213,7 @@ class StateFile:
     def _refuse_others(self) -> None:
         """Raise G035 where another user could have a link lead to where we make files."""
         try:
-            found = is_others(self.path.parent)
+            found = belongs_to_others(self.path.parent)
         except OSError:
             return  # It is not there yet, or is told by what is written in it.
         if found:
@@ -267,7 +261,7 @@ def check_clock(state: SeenState, now: datetime) -> None:
             "AOTC-G036",
             "the clock is behind what it has shown before",
             expected=f"{state.latest} or later",
-            found=instant(now),
+            found=format_instant(now),
         )
 
 
@@ -314,7 +308,7 @@ def _check_sequence(known: SeenPolicy | None, name: str, seen: SeenPolicy, *, ex
 
 
 def check_artifact(
-    known: ReleaseOf | None, name: str, release: ReleaseOf, *, allowed: bool
+    known: ArtifactRelease | None, name: str, release: ArtifactRelease, *, allowed: bool
 ) -> None:
     """Raises G030 where `release` is older than `known` and not `allowed`."""
     if known is None or allowed or not is_older(release, known):

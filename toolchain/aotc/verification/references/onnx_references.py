@@ -8,10 +8,10 @@ numbers of onnx.proto (ONNX 1.21), and all else is skipped without being read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from aotc.contract.operator_domains import EP_CONTEXT
+from aotc.records import record
 from aotc.verification.references.protobuf_wire import (
     VARINT,
     Held,
@@ -60,14 +60,14 @@ _MARKS: Final = (b"location", EP_CONTEXT.encode(), bytes((_DATA_LOCATION << 3 | 
 CACHE, SOURCE_MODEL, EMBEDDED = "ep_cache_context", "onnx_model_filename", "embed_mode"
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class ExternalData:
     """Where a tensor's values are: the entries as they are written, a key perhaps twice."""
 
     entries: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(kw_only=False)
 class CompiledPart:
     """A file that an EPContext node names, with the attribute that names it."""
 

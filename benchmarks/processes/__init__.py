@@ -1,0 +1,1 @@
+"""Programs whose clock starts before their first import: each runs as a fresh process."""

@@ -1,0 +1,169 @@
+"""Commands that begin at once: forked from a process that has imported everything.
+
+Starting Python and importing what a command needs takes longer than most commands.  What is forked
+is a process of its own, the leader of its session, with its own streams, environment and folder,
+and runs the console script.  Not tried by it is that a command imports what it needs, and how soon:
+the tests of that start it anew.  `AOTC_TESTS_START=anew` has every test do so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from repository import SUPPORT, TOOLCHAIN
+
+_SERVER: Final = SUPPORT / "ready_server.py"
+# What an interpreter, or a library that it loads, reads once at its start.
+_AT_START: Final = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "OMP_", "OPENBLAS_", "ORT_")
+_ENVIRONMENT: Final = {
+    "PYTHONPATH": str(TOOLCHAIN),
+    # As jobs have it.
+    "PYTHONHASHSEED": "0",
+    "OPENBLAS_NUM_THREADS": "1",
+    "ORT_DISABLE_TELEMETRY": "1",
+}
+
+
+class ReadyCommand:
+    """A running command, with what tests use of `subprocess.Popen`."""
+
+    def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        """Fork it; `may_be_ready` must hold of its environment."""
+        self.args = list(words)
+        self.returncode: int | None = None
+        out, err, told = os.pipe(), os.pipe(), os.pipe()
+        null = os.open(os.devnull, os.O_RDONLY)
+        request = {
+            "words": self.args,
+            "folder": str(folder),
+            "environment": dict(environment),
+            "path": _more_path(environment),
+        }
+        _server().send(request, (null, out[1], err[1], told[1]))
+        for each in (null, out[1], err[1], told[1]):
+            os.close(each)
+        self._told = os.fdopen(told[0], "rb", buffering=0)
+        self.pid = int(self._told.readline())
+        self.stdout: IO[str] = os.fdopen(out[0], encoding="utf-8")
+        self.stderr: IO[str] = os.fdopen(err[0], encoding="utf-8")
+        self._reading: list[threading.Thread] = []
+        self._read = ["", ""]
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+            line = self._told.readline()
+            assert line, "the process that forks commands is gone"
+            self.returncode = int(line)
+            self._told.close()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The same, after it has ended; `TimeoutExpired` after `timeout` seconds."""
+        if self.returncode is None and not select.select([self._told], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        status = self.poll()
+        assert status is not None
+        return status
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it says until its end; `TimeoutExpired` after `timeout` seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
+        if not self._reading:
+            self._reading = [
+                threading.Thread(target=self._drain, args=pair, daemon=True)
+                for pair in enumerate((self.stdout, self.stderr))
+            ]
+            for each in self._reading:
+                each.start()
+        for each in self._reading:
+            each.join(None if until is None else max(0.0, until - time.monotonic()))
+            if each.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        self.wait(None if until is None else max(0.0, until - time.monotonic()))
+        return self._read[0], self._read[1]
+
+    def send_signal(self, number: int) -> None:
+        """Unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """As a system does that shuts down."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """At once."""
+        self.send_signal(signal.SIGKILL)
+
+    def _drain(self, number: int, stream: IO[str]) -> None:
+        with stream:
+            self._read[number] = stream.read()
+
+
+def may_be_ready(environment: Mapping[str, str]) -> bool:
+    """Whether a command with this environment can be forked, and be as one that is started."""
+    if os.environ.get("AOTC_TESTS_START") == "anew" or sys.platform != "linux":
+        return False
+    for name, text in environment.items():
+        if name == "PYTHONPATH":
+            continue
+        if name.startswith(_AT_START) and _ENVIRONMENT.get(name) != text:
+            return False
+    return not any(_replaces(folder) for folder in _more_path(environment))
+
+
+def _more_path(environment: Mapping[str, str]) -> list[str]:
+    """Folders of the Python path that the server's lacks."""
+    parts = environment.get("PYTHONPATH", "").split(os.pathsep)
+    return [part for part in parts if part not in ("", str(TOOLCHAIN))]
+
+
+def _replaces(folder: str) -> bool:
+    """Whether a folder holds other modules in place of those that the server has imported."""
+    names = {each.name.partition(".")[0] for each in Path(folder).iterdir()}
+    return not names.isdisjoint({"sitecustomize", "usercustomize", *_server().modules})
+
+
+class _Server:
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(_SERVER), str(theirs.fileno())],
+                env={"PATH": os.environ.get("PATH", ""), **_ENVIRONMENT},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        atexit.register(self._end)
+        answer = self._control.recv(1 << 20)
+        assert answer, "the process that forks commands has not come up"
+        self.modules = frozenset(json.loads(answer))
+
+    def send(self, request: Mapping[str, object], descriptors: Sequence[int]) -> None:
+        """Ask for a command."""
+        with self._lock:
+            socket.send_fds(self._control, [json.dumps(request).encode()], list(descriptors))
+
+    def _end(self) -> None:
+        self._control.close()
+        self._process.wait()
+
+
+@functools.cache
+def _server() -> _Server:
+    return _Server()

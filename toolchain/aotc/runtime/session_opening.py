@@ -1,0 +1,112 @@
+"""Steps 3 and 4 of a load: sessions of the chosen variants, checked against the manifest.
+
+Everything that needs ONNX Runtime and numpy is imported from here, so that a load can verify before
+these imports, and hash during them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.reports import LoadReport, VariantLoad
+from aotc.runtime.promises import check_compatibility_strings, check_placement, check_session
+from aotc.runtime.ready_model import ReadyModel
+from aotc.runtime.routing import spec_of
+from aotc.runtime.warmup import open_variant
+from aotc.store.user_store import StoredArtifact
+from aotc.verification.gate import CompatibleArtifact
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+    from aotc.runtime.recorder import ShapeRecorder
+
+
+def open_model(
+    stored: StoredArtifact,
+    compatible: CompatibleArtifact,
+    chosen: Sequence[Variant],
+    threads: int | None,
+    libraries: Mapping[str, Path],
+    earlier_findings: Sequence[Finding],
+    record: str | Path | None,
+    record_bytes: int,
+) -> ReadyModel:
+    """Steps 3 and 4 for variants of one kind."""
+    manifest = stored.authentic.manifest
+    findings = list(earlier_findings)
+    findings += [
+        finding
+        for variant in chosen
+        for finding in check_compatibility_strings(manifest, variant, libraries)
+    ]
+    # 3.
+    started = time.perf_counter()
+    opened, seconds = _open_all(stored.folder, chosen, threads, libraries)
+    created = time.perf_counter()
+    # 4.
+    placement_seconds = []
+    for variant, session in zip(chosen, opened, strict=True):
+        placing = time.perf_counter()
+        check_session(session, manifest, variant)
+        findings += check_placement(session, manifest, variant)
+        placement_seconds.append(time.perf_counter() - placing)
+    recorder: ShapeRecorder | None = None
+    if stated := record or os.environ.get("AOTC_RECORD_SHAPES"):
+        from aotc.runtime.recorder import ShapeRecorder
+
+        recorder = ShapeRecorder(stated, limit=record_bytes)
+    return ReadyModel(
+        manifest,
+        chosen,
+        opened,
+        LoadReport(
+            artifact_id=stored.authentic.id,
+            variant=spec_of(chosen[0]) if len(chosen) > 1 else chosen[0].name,
+            verdict=compatible.verdict,
+            from_store=stored.from_store,
+            hashed=stored.hashed,
+            verify_seconds=stored.seconds,
+            session_seconds=created - started,
+            warmup_seconds=sum(placement_seconds),
+            variants=tuple(
+                VariantLoad(name=variant.name, session_seconds=opening, warmup_seconds=placing)
+                for variant, opening, placing in zip(
+                    chosen, seconds, placement_seconds, strict=True
+                )
+            ),
+            findings=(*compatible.findings, *findings),
+        ),
+        payload=stored.folder,
+        hold=stored.hold,
+        recorder=recorder,
+    )
+
+
+def _open_all(
+    payload: Path,
+    variants: Sequence[Variant],
+    threads: int | None,
+    libraries: Mapping[str, Path],
+) -> tuple[list[ort.InferenceSession], list[float]]:
+    """Sessions of all variants, and the seconds that each took."""
+
+    def timed(variant: Variant) -> tuple[ort.InferenceSession, float]:
+        started = time.perf_counter()
+        opened = open_variant(payload, variant, threads=threads, libraries=libraries)
+        return opened, time.perf_counter() - started
+
+    if len(variants) == 1:
+        done = [timed(variants[0])]
+    else:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(len(variants), os.cpu_count() or 1)) as pool:
+            done = list(pool.map(timed, variants))
+    return [opened for opened, _ in done], [seconds for _, seconds in done]

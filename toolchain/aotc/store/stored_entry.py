@@ -1,0 +1,33 @@
+"""An entry of a store: where it is, and that nobody but the store's owners can change it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aotc.contract.artifact_names import ID_PREFIX
+from aotc.errors import AotcError
+from aotc.files.ownership import Unsafe, can_check_owners, sizes_below
+from aotc.store.hold import Hold
+from aotc.verification.stores import owners
+
+
+def entry_path(root: Path, artifact_id: str) -> Path:
+    """The folder of an artifact in the store `root`, whether or not the store has it."""
+    return root / f"{ID_PREFIX}{artifact_id}"
+
+
+def require_ours(entry: Path, held: Hold) -> None:
+    """Raises R016 where others than the store's owners may change an entry that is held.
+
+    In a store that was another user's once, they may be there still.
+    """
+    if not can_check_owners():
+        return
+    try:
+        sizes_below(held.descriptor, entry, owners())
+    except Unsafe as error:
+        raise error.refusal("AOTC-R016", "the store") from None
+    except OSError as error:
+        raise AotcError(
+            "AOTC-R016", f"the entry cannot be looked at: {error.strerror}", where=str(entry)
+        ) from None
