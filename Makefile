@@ -72,10 +72,11 @@ schemas: $(STAMP)  ## generate the JSON Schemas from the records
 compat: $(STAMP)  ## keep an artifact of this release in manifests/compat, for every later one
 	$(BIN)/python ci/make_compat.py
 
-docs: $(STAMP)  ## generate the pages of codes and of conformance, and the picture and table of rooms
+docs: $(STAMP)  ## generate the pages of codes, of conformance and of rooms, and the pictures
 	$(BIN)/python ci/generate_docs.py --write
 	$(BIN)/python ci/conformance.py --page
 	$(BIN)/python ci/architecture --write
+	$(BIN)/python ci/pictures/draw_pictures.py --write
 
 lock: $(STAMP)  ## pin all dependencies (LOCK_OPTIONS=--upgrade: to newer releases)
 	sh ci/lock.sh $(BIN)/python $(LOCK_OPTIONS)

@@ -12,8 +12,8 @@ from repository import ROOT
 
 @pytest.mark.parametrize(
     "script",
-    ["ci/generate_docs.py", "ci/architecture"],
-    ids=["the page of codes", "the picture and table of rooms"],
+    ["ci/generate_docs.py", "ci/architecture", "ci/pictures/draw_pictures.py"],
+    ids=["the page of codes", "the picture and table of rooms", "the pictures"],
 )
 def test_what_is_generated_is_current(script: str) -> None:
     result = subprocess.run(

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from aotc.escaping import MOST_CHARACTERS, printable
+from aotc.escaping import MAX_CHARACTERS, printable
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_no_character_of_unicode_breaks_or_steers_a_line() -> None:
 
 def test_long_text_is_cut_and_says_how_long_it_was() -> None:
     shown = printable("x" * 30_000_000)
-    assert len(shown) == MOST_CHARACTERS
+    assert len(shown) == MAX_CHARACTERS
     assert shown.endswith("... (30,000,000 characters)")
     assert printable(shown) == shown
-    assert len(printable("\n" * MOST_CHARACTERS)) == MOST_CHARACTERS
-    assert printable("x" * MOST_CHARACTERS) == "x" * MOST_CHARACTERS
+    assert len(printable("\n" * MAX_CHARACTERS)) == MAX_CHARACTERS
+    assert printable("x" * MAX_CHARACTERS) == "x" * MAX_CHARACTERS

@@ -1,8 +1,8 @@
-"""Text that others wrote, as it may be shown: what is no plain letter is written out.
+"""Makes foreign text safe to show: characters that could mislead are escaped.
 
-Names, messages and hints come from models, manifests, certificates and servers.  A line break
-among them would forge a line of ours; a control character or a change of direction would hide
-one.  All that a terminal, a log or an exception shows goes through `printable`.
+Names, messages and hints come from models, manifests, certificates and servers.  A line break in
+them would forge a line of ours; a control character or a change of direction would hide one.  All
+text that a terminal, a log or an exception shows goes through `printable`.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# What a person reads of one text; `--json` has all of it.
-MOST_CHARACTERS: Final = 2000
-# Letters and marks to `str.isprintable` that show nothing, or change what stands before them.
+# How much of one text is shown; `--json` has all of it.
+MAX_CHARACTERS: Final = 2000
+# Printable by `str.isprintable`, but invisible or altering the preceding character.
 _INVISIBLE: Final = (
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-# Written languages stack fewer on a letter; more of them cover the lines above.
-_MOST_MARKS: Final = 4
+# Written languages stack fewer marks on a letter; more of them cover the lines above.
+_MAX_MARKS: Final = 4
 
 
-def printable(text: str, most: int = MOST_CHARACTERS) -> str:
-    """`text` in one line that steers no terminal, of at most `most` characters.
+def printable(text: str, maximum: int = MAX_CHARACTERS) -> str:
+    """`text` in one line, safe for a terminal, with at most `maximum` characters.
 
-    Written as Python would (`\\n`, `\\x1b`, `\\u202e`) are all control characters, line and
-    paragraph separators, characters of direction, format, private use and no width, surrogates,
-    what Unicode does not assign, blanks other than the space, and marks on nothing.
-    What was printable stays as it is, so that twice is as once.
+    Escaped as in Python (`\\n`, `\\x1b`, `\\u202e`) are all control characters, line and paragraph
+    separators, characters of direction, format, private use and zero width, surrogates, unassigned
+    characters, blanks other than the space, and marks without a letter.  Printable text stays as it
+    is, so escaping twice changes nothing more.
     """
-    shown = _escaped(text[: most + 1])
-    if len(shown) <= most and len(text) <= most:
+    shown = _escaped(text[: maximum + 1])
+    if len(shown) <= maximum and len(text) <= maximum:
         return shown
     rest = f"... ({len(text):,} characters)"
-    return shown[: max(most - len(rest), 0)] + rest
+    return shown[: max(maximum - len(rest), 0)] + rest
 
 
 def _escaped(text: str) -> str:
@@ -42,15 +42,17 @@ def _escaped(text: str) -> str:
     import unicodedata
 
     parts: list[str] = []
-    marks = _MOST_MARKS
-    for each in text:
-        if unicodedata.category(each) in ("Mn", "Me"):
+    marks = _MAX_MARKS
+    for character in text:
+        if unicodedata.category(character) in ("Mn", "Me"):
             marks += 1
         else:
             marks = 0
-        plain = each.isprintable() and marks <= _MOST_MARKS and not re.match(_INVISIBLE, each)
-        parts.append(each if plain else each.encode("unicode_escape").decode("ascii"))
-        if not plain:
-            # A mark that follows has nothing to stand on.
-            marks = _MOST_MARKS
+        is_plain = (
+            character.isprintable() and marks <= _MAX_MARKS and not re.match(_INVISIBLE, character)
+        )
+        parts.append(character if is_plain else character.encode("unicode_escape").decode("ascii"))
+        if not is_plain:
+            # A mark that follows has no letter to belong to.
+            marks = _MAX_MARKS
     return "".join(parts)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from artifact_builder import build_artifact
 
-from aotc.checking.outcomes import read_answer
+from aotc.checking.outcomes import read_report
 from aotc.contract.builtin import load_profile, load_target
 from aotc.contract.codec.parsing import MAX_PROBLEMS, ParseError, decode
 from aotc.contract.codec.spelling import nearest
@@ -40,7 +40,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "root.yaml": read_roots,
     "signer.yaml": load_command,
     "signer.json": load_command,
-    "against.json": read_answer,
+    "against.json": read_report,
 }
 
 
@@ -112,7 +112,7 @@ def test_files_without_end_are_not_read_whole(name: str, tmp_path: Path) -> None
     path = tmp_path / name
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    refused(read_tuning if name == "evidence.json" else read_answer, path)
+    refused(read_tuning if name == "evidence.json" else read_report, path)
 
 
 @record

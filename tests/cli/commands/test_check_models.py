@@ -235,7 +235,7 @@ def test_builds_come_from_the_cache_where_that_is_asked(tmp_path: Path) -> None:
 def test_a_folder_without_models(aotc: Command, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found = aotc("check-models", tmp_path / "empty").refused("AOTC-I001", 3)
-    assert found["what"] == "no *.onnx file is below the folder"
+    assert found["what"] == "there is no *.onnx file below the folder"
     found = aotc("check-models", tmp_path / "none").refused("AOTC-I001", 3)
     assert found["what"] == "no such folder of models"
     found = aotc("check-models", "models", "--pattern", "sound/*").refused("AOTC-I001", 3)

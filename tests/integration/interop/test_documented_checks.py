@@ -15,7 +15,7 @@ from sigstore_js import ROOT, install
 
 from aotc.signing.keys import key_files
 
-GUIDE = (ROOT / "docs" / "attestations.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "guides" / "attestations.md").read_text(encoding="utf-8")
 SECTION = GUIDE.partition("\n## With other tools\n")[2].partition("\n## ")[0]
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", SECTION, re.DOTALL | re.MULTILINE)
 
@@ -45,7 +45,7 @@ def run(block: str, place: Path, *path: Path) -> subprocess.CompletedProcess[str
 
 
 def block_of(word: str) -> str:
-    (found,) = [each for each in BLOCKS if word in each]
+    (found,) = [block for block in BLOCKS if word in block]
     return str(found)
 
 

@@ -89,8 +89,8 @@ def test_third_party_models() -> None:
     trees = claim_of(named(MODELS / "xgboost_onnxmltools.onnx"))
     assert trees.nodes == frozenset()
     voice = named(MODELS / "silero_vad_v6.onnx")
-    bodies = {node.name for node in walk_nodes(voice)} - {node.name for node in voice.graph.node}
-    assert bodies and bodies <= claim_of(voice).nodes
+    subgraphs = {node.name for node in walk_nodes(voice)} - {node.name for node in voice.graph.node}
+    assert subgraphs and subgraphs <= claim_of(voice).nodes
     streamed = claim_of(named(MODELS / "gtcrn_stream.onnx"))
     assert any("compute shapes, which ONNX Runtime prefers" in note for note in streamed.notes)
 

@@ -90,7 +90,7 @@ def test_a_registration_without_an_end_vouches_for_one_version() -> None:
 
 
 def test_the_two_spellings_of_the_standard_domain() -> None:
-    assert TABLE.of(CUDA, "ai.onnx", "Conv") == TABLE.of(CUDA, "", "Conv") != ()
+    assert TABLE.registered(CUDA, "ai.onnx", "Conv") == TABLE.registered(CUDA, "", "Conv") != ()
 
 
 def test_what_opset_23_costs_on_cuda() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aotc.checking.found_models import find_models, matches, user_of
+from aotc.checking.found_models import find_models, matches, model_referring_to
 from aotc.errors import AotcError
 
 
@@ -87,9 +87,9 @@ def test_patterns(name: str, pattern: str, fits: bool) -> None:
 def test_who_speaks_of_a_file(tmp_path: Path) -> None:
     touch(tmp_path, "empty.onnx", "data.onnx")
     (tmp_path / "empty.onnx").write_bytes(b"")
-    assert user_of(tmp_path / "data.onnx") == ""
+    assert model_referring_to(tmp_path / "data.onnx") == ""
     (tmp_path / "net.onnx").write_bytes(b"..location..data.onnx..")
-    assert user_of(tmp_path / "data.onnx") == "net.onnx"
+    assert model_referring_to(tmp_path / "data.onnx") == "net.onnx"
 
 
 def test_no_model_is_no_success(tmp_path: Path) -> None:

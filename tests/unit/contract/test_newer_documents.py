@@ -11,12 +11,12 @@ import pytest
 from artifact_builder import build_artifact, payload_digests
 from policy_setting import Setting, make_keys
 
-from aotc.checking.outcomes import read_answer
+from aotc.checking.outcomes import read_report
 from aotc.contract.builtin import load_profile, load_target
 from aotc.contract.versions import is_newer, unsupported_reason
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
-from aotc.signing import statements as attest
+from aotc.signing import statements
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command
@@ -31,7 +31,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "aotc.trust": read_policy,
     "aotc.root": read_roots,
     "aotc.signer": load_command,
-    "aotc.check-models": read_answer,
+    "aotc.check-models": read_report,
     "aotc.trust-state": lambda path: StateFile(path).read(),
 }
 
@@ -99,7 +99,7 @@ def test_an_attestation_of_a_later_kind_is_a_finding_and_meets_no_requirement(
     keys = make_keys(tmp_path)
     host = Setting(tmp_path, keys)
     artifact = host.artifact
-    bundle = attest.attest(
+    bundle = statements.sign(
         "urn:aotc:approval:v2", {}, {"aotc.json": payload_digests(artifact)["aotc.json"]},
         keys["release"],
     )  # fmt: skip

@@ -22,8 +22,8 @@ def written(backend: Backend) -> list[dict[str, str]]:
         found += [
             options,
             backend.with_threads(options, 3),
-            backend.beside(options, ["Add", "Softmax"]),
-            backend.with_threads(backend.beside(options, ["Add"]), 1),
+            backend.options_excluding(options, ["Add", "Softmax"]),
+            backend.with_threads(backend.options_excluding(options, ["Add"]), 1),
         ]
     return found
 

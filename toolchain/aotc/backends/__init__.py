@@ -1,1 +1,1 @@
-"""Execution providers, one a file, and the import of ONNX Runtime itself."""
+"""Execution providers, one per file, and the import of ONNX Runtime."""

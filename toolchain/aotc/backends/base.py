@@ -1,8 +1,8 @@
-"""What a backend is: one execution provider of ONNX Runtime, from claim to session.
+"""The interface of a backend: one execution provider of ONNX Runtime, from claim to session.
 
-A backend is one file beside this one and one row of `contract.known_providers`.  Claims and
-compilations run in sandboxed processes of their own: native code may crash, hang or allocate
-without end.
+A backend is one file in this folder and one row of `contract.known_providers`.  Claims and
+compilations run in separate sandboxed processes: native code may crash, hang or allocate without
+limit.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Shape = tuple[int, ...]
 class Capability:
     """Whether this machine has the execution provider; `reason` says why not.
 
-    `available`: its packages are installed, so that it can claim and compile.  `runs`: sessions
-    with it can be created here, too; `why_not` says what is missing for that.  `fix`: what to do
-    where it is not available, but for what the catalogue says.
+    `available`: its packages are installed, so it can claim and compile.  `runs`: sessions with it
+    can be created here as well; `why_not` says what is missing for that.  `fix`: what to do if it
+    is not available, in place of the catalogue's fix.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Capability:
 
 @record
 class Refusal:
-    """Why the backend would not run one node, in its own words where it speaks."""
+    """Why the backend would not run a node, in the provider's own words if there are any."""
 
     node: str
     reason: str
@@ -59,12 +59,12 @@ class Refusal:
 
 @record
 class Claims:
-    """What the backend would run: names of nodes, those of bodies of control flow among them.
+    """The nodes that the backend would run, by name, those in control-flow subgraphs included.
 
-    `how` is `predicted` where no provider was asked but a table.  A node of the graph is in
-    `nodes` or in `refusals`.  Who claims a control-flow node without its bodies' nodes runs the
-    node alone.  `failed` is the provider's message where it failed on the whole graph, and what it
-    claims is a guess that compiling will prove.
+    `how` is `predicted` if a table was used instead of the provider.  Every node of the graph is in
+    `nodes` or in `refusals`.  Claiming a control-flow node without the nodes of its subgraphs means
+    to run only the node itself.  `failed` is the provider's message if it failed on the whole
+    graph; then the claims are a guess that compiling will test.
     """
 
     nodes: frozenset[str]
@@ -76,10 +76,10 @@ class Claims:
 
 @record
 class ClaimRequest:
-    """A graph to claim nodes of.
+    """A graph whose nodes are to be claimed.
 
-    `model`: an ONNX file; every node has a unique name, and values have inferred types and shapes
-    where they are known.  Its external data is in the folder `weights`.
+    `model` is an ONNX file; every node has a unique name, and values have inferred types and shapes
+    if they are known.  Its external data is in the folder `weights`.
     """
 
     model: Path
@@ -92,11 +92,11 @@ class ClaimRequest:
 class CompileRequest:
     """One partition to compile.
 
-    `model`: an ONNX file that is self-contained but for external data in the folder `weights`;
-    its graph inputs and outputs are those of the partition.  `stem`: a file name without suffix,
-    unique in the variant, from which all names that the backend writes are made.  `shapes`: for
-    each graph input (minimum, optimum, maximum) where all its dims are known.  `share`: constants
-    may be left in the folder and read there at load.
+    `model` is an ONNX file that is self-contained except for external data in the folder `weights`;
+    its graph inputs and outputs are those of the partition.  `stem` is a file name without suffix,
+    unique in the variant, for all files that the backend writes.  `shapes` has (minimum, optimum,
+    maximum) for each graph input whose dims are all known.  `share`: constants may stay in the
+    folder, to be read there at load.
     """
 
     model: Path
@@ -112,24 +112,24 @@ class CompileRequest:
 class Payload:
     """A compiled partition.
 
-    `attributes`: of its `com.microsoft::EPContext` node.  `files`: what was written, relative to
-    the working directory; the attribute `ep_cache_context` names the one that the node reads.
-    `compatibility`: the provider's own compatibility string, where it has one.  `options`: provider
-    options that reading it needs, over those of `session`; `${weights}` in them stands for the
-    folder of the variant's weights.  `beside`: it can be read as well with the options that parts
-    of the same variant need which leave their constants in the folder.
+    `attributes` are those of its `com.microsoft::EPContext` node.  `files` are the files written,
+    relative to the working directory; the attribute `ep_cache_context` names the one that the node
+    reads.  `compatibility` is the provider's own compatibility string, if it has one.  `options`
+    are provider options needed to read it, in addition to those of `session`; `${weights}` in them
+    stands for the folder of the variant's weights.  `mixes_with_shared`: it can also be read with
+    the options of parts that leave their constants in that folder.
     """
 
     attributes: Mapping[str, str | int]
     files: tuple[str, ...]
     compatibility: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
-    beside: bool = True
+    mixes_with_shared: bool = True
 
 
 @record
 class Rates:
-    """Rough speeds of a device, to weigh a partition against its borders; per second."""
+    """Rough speeds of a device per second, to weigh a partition against its transfers."""
 
     flops: float
     bytes: float
@@ -143,79 +143,84 @@ class Backend(ABC):
     name: str
     ort_name: str
     device: ClassVar[str] = "cpu"
-    # Its partitions become EPContext nodes; the others stay ONNX, and ORT assigns them.
+    # Whether its partitions become EPContext nodes; else they stay ONNX, and ORT assigns them.
     compiles: ClassVar[bool] = False
-    # It compiles for the CPU of the build host, and for no other.
+    # Whether it compiles only for the CPU of the build host.
     native: ClassVar[bool] = False
     precisions: ClassVar[tuple[Precision, ...]] = ("keep",)
     rates: ClassVar[Rates]
 
     @abstractmethod
     def probe(self) -> Capability:
-        """What this machine has of it; raises nothing where it is missing."""
+        """What this machine has of the provider; does not raise if it is missing."""
 
     @abstractmethod
     def claim(self, request: ClaimRequest) -> Claims:
-        """The nodes it would run on the target, and a reason for each other one.
+        """The nodes that it would run on the target, and a reason for each other node.
 
-        Runs in a sandboxed process.
+        Called in a sandboxed process.
         """
 
     def predict(self, model: onnx.ModelProto) -> Claims | None:
-        """Claims by what is known of the provider, nothing asked or run; None: nothing is known.
+        """Claims by known rules, without asking the provider; None if there are no such rules.
 
-        Constants of `model` need not be there.
+        The values of constants in `model` need not be available.
         """
         return None
 
     def compile(self, request: CompileRequest) -> Payload:
         """Compile one partition into files of the working directory.
 
-        Runs in a fresh sandboxed process.  Raises AOTC-P005 where the provider refuses.
+        Called in a fresh sandboxed process.  Raises AOTC-P005 if the provider refuses.
         """
         raise NotImplementedError(f"{self.name} does not compile")
 
     def join(self, payloads: Sequence[Payload], folder: Path, stem: str) -> tuple[Payload, ...]:
-        """Make one whole of all partitions of a variant, whose files are in `folder`."""
+        """Combine the compiled partitions of a variant, whose files are in `folder`.
+
+        New files are named after `stem`.  By default the partitions stay as they are.
+        """
         return tuple(payloads)
 
     @abstractmethod
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
-        """How a session with this provider is created: what is replayed at load."""
+        """How a session with this provider is created: this is recorded, and repeated at load."""
 
     def with_threads(self, options: Mapping[str, str], threads: int) -> dict[str, str]:
-        """Its provider options for `threads` of one operator, beside those of ORT's own pool."""
+        """Its provider options for `threads` per operator, if it has threads of its own."""
         return dict(options)
 
-    def beside(self, options: Mapping[str, str], operators: Collection[str]) -> dict[str, str]:
-        """Its provider options where nodes of these operators are left to other providers."""
+    def options_excluding(
+        self, options: Mapping[str, str], operators: Collection[str]
+    ) -> dict[str, str]:
+        """Its provider options if nodes of these operators are left to other providers."""
         return dict(options)
 
     def prepare(self) -> None:
-        """Do what a session with it needs beforehand in this process; may be called again."""
+        """Do what its sessions need beforehand in this process; may be called repeatedly."""
         return
 
     def library(self) -> Path | None:
-        """The plugin library that has to be registered; None for what the wheel is built with."""
+        """The plugin library that has to be registered; None if it is part of ORT's wheel."""
         return None
 
     def computes_in(self, wanted: Precision) -> Precision:
-        """`wanted`, or the exact one where this provider lacks it."""
+        """`wanted`, or `keep` if this provider lacks that precision."""
         return wanted if wanted in self.precisions else "keep"
 
     def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
-        """What a host must have to run its partitions, over what any variant requires."""
+        """What a host needs to run its partitions, in addition to what every variant requires."""
         return NO_REQUIREMENTS
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """What decides the bytes it makes and the numbers it computes: versions and builds.
+        """Versions and builds that determine the bytes it writes and the numbers it computes.
 
-        Raises AOTC-I019 and AOTC-I020 where the provider's packages are unusable.
+        Raises AOTC-I019 and AOTC-I020 if the provider's packages are not usable.
         """
 
 
-def mentioned(message: str, names: Mapping[str, object]) -> frozenset[str]:
-    """Those of `names` that stand in a provider's message as whole words."""
+def names_in_message(message: str, names: Mapping[str, object]) -> frozenset[str]:
+    """Those of `names` that occur as whole words in a provider's message."""
     words = frozenset(re.split(r"[\s'\"()<>,:;]+", message))
     return frozenset(name for name in names if name in words)

@@ -1,4 +1,4 @@
-"""ONNX Runtime's own CPU execution provider: it runs whatever ONNX Runtime has a kernel for."""
+"""ONNX Runtime's CPU execution provider: it runs everything that ONNX Runtime has a kernel for."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class CpuBackend(Backend):
 
     name = _KNOWN.name
     ort_name = _KNOWN.ort_name
-    # Two cores with AVX2; a transfer to another provider on the same CPU is a call.
+    # Two cores with AVX2; a transfer to another provider on the same CPU costs a call.
     rates: ClassVar[Rates] = Rates(
         flops=1e11, bytes=1e10, transfer_bytes=2e10, transfer_seconds=5e-6
     )
 
     def probe(self) -> Capability:
-        """Available wherever ONNX Runtime can be imported."""
+        """Available if ONNX Runtime can be imported."""
         try:
             version = str(import_onnxruntime().__version__)
         except AotcError as error:
@@ -49,7 +49,7 @@ class CpuBackend(Backend):
         return Claims(nodes=frozenset(names))
 
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
-        """`optimization` alone: the CPU provider takes no options."""
+        """Only `optimization`: the CPU provider takes no options."""
         return SessionSpec(optimization=optimization)
 
     def fingerprint(self) -> str:

@@ -1,9 +1,9 @@
 """ONNX Runtime's CUDA execution provider, predicted from its kernel table.
 
-Where it runs is decided by ONNX Runtime when the session is created; a build needs no GPU and asks
-none.  What the provider refuses although it has a kernel stands in `refusal_of_provider`.  Nodes
-that compute shapes it leaves to the CPU of its own accord: they are only noted, as rewrites at load
-change which they are.
+ONNX Runtime decides what runs there when the session is created; a build needs no GPU.  What the
+provider refuses despite having a kernel is in `refusal_of_provider`.  ONNX Runtime leaves nodes
+that compute shapes to the CPU: they are only noted, as rewrites at load change which nodes these
+are.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     import onnx
 
 _KNOWN: Final = BY_NAME["cuda"]
-# The wheels of onnxruntime-gpu are built for this CUDA.
+# The CUDA version for which the wheels of onnxruntime-gpu are built.
 _CUDA_MAJOR: Final = 13
 
-# ONNX Runtime's default measures convolution algorithms at load, and may take another one, which
-# rounds otherwise, each time; the heuristic goes by sizes alone.
+# By default ONNX Runtime measures convolution algorithms at load, and may pick a different one each
+# time, which rounds differently; the heuristic only depends on sizes.
 _REPEATABLE = {"cudnn_conv_algo_search": "HEURISTIC"}
 (_WHEEL,) = (w.distribution for w in RUNTIME_WHEELS if _KNOWN.ort_name in w.providers)
-_NAMED = 5
+_MAX_NAMED = 5
 _LEFT_TO_CPU = (
     "{count} of these nodes compute shapes, which ONNX Runtime prefers on the CPU: {names}"
 )
 
-# Activations that cuDNN has, in order, for both directions.
+# The activations of cuDNN, in order, for both directions.
 _ACTIVATIONS = {
     "LSTM": ("sigmoid", "tanh", "tanh", "sigmoid", "tanh", "tanh"),
     "GRU": ("sigmoid", "tanh", "sigmoid", "tanh"),
@@ -59,14 +59,14 @@ class CudaBackend(Backend):
     ort_name = _KNOWN.ort_name
     device: ClassVar[str] = "gpu"
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32")
-    # A data-centre GPU in float32 on PCIe 4; a transfer costs a synchronisation.
+    # A data-center GPU in float32 on PCIe 4; a transfer costs a synchronization.
     rates: ClassVar[Rates] = Rates(
         flops=2e13, bytes=1e12, transfer_bytes=2e10, transfer_seconds=1e-5
     )
 
     def probe(self) -> Capability:
-        """Always available, as a prediction needs the table alone; `runs` asks for a GPU."""
-        why_not = _why_not()
+        """Always available, as a prediction only needs the table; `runs` is about the GPU."""
+        why_not = _missing_for_sessions()
         return Capability(
             name=self.name,
             ort_name=self.ort_name,
@@ -77,7 +77,7 @@ class CudaBackend(Backend):
         )
 
     def claim(self, request: ClaimRequest) -> Claims:
-        """The nodes that the table has a kernel for, on any target: no GPU is asked."""
+        """The nodes that the table has a kernel for, on any target, without a GPU."""
         import onnx
 
         return claim_of(onnx.load(request.model, load_external_data=False))
@@ -87,37 +87,37 @@ class CudaBackend(Backend):
         return claim_of(model)
 
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
-        """Float32 in full unless `precision` is tf32, which is ONNX Runtime's default.
+        """Full float32 unless `precision` is tf32, which is ONNX Runtime's default.
 
-        With `keep`, convolution algorithms are those of every other load, too.
+        With `keep`, convolution algorithms are the same at every load.
         """
         faster = precision == "tf32"
         options = {"use_tf32": "1"} if faster else {"use_tf32": "0", **_REPEATABLE}
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
 
     def prepare(self) -> None:
-        """Load NVIDIA's libraries of the Python packages, where they come from there."""
+        """Load NVIDIA's libraries from their Python packages, if they are installed."""
         _preload()
 
     def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
-        """CUDA and its driver; compute capabilities are not limited, as nothing is compiled."""
+        """CUDA and its driver; any compute capability, as nothing is compiled."""
         return replace(
             NO_REQUIREMENTS, cuda_major=_CUDA_MAJOR, nvidia_driver_min=DRIVER_MIN[_CUDA_MAJOR]
         )
 
     def fingerprint(self) -> str:
-        """The version of onnxruntime-gpu, where it is installed, and that of the kernel table."""
+        """The versions of the kernel table and of onnxruntime-gpu, if it is installed."""
         table = f"kernels {KernelTable.load().version}"
         installed = _installed_version()
         return f"{_WHEEL} {installed}; {table}" if installed else table
 
 
 def claim_of(model: onnx.ModelProto) -> Claims:
-    """What CUDA would run of a model in memory, whose external data is not read."""
+    """What CUDA would run of a model in memory; external data is not read."""
     found = claim_by_kernels(model, CudaBackend.ort_name, KernelTable.load(), refusal_of_provider)
     notes = found.notes
     if left := prefers_cpu(model.graph, found.nodes):
-        names = ", ".join(left[:_NAMED]) + (", ..." if len(left) > _NAMED else "")
+        names = ", ".join(left[:_MAX_NAMED]) + (", ..." if len(left) > _MAX_NAMED else "")
         notes = (*notes, _LEFT_TO_CPU.format(count=len(left), names=names))
     return Claims(
         nodes=found.nodes,
@@ -128,13 +128,13 @@ def claim_of(model: onnx.ModelProto) -> Claims:
 
 
 def refusal_of_provider(node: onnx.NodeProto) -> str:
-    """Why CUDA leaves a node that it has a kernel for to the CPU; empty where it does not.
+    """Why CUDA leaves a node to the CPU although it has a kernel; "" if it does not.
 
     The rules are those of `CUDAExecutionProvider::GetCapability`.
     """
     if node.domain not in STANDARD:
         return ""
-    attributes = {each.name: each for each in node.attribute}
+    attributes = {attribute.name: attribute for attribute in node.attribute}
     if node.op_type in _ACTIVATIONS:
         return _refused_recurrence(node, attributes)
     if node.op_type == "ConvTranspose":
@@ -150,7 +150,7 @@ def _refused_recurrence(node: onnx.NodeProto, attributes: Mapping[str, onnx.Attr
         if name in attributes:
             return f"CUDA has no {kind} with {name}"
     if "activations" in attributes:
-        names = [one.decode().lower() for one in attributes["activations"].strings]
+        names = [name.decode().lower() for name in attributes["activations"].strings]
         if tuple(names) != _ACTIVATIONS[kind][: len(names)]:
             return f"CUDA has no {kind} with activations {', '.join(names)}"
     if kind == "LSTM" and _integer(attributes, "input_forget"):
@@ -179,7 +179,7 @@ def _integer(attributes: Mapping[str, onnx.AttributeProto], name: str) -> int:
 
 @cache
 def _preload() -> None:
-    """What is missing shows when the session is created; ORT's function prints it, to no use."""
+    """Missing libraries show when the session is created; what ORT's function prints is useless."""
     preload = getattr(import_onnxruntime(), "preload_dlls", None)
     if preload is not None:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -195,8 +195,8 @@ def _installed_version() -> str:
         return ""
 
 
-def _why_not() -> str:
-    """What keeps sessions with CUDA from being created here; empty where nothing does."""
+def _missing_for_sessions() -> str:
+    """What prevents sessions with CUDA here; "" if nothing does."""
     try:
         built_in = CudaBackend.ort_name in import_onnxruntime().get_available_providers()
     except AotcError as error:

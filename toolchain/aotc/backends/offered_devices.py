@@ -1,7 +1,7 @@
-"""Which devices a plugin's library offers here, asked in a process of its own.
+"""The devices that a plugin's library offers on this machine, asked in a separate process.
 
-A library stays registered for as long as a process lives, and may end it.  Who only asks shall
-neither be bound to it nor go down with it.
+A library stays registered as long as its process lives, and may crash it.  Asking for devices
+should not have either effect.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-# It takes a third of a second; a machine may be busy.
+# It takes a third of a second on an idle machine.
 _SECONDS: Final = 120.0
 
 
 @cache
-def offered(ort_name: str, library: Path) -> tuple[tuple[str, ...], str]:
-    """Types of the provider's devices, such as CPU; and why none could be asked for, or "".
+def offered_devices(ort_name: str, library: Path) -> tuple[tuple[str, ...], str]:
+    """Types of the provider's devices, such as CPU; and why none could be listed, or "".
 
-    The answer is kept for the life of the process.
+    The result is cached for the life of the process.
     """
     try:
         done = subprocess.run(
@@ -51,8 +51,8 @@ def offered(ort_name: str, library: Path) -> tuple[tuple[str, ...], str]:
         types = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         return (), ended
-    told = isinstance(types, list) and all(isinstance(each, str) for each in types)
-    return (tuple(types), "") if told and not done.returncode else ((), ended)
+    is_valid = isinstance(types, list) and all(isinstance(name, str) for name in types)
+    return (tuple(types), "") if is_valid and not done.returncode else ((), ended)
 
 
 def _main(ort_name: str, library: str) -> int:
@@ -64,9 +64,9 @@ def _main(ort_name: str, library: str) -> int:
     except AotcError as error:
         sys.stderr.write(f"{error.what}: {error.found}\n")
         return 1
-    sys.stdout.write(json.dumps([each.device.type.name for each in found]) + "\n")
+    sys.stdout.write(json.dumps([item.device.type.name for item in found]) + "\n")
     sys.stdout.flush()
-    # Native destructors serve nobody.
+    # Skips native destructors.
     os._exit(0)
 
 

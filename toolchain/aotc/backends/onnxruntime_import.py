@@ -1,4 +1,4 @@
-"""ONNX Runtime as a module: imported silent and without telemetry, and what its errors say."""
+"""Imports ONNX Runtime silently and without telemetry, and reads its error messages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from aotc.errors import INSTALL_RUNTIME, AotcError
 from aotc.host.probe import installed_versions
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
-# A place in ONNX Runtime's sources, with the function where there is one.
+# A place in ONNX Runtime's sources, followed by the function if there is one.
 _PLACE = re.compile(r"\S*/\S+\.(?:cc|h|cpp|hpp):\d+ (?:[^()'\"]*\([^()]*\)(?: const)? )?")
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/\"':]+/)+")
-_SILENT = 4  # ONNX Runtime's severity FATAL; errors still come as exceptions
+_SILENT = 4  # ONNX Runtime's severity FATAL; errors are still raised as exceptions
 
 
 @cache
 def import_onnxruntime() -> ModuleType:
-    """ONNX Runtime, made silent and deaf to options that a model carries.
+    """The module, with logging off and ignoring options that a model carries.
 
     Raises AOTC-I019 (not installed) and AOTC-I020 (both distributions installed).
     """
@@ -35,9 +35,9 @@ def import_onnxruntime() -> ModuleType:
                 f"{name} {installed[name]}" for name in RUNTIMES if name in installed
             ),
         )
-    # With it set, ONNX Runtime takes session options out of the model's metadata.
+    # If set, ONNX Runtime takes session options from the model's metadata.
     os.environ.pop("ORT_LOAD_CONFIG_FROM_MODEL", None)
-    # Its wheels report to their maker and keep a device id and a database in the user's cache.
+    # Its wheels send telemetry, and keep a device id and a database in the user's cache.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime
@@ -69,7 +69,7 @@ def ort_errors() -> tuple[type[Exception], ...]:
 
 
 def ort_text(error: Exception) -> str:
-    """What ONNX Runtime said, word by word; a message that quotes what is not UTF-8 as well."""
+    """ONNX Runtime's message unchanged, even if it quotes text that is not UTF-8."""
     if isinstance(error, UnicodeDecodeError):
         return error.object.decode("utf-8", "backslashreplace")
     return str(error)
@@ -79,6 +79,6 @@ def ort_message(error: Exception) -> str:
     """ONNX Runtime's message in one line, without its prefix and its source paths."""
     text = _PLACE.sub("", _PREFIX.sub("", ort_text(error)))
     text = re.sub(r"Load model from \S+ failed:?", "", text)
-    # Folders are of one machine, and messages go into manifests.
+    # Messages go into manifests, so they must not name folders of this machine.
     text = _FOLDERS.sub("", text)
     return " ".join(text.split()) or type(error).__name__

@@ -1,7 +1,8 @@
-"""Intel's OpenVINO as a plugin of ONNX Runtime: it compiles for, and runs on, CPUs of Intel.
+"""Intel's OpenVINO as a plugin of ONNX Runtime: it compiles for and runs on Intel CPUs.
 
-Its precision follows the options at load and not what was compiled, and unknown options are
-ignored in silence: so both are pinned here by the one spelling that works, and replayed.
+Its precision depends on the options at load, not on what was compiled, and it ignores unknown
+options silently: so the options are fixed here, in the only spelling that works, and repeated at
+load.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.backends.base import Capability, CompileRequest, Payload, Rates
-from aotc.backends.offered_devices import offered
+from aotc.backends.offered_devices import offered_devices
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors
 from aotc.backends.openvino_container import join_containers
 from aotc.backends.plugin import PluginBackend, registered_devices
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 _KNOWN: Final = BY_NAME["openvino"]
 (_DISTRIBUTION,) = _KNOWN.distributions
 _HINTS: Final[dict[Precision, str]] = {"keep": "f32", "bfloat16": "bf16", "float16": "f16"}
-_SHARED: Final = "weights.bin"
+_SHARED_WEIGHTS: Final = "weights.bin"
 _CPU: Final = "CPU"
-# Its plugin offers a device for processors of Intel alone.
+# The plugin only offers a device for Intel processors.
 _SERVES: Final = "of CPUs, OpenVINO serves Intel's only"
 _OTHER_PROFILE: Final = (
     "Build with a profile that does without it, such as edge, or leave openvino out of the "
@@ -45,7 +46,7 @@ _OTHER_PROFILE: Final = (
 _OTHER_HOST: Final = (
     "Load it on a host with an Intel CPU, or build it for this one with a profile such as edge."
 )
-# CPU features without which a precision is emulated or refused.
+# CPU features that a precision needs: without them it is emulated or refused.
 _ISA: Final[dict[Precision, tuple[str, ...]]] = {
     "bfloat16": ("avx512_bf16",),
     "float16": ("avx512_fp16",),
@@ -56,7 +57,7 @@ class OpenVinoBackend(PluginBackend):
     """OpenVINO's CPU device, through `onnxruntime-ep-openvino`."""
 
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "bfloat16", "float16")
-    # As fast as ONNX Runtime's CPU provider in f32, and a little faster on the whole.
+    # Slightly faster than ONNX Runtime's CPU provider in f32.
     rates: ClassVar[Rates] = Rates(
         flops=1.2e11, bytes=1.2e10, transfer_bytes=1e10, transfer_seconds=1e-5
     )
@@ -65,9 +66,9 @@ class OpenVinoBackend(PluginBackend):
         super().__init__(_KNOWN.name, _KNOWN.ort_name, None, {})
 
     def probe(self) -> Capability:
-        """Available where the plugin's distribution is installed and offers its CPU device.
+        """Available if the plugin's distribution is installed and offers its CPU device.
 
-        The library is loaded in a process of its own, once in the life of this one.
+        The library is loaded in a separate process, once per process that asks.
         """
         library = self.library()
         if library is None:
@@ -75,20 +76,22 @@ class OpenVinoBackend(PluginBackend):
                 f"{_DISTRIBUTION} is not installed (of CPUs, it serves Intel's only): "
                 f"{install_extra('openvino')}"
             )
-            return self._without(reason)
+            return self._unavailable(reason)
         found = super().probe()
         if not found.available:
             return found
         types, failure = (
-            ((), "") if self.ort_name in hidden_providers() else offered(self.ort_name, library)
+            ((), "")
+            if self.ort_name in hidden_providers()
+            else offered_devices(self.ort_name, library)
         )
         if failure:
-            return self._without(f"{_DISTRIBUTION} {self.version()} is installed: {failure}")
+            return self._unavailable(f"{_DISTRIBUTION} {self.version()} is installed: {failure}")
         if _CPU not in types:
-            return self._without(self._no_device(), _OTHER_PROFILE)
+            return self._unavailable(self._no_device_reason(), _OTHER_PROFILE)
         return found
 
-    def _without(self, reason: str, fix: str = "") -> Capability:
+    def _unavailable(self, reason: str, fix: str = "") -> Capability:
         return Capability(
             name=self.name,
             ort_name=self.ort_name,
@@ -99,13 +102,13 @@ class OpenVinoBackend(PluginBackend):
             fix=fix,
         )
 
-    def _no_device(self) -> str:
+    def _no_device_reason(self) -> str:
         name = f"{_DISTRIBUTION} {self.version()}".strip()
         hidden = f" (${WITHOUT_VARIABLE} hides it)" if self.ort_name in hidden_providers() else ""
         return f"{name} is installed, and offers no device on this CPU{hidden}: {_SERVES}"
 
     def version(self) -> str:
-        """Of the distribution."""
+        """The version of the distribution, or ""."""
         try:
             return metadata.version(_DISTRIBUTION)
         except metadata.PackageNotFoundError:
@@ -116,30 +119,30 @@ class OpenVinoBackend(PluginBackend):
         return _library()
 
     def digest(self) -> str:
-        """Of the plugin with the libraries of OpenVINO beside it."""
+        """The digest of the plugin with OpenVINO's libraries in the same folder."""
         library = self.library()
         return libraries_digest(libraries_in(library.parent)) if library is not None else ""
 
     def devices(self, library: Path) -> list[Any]:
-        """Its CPU device: the name covers GPU and NPU devices, too.
+        """Its CPU device: the provider's name also covers GPU and NPU devices.
 
-        Raises AOTC-P004 where it offers none.
+        Raises AOTC-P004 if it offers none.
         """
         found = registered_devices(self.ort_name, library)
-        chosen = [each for each in found if each.device.type.name == _CPU][:1]
+        chosen = [device for device in found if device.device.type.name == _CPU][:1]
         if not chosen:
             raise AotcError(
                 "AOTC-P004",
-                self._no_device(),
+                self._no_device_reason(),
                 where=str(library),
                 expected=f"a CPU device of {self.ort_name}",
-                found=", ".join(each.device.type.name for each in found) or "none",
+                found=", ".join(device.device.type.name for device in found) or "none",
                 fix=_OTHER_HOST,
             )
         return chosen
 
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
-        """The precision pinned; raises AOTC-N008 on one that it does not have."""
+        """With the precision fixed; raises AOTC-N008 if OpenVINO lacks it."""
         options = {"load_config": _config(precision)}
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
 
@@ -161,26 +164,26 @@ class OpenVinoBackend(PluginBackend):
         return replace(NO_REQUIREMENTS, plugins=(plugin,), isa=tuple(sorted(features)))
 
     def compile(self, request: CompileRequest) -> Payload:
-        """Compile without the constants of the shared weights file where that loads again.
+        """Compile without the constants in the shared weights file, if the result can be loaded.
 
-        The compiled part then refers to the file by offsets, and reads it at load.  Where the
-        plugin cannot read its own output so, all constants are compiled in.
+        The compiled part then refers to that file by offsets, and reads it at load.  If the plugin
+        cannot load its own output that way, all constants are compiled in.
         """
-        shared = request.weights / _SHARED
+        shared = request.weights / _SHARED_WEIGHTS
         if not request.share or not shared.is_file():
             return super().compile(request)
         options = {"CACHE_MODE": "OPTIMIZE_SIZE"}
-        light = {**options, "WEIGHTS_PATH": str(shared.resolve())}
-        if _keep_shared_alone(request):
-            context = self._compiled(request, self._options_with(request.precision, options))
+        sharing = {**options, "WEIGHTS_PATH": str(shared.resolve())}
+        if _inline_other_constants(request):
+            context = self._compile_model(request, self._options_with(request.precision, options))
             payload = self._payload(request, context)
-            if self._loads(request, light):
-                stated = {**options, "WEIGHTS_PATH": "${weights}/" + _SHARED}
+            if self._loads(request, sharing):
+                stated = {**options, "WEIGHTS_PATH": "${weights}/" + _SHARED_WEIGHTS}
                 config = _config(request.precision, stated)
                 return replace(payload, options={"load_config": config})
         payload = super().compile(request)
-        # The option holds for a whole session.
-        return replace(payload, beside=self._loads(request, light))
+        # The option applies to the whole session.
+        return replace(payload, mixes_with_shared=self._loads(request, sharing))
 
     def _options_with(self, precision: Precision, entries: Mapping[str, str]) -> Any:
         runtime = import_onnxruntime()
@@ -204,7 +207,7 @@ class OpenVinoBackend(PluginBackend):
         return True
 
     def join(self, payloads: Sequence[Payload], folder: Path, stem: str) -> tuple[Payload, ...]:
-        """One container for all partitions: the plugin reads one file in a session."""
+        """One container for all partitions: the plugin reads only one file in a session."""
         if len(payloads) < 2:
             return tuple(payloads)
         name = f"{stem}.bin"
@@ -251,20 +254,20 @@ def _text(config: Mapping[str, Mapping[str, object]]) -> str:
     return json.dumps(config, sort_keys=True, separators=(",", ":"))
 
 
-def _keep_shared_alone(request: CompileRequest) -> bool:
-    """Whether constants of the partition are in the shared file; others are put into the graph.
+def _inline_other_constants(request: CompileRequest) -> bool:
+    """Whether the partition has constants in the shared file; others are moved into the graph.
 
-    `WEIGHTS_PATH` names one file, and the plugin would read all constants by their offsets there.
+    `WEIGHTS_PATH` names one file, and the plugin would read all constants there by their offsets.
     """
     import onnx
 
     model = onnx.load(request.model, load_external_data=False)
-    shared, moved = False, False
+    shared, inlined = False, False
     for tensor in _constants(model.graph):
         entry = {pair.key: pair.value for pair in tensor.external_data}
         if "location" not in entry:
             continue
-        if entry["location"] == _SHARED:
+        if entry["location"] == _SHARED_WEIGHTS:
             shared = True
             continue
         with (request.weights / entry["location"]).open("rb") as file:
@@ -272,16 +275,16 @@ def _keep_shared_alone(request: CompileRequest) -> bool:
             tensor.raw_data = file.read(int(entry["length"]))
         tensor.ClearField("external_data")
         tensor.data_location = onnx.TensorProto.DEFAULT
-        moved = True
-    if moved:
+        inlined = True
+    if inlined:
         request.model.write_bytes(model.SerializeToString(deterministic=True))
     return shared
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Initializers of a graph and of its bodies."""
+    """Initializers of a graph and of its subgraphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
-            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _constants(body)
+            for subgraph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from _constants(subgraph)

@@ -1,7 +1,7 @@
-"""An execution provider plugin: a library that ONNX Runtime registers, and the name it goes by.
+"""An execution provider plugin: a library that ONNX Runtime registers, and the provider's name.
 
-Any plugin that a user installed works by these two alone.  It is asked through ONNX Runtime's own
-record of which provider took which node, and compiles through `ModelCompiler`.
+Any plugin that a user installed works with these two.  Its claims come from ONNX Runtime's record
+of which provider took which node, and it compiles through `ModelCompiler`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aotc.backends.base import (
     Payload,
     Rates,
     Refusal,
-    mentioned,
+    names_in_message,
 )
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message
 from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
@@ -43,9 +43,9 @@ _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
 def registered_devices(ort_name: str, library: Path) -> list[Any]:
-    """ORT's devices of the provider, its library registered where it was not yet; may be none.
+    """ORT's devices of the provider, possibly none; registers its library if needed.
 
-    Raises AOTC-P004 where the library cannot be loaded.
+    Raises AOTC-P004 if the library cannot be loaded.
     """
     runtime = import_onnxruntime()
     with _registering:
@@ -57,10 +57,10 @@ def registered_devices(ort_name: str, library: Path) -> list[Any]:
                 where=str(library),
                 found=_registered[ort_name],
             )
-        found = _listed(ort_name)
+        found = _devices_of(ort_name)
         if not found and not known:
             try:
-                # Some plugins call their provider what they are registered as.
+                # Some plugins name their provider after the name of the registration.
                 runtime.register_execution_provider_library(ort_name, str(library))
             except ort_errors() as error:
                 del _registered[ort_name]
@@ -72,30 +72,32 @@ def registered_devices(ort_name: str, library: Path) -> list[Any]:
                     fix=f"Correct the library's path in the profile, or that of {ort_name} in "
                     "AOTC_PLUGINS or plugins=.",
                 ) from None
-            found = _listed(ort_name)
+            found = _devices_of(ort_name)
     return found
 
 
-def _listed(ort_name: str) -> list[Any]:
+def _devices_of(ort_name: str) -> list[Any]:
     if ort_name in hidden_providers():
         return []
-    return [each for each in import_onnxruntime().get_ep_devices() if each.ep_name == ort_name]
+    return [
+        device for device in import_onnxruntime().get_ep_devices() if device.ep_name == ort_name
+    ]
 
 
 def devices(ort_name: str, library: Path) -> list[Any]:
-    """ORT's devices of the provider, one or more, its library registered where it was not yet.
+    """ORT's devices of the provider, at least one; registers its library if needed.
 
-    Raises AOTC-P004 where the library cannot be loaded or has no such provider.
+    Raises AOTC-P004 if the library cannot be loaded or has no such provider.
     """
     found = registered_devices(ort_name, library)
     if not found:
-        every = import_onnxruntime().get_ep_devices()
+        present = import_onnxruntime().get_ep_devices()
         raise AotcError(
             "AOTC-P004",
             "the plugin library has no such execution provider for this machine",
             where=str(library),
             expected=ort_name,
-            found=", ".join(dict.fromkeys(each.ep_name for each in every)),
+            found=", ".join(dict.fromkeys(device.ep_name for device in present)),
         )
     return found
 
@@ -105,7 +107,7 @@ class PluginBackend(Backend):
 
     compiles: ClassVar[bool] = True
     native: ClassVar[bool] = True
-    # Unknown: taken to be a CPU's, somewhat faster than ONNX Runtime's own.
+    # Unknown; assumed to be a CPU, somewhat faster than ONNX Runtime's own provider.
     rates: ClassVar[Rates] = Rates(
         flops=2e11, bytes=1e10, transfer_bytes=2e10, transfer_seconds=1e-5
     )
@@ -119,11 +121,13 @@ class PluginBackend(Backend):
         self._options = dict(options)
 
     def probe(self) -> Capability:
-        """Whether the library is there and ONNX Runtime finds the provider in it."""
+        """Whether the library is a file and ONNX Runtime can be imported."""
         capability = Capability(name=self.name, ort_name=self.ort_name, available=False)
         library = self.library()
         reason = ""
-        if library is None or not library.is_file():
+        if library is None:
+            reason = f"no plugin of {self.ort_name} is installed"
+        elif not library.is_file():
             reason = f"no library at {library}"
         else:
             try:
@@ -144,7 +148,7 @@ class PluginBackend(Backend):
         )
 
     def version(self) -> str:
-        """Of the plugin; a user's own is told by its digest alone."""
+        """The plugin's version; "" for a user's own plugin, which is identified by its digest."""
         return ""
 
     def library(self) -> Path | None:
@@ -152,31 +156,31 @@ class PluginBackend(Backend):
         return self._library
 
     def digest(self) -> str:
-        """Of the library, as `host.plugin_libraries` defines it."""
+        """The digest of the library, as defined in `host.plugin_libraries`."""
         library = self.library()
         return libraries_digest([library]) if library is not None else ""
 
     def claim(self, request: ClaimRequest) -> Claims:
-        """Ask ONNX Runtime, by a session of the whole graph; see `_guess` where that fails."""
+        """Ask ONNX Runtime with a session of the whole graph; on failure see `_guess_claims`."""
         import onnx
 
         runtime = import_onnxruntime()
         graph = onnx.load(request.model, load_external_data=False).graph
-        nodes = _walk(graph)
+        nodes = _all_nodes(graph)
         options = self._session_options(request.precision)
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         options.add_session_config_entry(WEIGHTS_OPTION, str(request.weights))
         try:
             session = runtime.InferenceSession(str(request.model), options, enable_fallback=0)
         except ort_errors() as error:
-            return _guess(graph, nodes, self.name, ort_message(error))
+            return _guess_claims(graph, nodes, self.name, ort_message(error))
         taken = {
             node.name
-            for each in session.get_provider_graph_assignment_info()
-            if each.ep_name == self.ort_name
-            for node in each.get_nodes()
+            for device in session.get_provider_graph_assignment_info()
+            if device.ep_name == self.ort_name
+            for node in device.get_nodes()
         }
-        # Level-1 rewrites may fuse or fold what the graph has: those nodes are nobody's any more.
+        # Level-1 rewrites may fuse or fold nodes of the graph: then they belong to no provider.
         claimed = frozenset(nodes) & taken
         for name, (owner, _) in nodes.items():
             if owner in claimed:
@@ -191,23 +195,23 @@ class PluginBackend(Backend):
         )
 
     def compile(self, request: CompileRequest) -> Payload:
-        """Compile with ORT's `ModelCompiler`; one EPContext node must stand for all nodes.
+        """Compile with ORT's `ModelCompiler`; one EPContext node must replace all nodes.
 
-        Raises AOTC-P005 with the provider's message, or the names of the nodes that it left.
+        Raises AOTC-P005 with the provider's message, or the names of the nodes that remained.
         """
-        context = self._compiled(request, self._session_options(request.precision))
+        context = self._compile_model(request, self._session_options(request.precision))
         return self._payload(request, context)
 
     def _payload(self, request: CompileRequest, context: onnx.ModelProto) -> Payload:
         import onnx
 
-        left = [node for node in context.graph.node if node.op_type != EP_CONTEXT]
-        if left or len(context.graph.node) != 1:
+        others = [node for node in context.graph.node if node.op_type != EP_CONTEXT]
+        if others or len(context.graph.node) != 1:
             raise AotcError(
                 "AOTC-P005",
-                f"{self.name} made {len(context.graph.node) - len(left)} parts of a partition",
+                f"{self.name} made {len(context.graph.node) - len(others)} parts of a partition",
                 where=request.stem,
-                found="left out: " + ", ".join(repr(node.name) for node in left),
+                found="left out: " + ", ".join(repr(node.name) for node in others),
             )
         (node,) = context.graph.node
         embedded = [a.i for a in node.attribute if a.name == "embed_mode"]
@@ -229,7 +233,7 @@ class PluginBackend(Backend):
             compatibility=found.get(key, ""),
         )
 
-    def _compiled(self, request: CompileRequest, options: Any) -> onnx.ModelProto:
+    def _compile_model(self, request: CompileRequest, options: Any) -> onnx.ModelProto:
         import onnx
 
         runtime = import_onnxruntime()
@@ -264,7 +268,7 @@ class PluginBackend(Backend):
         return options
 
     def devices(self, library: Path) -> list[Any]:
-        """Those that a session gets: the first that ONNX Runtime names."""
+        """The devices for a session: the first that ONNX Runtime lists."""
         return devices(self.ort_name, library)[:1]
 
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
@@ -293,29 +297,29 @@ class PluginBackend(Backend):
         )
 
 
-def _walk(graph: onnx.GraphProto, owner: str = "") -> dict[str, tuple[str, str]]:
-    """Control-flow node of the main graph (empty: in it) and operator, of all nodes by name."""
+def _all_nodes(graph: onnx.GraphProto, owner: str = "") -> dict[str, tuple[str, str]]:
+    """For all nodes by name: the main-graph node whose subgraph has it ("": none), and operator."""
     found: dict[str, tuple[str, str]] = {}
     for node in graph.node:
         found[node.name] = (owner, node.op_type)
         for attribute in node.attribute:
-            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                found |= _walk(body, owner or node.name)
+            for subgraph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                found |= _all_nodes(subgraph, owner or node.name)
     return found
 
 
-def _guess(
+def _guess_claims(
     graph: onnx.GraphProto, nodes: Mapping[str, tuple[str, str]], provider: str, message: str
 ) -> Claims:
-    """Claims where the provider failed on the whole graph: all that its message does not name.
+    """Claims if the provider failed on the whole graph: all nodes that its message does not name.
 
-    Control flow is left out too, as providers fail on bodies whose nodes they cannot take.  What
-    is claimed is compiled partition by partition, and shown there to be right or wrong.
+    Control flow is left out too, as providers fail on subgraphs with nodes that they cannot take.
+    Claimed nodes are compiled partition by partition, which shows whether the guess is right.
     """
-    # A provider may name a node by what it makes.
-    made = {value: node.name for node in graph.node for value in node.output if value}
-    words = mentioned(message, {**nodes, **made})
-    named = {made.get(word, word) for word in words}
+    # A provider may name a node by its output.
+    producers = {value: node.name for node in graph.node for value in node.output if value}
+    words = names_in_message(message, {**nodes, **producers})
+    named = {producers.get(word, word) for word in words}
     refused = {name: f"{provider} failed on it: {message[:300]}" for name in nodes if name in named}
     for name, (owner, op) in nodes.items():
         if owner or op in _CONTROL_FLOW:

@@ -1,7 +1,7 @@
-"""NVIDIA's TensorRT for RTX: engines for named compute capabilities, built without any GPU.
+"""NVIDIA's TensorRT for RTX: engines for named compute capabilities, built without a GPU.
 
-The builder and its ONNX parser are a Python package; what runs the engines is a plugin of ONNX
-Runtime that brings the same libraries.
+The builder and its ONNX parser are a Python package; the engines are run by a plugin of ONNX
+Runtime that comes with the same libraries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from aotc.backends.base import (
 )
 from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.backends.tensorrt_rtx_engine import build_engine, stated_capabilities
-from aotc.backends.tensorrt_rtx_parser import MODULE, bodies, refusals, unfit_type, walk
+from aotc.backends.tensorrt_rtx_parser import (
+    MODULE,
+    refusals,
+    subgraphs,
+    unfit_type,
+    with_inner_nodes,
+)
 from aotc.contract.known_providers import BY_NAME, PLUGIN_PACKAGES
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
@@ -41,10 +47,10 @@ if TYPE_CHECKING:
     import onnx
 
 _KNOWN: Final = BY_NAME["tensorrt_rtx"]
-# What runs engines, and what builds them.
+# The distributions that run engines and that build them.
 _PLUGIN, _BINDINGS, _ = _KNOWN.distributions
-# The version of the plugin that brings a version of TensorRT: an engine runs under its own alone.
-_BRINGS: Final = {"1.7.1": "0.5.0"}
+# The plugin's version by that of TensorRT in it: an engine only runs under its own TensorRT.
+_PLUGIN_VERSIONS: Final = {"1.7.1": "0.5.0"}
 _PLUGIN_PACKAGE: Final = PLUGIN_PACKAGES[_PLUGIN].package
 _PLUGIN_LIBRARIES: Final = (
     "libonnxruntime_providers_nv_tensorrt_rtx.so",
@@ -52,33 +58,33 @@ _PLUGIN_LIBRARIES: Final = (
 )
 _LIBRARIES: Final = "tensorrt_rtx_libs"
 _INSTALL: Final = install_extra("rtx")
-# The plugin is linked with this CUDA, and needs its driver; TensorRT for RTX itself would do with
+# The plugin is linked with this CUDA and needs its driver; TensorRT for RTX itself would run with
 # 555 or 570.
 _CUDA_MAJOR: Final = 13
 _NOT_ALL: Final = "TensorRT's parser refused further nodes each time that it was asked"
-# What the plugin reads of an engine to say whether a GPU can run it, in hexadecimal: TensorRT's
-# version and the compute capabilities stand in it.
+# The part of an engine with TensorRT's version and the compute capabilities, kept in hexadecimal:
+# from it the plugin tells whether a GPU can run the engine.
 _HEADER_BYTES: Final = 64
 
 
 class TensorRtRtxBackend(Backend):
-    """TensorRT for RTX, through `onnxruntime-ep-nv-tensorrt-rtx` where an RTX GPU is."""
+    """TensorRT for RTX, run by `onnxruntime-ep-nv-tensorrt-rtx` on an RTX GPU."""
 
     name = _KNOWN.name
     ort_name = _KNOWN.ort_name
     device: ClassVar[str] = "gpu"
     compiles: ClassVar[bool] = True
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32")
-    # A GeForce in float32 on PCIe 4; a transfer costs a synchronisation.  Against CUDA on the same
-    # GPU: fused operators keep about half of what they pass on out of memory.
+    # A GeForce in float32 on PCIe 4; a transfer costs a synchronization.  Compared with CUDA on the
+    # same GPU, fused operators keep about half of their intermediate values out of memory.
     rates: ClassVar[Rates] = Rates(
         flops=4e13, bytes=2e12, transfer_bytes=2e10, transfer_seconds=1e-5
     )
 
     def probe(self) -> Capability:
-        """Available where the builder is installed; `runs` asks for the plugin and a GPU."""
+        """Available if the builder is installed; `runs` is about the plugin and a GPU."""
         missing = _missing_builder()
-        why_not = missing or _why_not()
+        why_not = missing or _missing_for_sessions()
         return Capability(
             name=self.name,
             ort_name=self.ort_name,
@@ -90,19 +96,19 @@ class TensorRtRtxBackend(Backend):
         )
 
     def claim(self, request: ClaimRequest) -> Claims:
-        """What the parser takes; a control-flow node goes with its bodies, or not at all."""
+        """What the parser accepts; a control-flow node with all its subgraphs, or not at all."""
         import onnx
 
         model = onnx.load(request.model, load_external_data=False)
-        unfit = _unfit_border(model.graph)
+        unfit = _unfit_boundary(model.graph)
         if unfit:
-            refused, whole = {node.name: unfit for node in model.graph.node}, True
+            refused, complete = {node.name: unfit for node in model.graph.node}, True
         else:
-            refused, whole = refusals(model, request.weights)
+            refused, complete = refusals(model, request.weights)
         claimed: list[str] = []
         reasons: list[Refusal] = []
         for owner in model.graph.node:
-            for node in walk(owner):
+            for node in with_inner_nodes(owner):
                 if owner.name not in refused:
                     claimed.append(node.name)
                 elif node is owner:
@@ -113,14 +119,14 @@ class TensorRtRtxBackend(Backend):
         return Claims(
             nodes=frozenset(claimed),
             refusals=tuple(reasons),
-            notes=() if whole else (_NOT_ALL,),
+            notes=() if complete else (_NOT_ALL,),
         )
 
     def compile(self, request: CompileRequest) -> Payload:
         """An engine for the target's compute capabilities.
 
-        The same request gives the same bytes in any process.  Raises AOTC-P005 where TensorRT
-        fails, AOTC-P010 where a compute capability is unknown, AOTC-I019 and AOTC-N008.
+        The same request gives the same bytes in any process.  Raises AOTC-P005 if TensorRT fails,
+        AOTC-P010 if a compute capability is unknown, AOTC-I019 and AOTC-N008.
         """
         self._require(request.precision)
         engine = build_engine(request)
@@ -129,9 +135,9 @@ class TensorRtRtxBackend(Backend):
         return self._payload(request, name, engine[:_HEADER_BYTES].hex())
 
     def _payload(self, request: CompileRequest, file: str, header: str) -> Payload:
-        # The plugin (0.5.0) reads `embed_mode`, `ep_cache_context`, a path without `..` from the
-        # model's folder, and `partition_name` for its cache; the rest only states what is.
-        # Inputs and outputs of the node find those of the engine by their names.
+        # The plugin (0.5.0) reads `embed_mode`, `ep_cache_context` (a path without `..` from the
+        # model's folder) and, for its cache, `partition_name`; the rest is informative.  Inputs and
+        # outputs of the node are matched with those of the engine by name.
         attributes: dict[str, str | int] = {
             "embed_mode": 0,
             "ep_cache_context": file,
@@ -155,32 +161,36 @@ class TensorRtRtxBackend(Backend):
             )
 
     def join(self, payloads: Sequence[Payload], folder: Path, stem: str) -> tuple[Payload, ...]:
-        """One compatibility string: engines of one build differ in their sizes alone."""
-        return tuple(replace(each, compatibility=payloads[0].compatibility) for each in payloads)
+        """One compatibility string: engines of one build differ only in their sizes."""
+        return tuple(
+            replace(payload, compatibility=payloads[0].compatibility) for payload in payloads
+        )
 
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
-        """No options: the precision is in the engine; raises AOTC-N008 on one it does not have."""
+        """No options: the precision is part of the engine; raises AOTC-N008 if it is unknown."""
         self._require(precision)
         return SessionSpec(optimization=optimization)
 
-    def beside(self, options: Mapping[str, str], operators: Collection[str]) -> dict[str, str]:
-        """Left to others by name: the plugin would take nodes that it was not compiled for."""
+    def options_excluding(
+        self, options: Mapping[str, str], operators: Collection[str]
+    ) -> dict[str, str]:
+        """Excludes them by name: the plugin would take nodes that it was not compiled for."""
         if not operators:
             return dict(options)
         return {**options, "nv_op_types_to_exclude": ",".join(sorted(operators))}
 
     def library(self) -> Path | None:
-        """The plugin's library, with those that it needs loaded into this process."""
+        """The plugin's library, after loading those that it needs into this process."""
         folder = _plugin_folder()
         if folder is None:
             return None
-        # It is linked with names of libraries that the package makes when it is imported.
+        # It is linked with names of libraries that the package creates on import.
         importlib.import_module(_PLUGIN_PACKAGE)
         found = [folder / name for name in _PLUGIN_LIBRARIES if (folder / name).is_file()]
         return found[0] if found else None
 
     def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
-        """The plugin by version, and by digest where it is installed, and the GPU's kind."""
+        """The plugin by version, by digest if it is installed, and the kind of GPU."""
         folder = _plugin_folder()
         plugin = Plugin(
             name=_PLUGIN,
@@ -206,23 +216,23 @@ class TensorRtRtxBackend(Backend):
         return f"{self.name} {_version(_BINDINGS)} {digest}; {_PLUGIN} {plugin}"
 
 
-def _unfit_border(graph: onnx.GraphProto) -> str:
-    """Why the plugin takes nothing of a model; empty where it does.
+def _unfit_boundary(graph: onnx.GraphProto) -> str:
+    """Why the plugin accepts nothing of a model; "" if it accepts some.
 
-    Asked which nodes of a graph it takes, bodies included, it fails where inputs or outputs of the
-    graph have other types, and the session with it, whatever the nodes.
+    Asked which nodes of a graph it takes, subgraphs included, it fails if graph inputs or outputs
+    have other types, and so does the session, whatever the nodes.
     """
     constants = {tensor.name for tensor in graph.initializer}
     for value in (*graph.input, *graph.output):
         tensor = value.type.tensor_type
-        # It looks at no scalars, nor at what has no stated rank.
-        passed = value.type.HasField("tensor_type") and not tensor.shape.dim
-        if value.name in constants or passed or value.type.WhichOneof("value") is None:
+        # It does not check scalars and values of unknown rank.
+        unchecked = value.type.HasField("tensor_type") and not tensor.shape.dim
+        if value.name in constants or unchecked or value.type.WhichOneof("value") is None:
             continue
         if why := unfit_type(tensor.elem_type):
             return f"the plugin fails on graphs with {value.name!r}, which is {why}"
-    inner = (body for node in graph.node for body in bodies(node))
-    return next(filter(None, map(_unfit_border, inner)), "")
+    inner = (subgraph for node in graph.node for subgraph in subgraphs(node))
+    return next(filter(None, map(_unfit_boundary, inner)), "")
 
 
 @cache
@@ -234,9 +244,9 @@ def _version(distribution: str) -> str:
 
 
 def _plugin_version() -> str:
-    """Of the installed plugin, else of the one that runs the builder's engines; empty: unknown."""
+    """The installed plugin's version, else that of the plugin for the builder, else ""."""
     builder = ".".join(_version(_BINDINGS).split(".")[:3])
-    return _version(_PLUGIN) or _BRINGS.get(builder, "")
+    return _version(_PLUGIN) or _PLUGIN_VERSIONS.get(builder, "")
 
 
 def _folder(package: str) -> Path:
@@ -256,8 +266,8 @@ def _plugin_folder() -> Path | None:
     return _folder(_PLUGIN_PACKAGE)
 
 
-def _why_not() -> str:
-    """What keeps engines from being run here; empty where nothing does."""
+def _missing_for_sessions() -> str:
+    """What prevents running engines here; "" if nothing does."""
     folder = _plugin_folder()
     if folder is None:
         return f"{_PLUGIN} is not installed: pip install {_PLUGIN}"
@@ -265,7 +275,7 @@ def _why_not() -> str:
         import_onnxruntime()
     except AotcError as error:
         return error.line()
-    # An engine runs under the version of TensorRT that built it.
+    # An engine only runs under the version of TensorRT that built it.
     builder = _version(_BINDINGS).split(".")
     for file in folder.glob("libtensorrt_rtx.so.*.*"):
         version = file.name.partition(".so.")[2]

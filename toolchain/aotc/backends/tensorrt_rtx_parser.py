@@ -1,8 +1,8 @@
-"""What TensorRT for RTX's ONNX parser takes: asked round by round, as one answer hides others.
+"""Which nodes TensorRT for RTX's ONNX parser accepts, found in several rounds.
 
-The parser looks properly only at nodes whose inputs it could compute, so what lies behind a refused
-node is asked anew without it.  Types are judged here: the parser computes float64 as float32
-without saying so.
+The parser only checks nodes whose inputs it could compute, so nodes behind a refused one are
+checked in another round without it.  Types are checked here: the parser silently computes float64
+as float32.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import onnx
 
 MODULE: Final = "tensorrt_rtx_bindings"
-_ROUNDS: Final = 64
-_MESSAGE: Final = 400
-_KEPT: Final = 20
-# Without a GPU each failure says so, too; and these only frame what the parser says.
+_MAX_ROUNDS: Final = 64
+_MAX_MESSAGE: Final = 400
+_MAX_ERRORS: Final = 20
+# Without a GPU every failure also mentions that; the other lines only frame the message.
 _NOISE: Final = ("catchCudaError", "Begin node", "End node", "While parsing node")
-# ONNX's names of element types by TensorRT's.
+# TensorRT's names of element types, by ONNX's.
 _DATA_TYPES: Final = {
     "FLOAT": "FLOAT",
     "FLOAT16": "HALF",
@@ -44,8 +44,8 @@ _DATA_TYPES: Final = {
 
 
 @record(kw_only=False)
-class Answer:
-    """What the parser says of a model: main-graph nodes by index, refusals by name of node."""
+class ParserResult:
+    """The parser's result for a model: main-graph nodes by index, refusals by name of node."""
 
     supported: bool
     listed: frozenset[int]
@@ -68,7 +68,7 @@ def tensorrt() -> Any:
 
 @cache
 def listener() -> Any:
-    """TensorRT's logger, of which it keeps one in a process; the last errors are in `errors`."""
+    """TensorRT's logger, one per process; its `errors` are the last error messages."""
     trt = tensorrt()
 
     class Listener(trt.ILogger):  # type: ignore[misc, name-defined]
@@ -78,21 +78,21 @@ def listener() -> Any:
 
         def log(self, severity: Any, message: str) -> None:
             if severity <= trt.ILogger.ERROR and not any(noise in message for noise in _NOISE):
-                self.errors = [*self.errors, one_line(message)][-_KEPT:]
+                self.errors = [*self.errors, one_line(message)][-_MAX_ERRORS:]
 
     return Listener()
 
 
 def one_line(text: str) -> str:
-    """A message of TensorRT without line breaks, cut."""
+    """A message of TensorRT without line breaks, truncated."""
     lines = [line for line in text.splitlines() if not any(noise in line for noise in _NOISE)]
-    return " ".join(" ".join(lines).split())[:_MESSAGE]
+    return " ".join(" ".join(lines).split())[:_MAX_MESSAGE]
 
 
 def parse_into(network: Any, text: bytes, weights: Path) -> Any:
     """A parser that has read a serialized model with external data in the folder `weights`.
 
-    Its errors say what it refused.
+    Its errors tell what it refused.
     """
     parser = tensorrt().OnnxParser(network, listener())
     parser.parse(text, str(weights / "model.onnx"))
@@ -100,19 +100,19 @@ def parse_into(network: Any, text: bytes, weights: Path) -> Any:
 
 
 def new_network(builder: Any) -> Any:
-    """An empty network that computes in the types that the model states."""
+    """An empty network that computes in the types that the model declares."""
     flag = tensorrt().NetworkDefinitionCreationFlag.STRONGLY_TYPED
     return builder.create_network(1 << int(flag))
 
 
 def parser_errors(parser: Any, graph: onnx.GraphProto) -> dict[str, str]:
-    """Reasons by name of the main-graph node that they are about; empty: about no one node."""
-    owners = {node.name: owner.name for owner in graph.node for node in walk(owner)}
+    """Reasons by name of the main-graph node that they concern; "": not a single node."""
+    owners = {node.name: owner.name for owner in graph.node for node in with_inner_nodes(owner)}
     makers = {value: node.name for node in graph.node for value in node.output if value}
     found: dict[str, str] = {}
     for index in range(parser.num_errors):
         error = parser.get_error(index)
-        name, said = error.node_name(), one_line(error.desc())
+        name, message = error.node_name(), one_line(error.desc())
         if name not in owners and 0 <= error.node() < len(graph.node):
             name = graph.node[error.node()].name
         if name not in owners:
@@ -120,20 +120,20 @@ def parser_errors(parser: Any, graph: onnx.GraphProto) -> dict[str, str]:
             name = next((makers[word] for word in words if word in makers), "")
         inside = f" in its body, {name!r}" if owners.get(name, name) != name else ""
         what = f"the parser refuses {error.node_operator() or 'it'}{inside}"
-        reason = f"{what} ({error.code().name}, {error.func()}): {said}"
+        reason = f"{what} ({error.code().name}, {error.func()}): {message}"
         found.setdefault(owners.get(name, ""), reason)
     return found
 
 
-def _ask(builder: Any, model: onnx.ModelProto, weights: Path) -> Answer:
-    """Ask of a whole model."""
+def _check_model(builder: Any, model: onnx.ModelProto, weights: Path) -> ParserResult:
+    """The parser's result for a whole model."""
     listener().errors = []
-    # A parser does not keep its network alive.
+    # The parser does not keep its network alive.
     network = new_network(builder)
     parser = tensorrt().OnnxParser(network, listener())
     supported = parser.supports_model_v2(model.SerializeToString(), str(weights / "model.onnx"))
     groups = [parser.get_subgraph_nodes(index) for index in range(parser.num_subgraphs)]
-    return Answer(
+    return ParserResult(
         bool(supported),
         frozenset(index for group in groups for index in group),
         parser_errors(parser, model.graph),
@@ -141,88 +141,88 @@ def _ask(builder: Any, model: onnx.ModelProto, weights: Path) -> Answer:
 
 
 def refusals(model: onnx.ModelProto, weights: Path) -> tuple[dict[str, str], bool]:
-    """Main-graph nodes that the parser does not take, with its reason, and whether these are all.
+    """Main-graph nodes that the parser refuses, with its reasons, and whether these are all.
 
-    Where they are not, the parser refused others in every round.
+    They are not all if the parser refused further nodes in every round.
     """
     nodes = list(model.graph.node)
     source = _Source(model)
     refused = {node.name: why for node in nodes if (why := _unfit(node, source.types))}
     builder = tensorrt().Builder(listener())
     alone: dict[int, str] = {}
-    for _ in range(_ROUNDS):
-        left = [index for index, node in enumerate(nodes) if node.name not in refused]
-        part, untyped = source.part(left)
+    for _ in range(_MAX_ROUNDS):
+        remaining = [index for index, node in enumerate(nodes) if node.name not in refused]
+        extract, untyped = source.extract(remaining)
         if untyped:
             refused |= untyped
             continue
-        answer = _ask(builder, part, weights) if left else None
-        if answer is None or answer.supported:
+        result = _check_model(builder, extract, weights) if remaining else None
+        if result is None or result.supported:
             return refused, True
-        new = _refused_of(part.graph, answer)
+        new = _refused_nodes(extract.graph, result)
         refused |= new
-        for index in _same_operators(nodes, left, new):
+        for index in _same_operators(nodes, remaining, new):
             if index not in alone:
-                single, untyped = source.part([index])
-                found = {} if untyped else _ask(builder, single, weights).refused
+                single, untyped = source.extract([index])
+                found = {} if untyped else _check_model(builder, single, weights).refused
                 alone[index] = found.get(nodes[index].name, "")
         refused |= _twins(nodes, alone, new)
     return refused, False
 
 
-def _refused_of(graph: onnx.GraphProto, answer: Answer) -> dict[str, str]:
-    """Nodes of a graph that an answer refuses; all of them where it names none."""
-    new = {name: why for name, why in answer.refused.items() if name}
+def _refused_nodes(graph: onnx.GraphProto, result: ParserResult) -> dict[str, str]:
+    """Nodes of a graph that a result refuses; all of them if it names none."""
+    new = {name: why for name, why in result.refused.items() if name}
     for index, node in enumerate(graph.node):
-        if index not in answer.listed:
+        if index not in result.listed:
             new.setdefault(node.name, "the parser lists it in no subgraph")
     if new:
         return new
-    said = answer.refused.get("") or "; ".join(listener().errors) or "it gives no reason"
-    why = f"the parser refuses the graph: {said}"[:_MESSAGE]
+    message = result.refused.get("") or "; ".join(listener().errors) or "it gives no reason"
+    why = f"the parser refuses the graph: {message}"[:_MAX_MESSAGE]
     return {node.name: why for node in graph.node}
 
 
 def _same_operators(
-    nodes: Sequence[onnx.NodeProto], left: Sequence[int], refused: Mapping[str, str]
+    nodes: Sequence[onnx.NodeProto], remaining: Sequence[int], refused: Mapping[str, str]
 ) -> list[int]:
-    kinds = {nodes[index].op_type for index in left if nodes[index].name in refused}
-    return [index for index in left if nodes[index].op_type in kinds]
+    kinds = {nodes[index].op_type for index in remaining if nodes[index].name in refused}
+    return [index for index in remaining if nodes[index].op_type in kinds]
 
 
 def _twins(
     nodes: Sequence[onnx.NodeProto], alone: Mapping[int, str], refused: Mapping[str, str]
 ) -> dict[str, str]:
-    """Nodes that, asked alone, are refused in the same words as one that was just refused.
+    """Nodes that, checked alone, are refused in the same words as one that was just refused.
 
     The parser stops at the first node that it cannot translate, so a graph with a hundred of them
     would take a hundred rounds.
     """
-    words = {_words(refused[node.name], node) for node in nodes if node.name in refused}
+    words = {_without_names(refused[node.name], node) for node in nodes if node.name in refused}
     return {
         nodes[index].name: why
         for index, why in alone.items()
-        if why and _words(why, nodes[index]) in words
+        if why and _without_names(why, nodes[index]) in words
     }
 
 
-def _words(why: str, node: onnx.NodeProto) -> str:
+def _without_names(why: str, node: onnx.NodeProto) -> str:
     """A reason without the node's own names."""
     for name in sorted({node.name, *node.input, *node.output}, key=len, reverse=True):
         why = why.replace(name, "") if name else why
     return why
 
 
-def walk(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """The node, and those of its bodies at any depth."""
+def with_inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """The node, and those in its subgraphs at any depth."""
     yield node
-    for body in bodies(node):
-        for inner in body.node:
-            yield from walk(inner)
+    for subgraph in subgraphs(node):
+        for inner in subgraph.node:
+            yield from with_inner_nodes(inner)
 
 
-def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The node's own bodies of control flow."""
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The node's own control-flow subgraphs."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -230,7 +230,7 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, int]:
-    """Element types by name of value, bodies included; 0 for what is no tensor."""
+    """Element types by name of value, subgraphs included; 0 for values that are not tensors."""
     types = {
         value.name: value.type.tensor_type.elem_type
         for value in (*graph.value_info, *graph.input, *graph.output)
@@ -239,13 +239,13 @@ def _types(graph: onnx.GraphProto) -> dict[str, int]:
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     types |= {tensor.values.name: tensor.values.data_type for tensor in graph.sparse_initializer}
     for node in graph.node:
-        for body in bodies(node):
-            types |= _types(body)
+        for subgraph in subgraphs(node):
+            types |= _types(subgraph)
     return types
 
 
 def unfit_type(element: int) -> str:
-    """Why TensorRT has no tensors of an ONNX element type; empty where it has."""
+    """Why TensorRT has no tensors of an ONNX element type; "" if it has."""
     import onnx
 
     if not element:
@@ -264,27 +264,29 @@ def data_type(element: int) -> Any:
 
 
 def _unfit(owner: onnx.NodeProto, types: Mapping[str, int]) -> str:
-    for node in walk(owner):
+    for node in with_inner_nodes(owner):
         for value in (*node.input, *node.output):
             if value in types and (why := unfit_type(types[value])):
                 return f"TensorRT has no such values: {value!r} is {why}"
     return ""
 
 
-def reads(node: onnx.NodeProto) -> list[str]:
-    """Values that it reads, with those that its bodies read from outside."""
+def read_values(node: onnx.NodeProto) -> list[str]:
+    """Values that the node reads, including those that its subgraphs read from outside."""
     read = [value for value in node.input if value]
-    for body in bodies(node):
-        own = {value.name for value in body.input}
-        own |= {tensor.name for tensor in body.initializer}
-        own |= {value for inner in body.node for value in inner.output}
-        read += [value.name for value in body.output if value.name not in own]
-        read += [value for inner in body.node for value in reads(inner) if value not in own]
+    for subgraph in subgraphs(node):
+        own = {value.name for value in subgraph.input}
+        own |= {tensor.name for tensor in subgraph.initializer}
+        own |= {value for inner in subgraph.node for value in inner.output}
+        read += [value.name for value in subgraph.output if value.name not in own]
+        read += [
+            value for inner in subgraph.node for value in read_values(inner) if value not in own
+        ]
     return read
 
 
 class _Source:
-    """A model, of some of whose main-graph nodes models of their own are made."""
+    """A model from which models of some main-graph nodes are extracted."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         graph = model.graph
@@ -293,39 +295,39 @@ class _Source:
         self.infos = {v.name: v for v in (*graph.value_info, *graph.input, *graph.output)}
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
         self.sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
-        self.reads = [reads(node) for node in graph.node]
-        self.readers = Counter(value for read in self.reads for value in set(read))
+        self.read_values = [read_values(node) for node in graph.node]
+        self.readers = Counter(value for read in self.read_values for value in set(read))
         self.readers.update(value.name for value in graph.output)
 
-    def part(self, indices: Sequence[int]) -> tuple[onnx.ModelProto, dict[str, str]]:
-        """The model of some nodes, and those that read a value whose type is not known."""
+    def extract(self, indices: Sequence[int]) -> tuple[onnx.ModelProto, dict[str, str]]:
+        """The model of some nodes, and those nodes that read a value of unknown type."""
         import onnx
 
         nodes = [self.model.graph.node[index] for index in indices]
         made = [value for node in nodes for value in node.output if value]
-        read = dict.fromkeys(value for index in indices for value in self.reads[index])
-        inside = Counter(value for index in indices for value in set(self.reads[index]))
+        read = dict.fromkeys(value for index in indices for value in self.read_values[index])
+        inside = Counter(value for index in indices for value in set(self.read_values[index]))
         constants = self.constants.keys() | self.sparse.keys()
         inputs = read.keys() - set(made) - constants
         unknown = inputs - self.infos.keys()
         untyped = {
             self.model.graph.node[index].name: f"the type of {value!r} is not known"
             for index in indices
-            for value in self.reads[index]
+            for value in self.read_values[index]
             if value in unknown
         }
-        part = onnx.ModelProto()
-        part.ir_version = self.model.ir_version
-        part.opset_import.extend(self.model.opset_import)
-        part.functions.extend(self.model.functions)
-        part.graph.name = self.model.graph.name
-        part.graph.node.extend(nodes)
-        part.graph.initializer.extend(self.constants[v] for v in read if v in self.constants)
-        part.graph.sparse_initializer.extend(self.sparse[v] for v in read if v in self.sparse)
-        part.graph.input.extend(self.infos[v] for v in read if v in inputs - unknown)
-        # TensorRT infers types itself; an output needs none to be asked about.
+        extract = onnx.ModelProto()
+        extract.ir_version = self.model.ir_version
+        extract.opset_import.extend(self.model.opset_import)
+        extract.functions.extend(self.model.functions)
+        extract.graph.name = self.model.graph.name
+        extract.graph.node.extend(nodes)
+        extract.graph.initializer.extend(self.constants[v] for v in read if v in self.constants)
+        extract.graph.sparse_initializer.extend(self.sparse[v] for v in read if v in self.sparse)
+        extract.graph.input.extend(self.infos[v] for v in read if v in inputs - unknown)
+        # TensorRT infers types itself, so outputs need none.
         outputs = [value for value in made if self.readers[value] > inside[value]]
-        part.graph.output.extend(
+        extract.graph.output.extend(
             self.infos.get(value, onnx.ValueInfoProto(name=value)) for value in outputs
         )
-        return part, untyped
+        return extract, untyped

@@ -1,1 +1,1 @@
-"""Checking folders of models: each built in a sandbox, its answers compared, its outcome told."""
+"""Checks folders of models: each is built in a sandbox, and its answers are compared."""

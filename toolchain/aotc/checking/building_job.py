@@ -1,4 +1,4 @@
-"""One model built in a process of its own, as `aotc build` would; what it makes stays there."""
+"""Builds one model in a separate process, as `aotc build` would."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from aotc.verification.compatibility import judge
 def build_model(request: Json) -> Json:
     """Build the `model` to `artifact`, signed with the key in the file `key`.
 
-    Returns the verdict on this host and the codes of findings.  Raises what `build` does.
+    Returns the verdict on this host and the codes of findings.  Raises as `build` does.
     """
     profile = decode(Profile, request["profile"])
-    place = Path(request["artifact"])
+    artifact = Path(request["artifact"])
     with Workers(profile.limits, PRELOADED_MODULES, forked=True) as workers:
         report = build(
             Path(request["model"]),
             profile=profile,
-            output=place,
+            output=artifact,
             key=request["key"],
             fixtures=request["fixtures"],
             cache=request["cache"],
             workers=workers,
         )
-    manifest = decode(Manifest, strict_json((place / MANIFEST).read_bytes()))
-    libraries = {each.provider: Path(each.library) for each in profile.plugins.values()}
+    manifest = decode(Manifest, strict_json((artifact / MANIFEST).read_bytes()))
+    libraries = {plugin.provider: Path(plugin.library) for plugin in profile.plugins.values()}
     return {
         "verdict": judge(manifest, host_of(manifest, libraries)).verdict,
-        "findings": sorted({each.code for each in report.findings}),
+        "findings": sorted({finding.code for finding in report.findings}),
     }

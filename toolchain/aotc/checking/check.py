@@ -1,4 +1,4 @@
-"""Every model below a folder, built in a sandbox and compared: what became of each."""
+"""Checks every model below a folder: built in a sandbox, answers compared, outcomes reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotc.checking import outcomes
-from aotc.checking.found_models import FoundModel, find_models, matches, user_of
+from aotc.checking.found_models import FoundModel, find_models, matches, model_referring_to
 from aotc.checking.sandbox import Sandbox
 from aotc.contract.builtin import load_profile, with_plugin_paths
 from aotc.contract.codec.parsing import Json, encode
@@ -36,8 +36,8 @@ from aotc.signing import provenance
 from aotc.signing.keys import key_files
 from aotc.stages.clock import Progress
 
-SECONDS: Final = 1800.0
-_TRIES, _PAUSE = 100, 0.05
+DEFAULT_SECONDS: Final = 1800.0
+_MAX_REMOVALS, _PAUSE_SECONDS = 100, 0.05
 
 
 def check_models(
@@ -45,65 +45,68 @@ def check_models(
     *,
     profile: str | Path | Profile = "edge",
     jobs: int = 1,
-    seconds: float = SECONDS,
+    seconds: float = DEFAULT_SECONDS,
     pattern: str = "*",
     fixtures: bool = False,
     cache: bool = False,
     against: str | Path | None = None,
     progress: Progress | None = None,
 ) -> CheckModelsReport:
-    """Build every ONNX model below `folder`, and tell what became of each.
+    """Build every ONNX model below `folder`, and report the outcome of each.
 
-    `jobs` models are built side by side, each in a process of its own and a temporary folder, for
-    `seconds` at most, by the clock.  Where `test_data_set_N` lies beside a model, the artifact runs
-    it; with `fixtures` the build gets it too.  With `cache` builds come from the user's cache, and
-    go there.  `pattern` is a glob for names of models, and `against` an earlier document.  No
-    model's failure ends the run.  An interrupt does, and gives what is known by then.
-    Raises AOTC-I001 (no model, a folder that cannot be read), I019 to I022, I026 and I027.
+    Up to `jobs` models are built at a time, each in its own process and temporary folder, for at
+    most `seconds` of wall time.  If there is a folder `test_data_set_N` next to a model, the
+    artifact runs it; with `fixtures` the build also gets it.  With `cache`, builds use the user's
+    cache.  `pattern` is a glob for names of models, and `against` the file of an earlier report to
+    compare with.  A failing model does not end the run; an interrupt does, and the report covers
+    the models until then.  Raises AOTC-I001 (no model, or an unreadable folder), I019 to I022, I026
+    and I027.
     """
     started = time.monotonic()
     top = Path(folder)
-    before = outcomes.read_answer(Path(against)) if against is not None else None
+    before = outcomes.read_report(Path(against)) if against is not None else None
     chosen = (
         with_plugin_paths(profile, Path())
         if isinstance(profile, Profile)
         else load_profile(profile)
     )
     if before is not None:
-        # Those that nobody asks for are not gone.
-        asked = tuple(each for each in before.models if matches(each.model, pattern))
-        before = replace(before, models=asked)
+        # Models that the pattern excludes do not count as gone.
+        matching = tuple(check for check in before.models if matches(check.model, pattern))
+        before = replace(before, models=matching)
     found, skipped = find_models(top, pattern)
     versions = _versions()
     limits = replace(chosen.limits, seconds=seconds, parallel=min(jobs, 64))
     request: dict[str, Json] = {"profile": encode(chosen, full=True), "cache": cache}
     checks: dict[str, ModelCheck] = {}
-    with _temporary() as work:
+    with _temporary_folder() as work:
         private, public = key_files.generate(work / "key.pem")
         pem = public.read_text("ascii")
         request["key"] = str(private)
         checker = _Checker(request, pem, fixtures, work, limits)
         try:
-            with closing(checker.check_all(found, jobs, progress)) as told:
-                for check in told:
+            with closing(checker.check_all(found, jobs, progress)) as done_checks:
+                for check in done_checks:
                     checks[check.model] = check
         except KeyboardInterrupt:
-            # What is known is told; the caller sees what is left.
+            # The report has what is known; the caller sees which models are unchecked.
             pass
-    unchecked = tuple(each.name for each in found if each.name not in checks)
-    kept, more = _without_external_data(found, checks)
+    unchecked = tuple(model.name for model in found if model.name not in checks)
+    models, not_models = _split_external_data(found, checks)
     return CheckModelsReport(
         folder=str(folder),
         profile=chosen.name,
         fixtures=fixtures,
         versions=versions,
-        host=provenance.describe(probe(gpus=False)),
-        summary=outcomes.summary_of(kept),
-        models=kept,
-        skipped=(*skipped, *more),
+        host=provenance.describe_host(probe(gpus=False)),
+        summary=outcomes.summary_of(models),
+        models=models,
+        skipped=(*skipped, *not_models),
         unchecked=unchecked,
         against=(
-            outcomes.changes(before, str(against), kept, unchecked) if before is not None else None
+            outcomes.changes(before, str(against), models, unchecked)
+            if before is not None
+            else None
         ),
         seconds=time.monotonic() - started,
     )
@@ -111,7 +114,7 @@ def check_models(
 
 @record(kw_only=False)
 class _Checker:
-    """Checks one model after the other, or side by side; `pem` is the public half of the key."""
+    """Checks models one after the other or in parallel; `pem` is the public half of the key."""
 
     request: Json
     pem: str
@@ -133,11 +136,11 @@ class _Checker:
                         progress(f"{number}/{len(models)} {model.name}")
                     running.add(pool.submit(self._check, model, number, sandbox))
                 done, running = wait(running, return_when=FIRST_COMPLETED)
-                for each in done:
-                    yield each.result()
+                for future in done:
+                    yield future.result()
 
     def _check(self, model: FoundModel, number: int, sandbox: Sandbox) -> ModelCheck:
-        """Build one model, and compare its answers; its folder is gone then."""
+        """Build one model, compare its answers, and remove its folder."""
         started = time.monotonic()
         folder = self.work / str(number)
         folder.mkdir()
@@ -175,7 +178,7 @@ class _Checker:
         )
         if not model.data:
             return check
-        data = [str(each.absolute()) for each in model.data]
+        data = [str(data_set.absolute()) for data_set in model.data]
         key = {"pem": self.pem, "origin": "the key of this check", "development": False}
         request = {"artifact": str(artifact), "key": key, "model": source, "data": data}
         try:
@@ -192,82 +195,82 @@ class _Checker:
             answers=found["answers"],
             code=found.get("code", ""),
             compared=len(data),
-            **_said(found, folder),
+            **_refusal_fields(found, folder),
         )
 
     def _fixtures(self, model: FoundModel, folder: Path) -> str | None:
-        """A folder of the model's test data for its build; None where there is none to give."""
+        """A folder of the model's test data for its build; None if there is none to give."""
         if not self.fixtures:
             return None
-        for each in model.data:
-            for file in sorted(each.glob("input_*.pb")):
-                (folder / each.name).mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, folder / each.name / file.name)
+        for data_set in model.data:
+            for file in sorted(data_set.glob("input_*.pb")):
+                (folder / data_set.name).mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, folder / data_set.name / file.name)
         return str(folder) if folder.is_dir() else None
 
 
 def _refused(model: FoundModel, error: AotcError, folder: Path) -> ModelCheck:
-    """What became of a model that was not built."""
+    """The outcome of a model that was not built."""
     return ModelCheck(
         model=model.name,
         outcome=outcomes.outcome_of(error.code),
         code=error.code,
-        **_said(error.to_dict(), folder),
+        **_refusal_fields(error.to_dict(), folder),
     )
 
 
-def _said(error: Json, folder: Path) -> dict[str, Any]:
-    """What a refusal says, without the name of the folder that was there for a while."""
+def _refusal_fields(error: Json, folder: Path) -> dict[str, Any]:
+    """The texts of a refusal, without the name of the temporary folder."""
     names = ("what", "where", "expected", "found")
     return {name: error.get(name, "").replace(f"{folder}/", "") for name in names}
 
 
-def _without_external_data(
+def _split_external_data(
     found: Sequence[FoundModel], checks: dict[str, ModelCheck]
 ) -> tuple[tuple[ModelCheck, ...], tuple[SkippedFile, ...]]:
-    """Outcomes of models; and files that are none, and of which a model beside them speaks."""
-    kept: list[ModelCheck] = []
+    """Outcomes of models; and files that are external data of a model in the same folder."""
+    models: list[ModelCheck] = []
     skipped: list[SkippedFile] = []
     for model in found:
         check = checks.get(model.name)
         if check is None:
             continue
-        user = user_of(model.path) if check.code == "AOTC-I002" else ""
+        user = model_referring_to(model.path) if check.code == "AOTC-I002" else ""
         if user:
             skipped.append(SkippedFile(path=model.name, why=f"external data of {user}"))
         else:
-            kept.append(check)
-    return tuple(kept), tuple(skipped)
+            models.append(check)
+    return tuple(models), tuple(skipped)
 
 
 def _versions() -> ToolVersions:
-    """Of what builds here; raises AOTC-I019 and I020."""
+    """The versions of the packages that build here; raises AOTC-I019 and I020."""
     runtime = import_onnxruntime()
     try:
         onnx, numpy = metadata.version("onnx"), metadata.version("numpy")
     except metadata.PackageNotFoundError as error:
-        lacking = ModuleNotFoundError(name=error.name)
-        raise missing_package(lacking, "'aotc check-models'") from None
+        missing = ModuleNotFoundError(name=error.name)
+        raise missing_package(missing, "'aotc check-models'") from None
     return ToolVersions(
         aotc=VERSION,
         python=platform.python_version(),
         onnx=onnx,
         onnxruntime=runtime.__version__,
         numpy=numpy,
-        providers={each.name: each.version for each in capabilities() if each.available},
+        providers={item.name: item.version for item in capabilities() if item.available},
     )
 
 
 @contextmanager
-def _temporary() -> Iterator[Path]:
-    """A folder for everything that is built, gone at the end; raises AOTC-I018 and I026."""
+def _temporary_folder() -> Iterator[Path]:
+    """A folder for everything that is built, removed at the end; raises AOTC-I018 and I026."""
     with temporary_folder("check") as folder:
         try:
             yield folder
         finally:
-            # What an interrupt ends may write for a moment yet.
-            for _ in range(_TRIES):
+            # A process that an interrupt ends may still write for a moment.
+            for _ in range(_MAX_REMOVALS):
                 shutil.rmtree(folder, ignore_errors=True)
                 if not folder.exists():
                     break
-                time.sleep(_PAUSE)
+                time.sleep(_PAUSE_SECONDS)

@@ -1,8 +1,8 @@
-"""Outcomes in words, their order, and what changed between two documents: the one place for both.
+"""Outcomes in words, their order, and the changes between two reports.
 
-A change between two documents is worse where the outcome has a higher rank than before, and
-better where it has a lower one; `RANKS` is the order, best first.  An artifact that answers wrongly
-is worse than none: whoever has none knows it.
+A change is worse if the outcome's rank is higher than before, and better if it is lower; `RANKS` is
+the order, best first.  An artifact with wrong answers is worse than no artifact, whose absence is
+noticed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 from aotc.files.reading import read_at_most
 
-# Outcome and answers, of equal rank in one row.
+# Pairs of outcome and answers; one row has one rank.
 RANKS: Final[tuple[frozenset[tuple[str, str]], ...]] = (
     frozenset({("built", "as expected")}),
     frozenset({("built", "as onnxruntime")}),
@@ -37,8 +37,8 @@ RANKS: Final[tuple[frozenset[tuple[str, str]], ...]] = (
     frozenset({("built", "differ")}),
     frozenset({("bug", "")}),
 )
-# Up to here a model is fit for use.
-_WORST_GOOD: Final = 2
+# Up to this rank a model can be used.
+_WORST_GOOD_RANK: Final = 2
 _OUTCOMES: Final[dict[str, Built]] = {
     "AOTC-I013": "crashed",
     "AOTC-I014": "timeout",
@@ -48,23 +48,23 @@ _OUTCOMES: Final[dict[str, Built]] = {
 
 
 def outcome_of(code: str) -> Built:
-    """What a build that ended with a reason code is called."""
+    """The outcome of a build that ended with a reason code."""
     return _OUTCOMES.get(code, "refused")
 
 
 def rank(check: ModelCheck) -> int:
-    """Place of an outcome in `RANKS`; 0 is the best."""
+    """The index of an outcome in `RANKS`; 0 is the best."""
     answers = check.answers if check.outcome == "built" else ""
     return next(i for i, row in enumerate(RANKS) if (check.outcome, answers) in row)
 
 
 def is_good(check: ModelCheck) -> bool:
     """Whether the model is built, and nothing was found against its artifact."""
-    return rank(check) <= _WORST_GOOD
+    return rank(check) <= _WORST_GOOD_RANK
 
 
 def in_words(check: ModelCheck) -> str:
-    """An outcome as tables have it, such as `built, as expected` or `refused AOTC-S001`."""
+    """An outcome as shown in tables, such as `built, as expected` or `refused AOTC-S001`."""
     if check.outcome != "built":
         return f"{check.outcome} {check.code}"
     text = {"": "nothing compared", "refused": f"data refused {check.code}"}
@@ -72,13 +72,16 @@ def in_words(check: ModelCheck) -> str:
 
 
 def summary_of(checks: Iterable[ModelCheck]) -> dict[str, int]:
-    """Models by outcome in words, most first."""
+    """The number of models by outcome in words, most frequent first."""
     counted = Counter(in_words(check) for check in checks)
     return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
-def read_answer(path: Path) -> CheckModelsReport:
-    """A document of `--json`, whole or with the outcomes alone; raises AOTC-I001, I027, I046."""
+def read_report(path: Path) -> CheckModelsReport:
+    """Read a report of `--json`, complete or with the outcomes only.
+
+    Raises AOTC-I001, I027 and I046.
+    """
     try:
         data = read_at_most(path, MAX_JSON_BYTES)
     except OSError as error:
@@ -89,7 +92,7 @@ def read_answer(path: Path) -> CheckModelsReport:
         first = error.problems[0]
         raise AotcError(
             first.code or "AOTC-I027",
-            "this is no document of 'aotc check-models --json'",
+            "this is not a document of 'aotc check-models --json'",
             where=f"--against {path}",
             expected="aotc.check-models/1",
             found=str(first),
@@ -105,18 +108,20 @@ def changes(
     now: Iterable[ModelCheck],
     unchecked: Iterable[str] = (),
 ) -> EarlierChecks:
-    """What changed since `before`, which `path` names; models that are `unchecked` are left out."""
+    """The changes since the report `before` in the file `path`; `unchecked` models are left out."""
     old = {check.model: check for check in before.models}
     new = {check.model: check for check in now}
     lists: dict[str, list[OutcomeChange]] = {"worse": [], "better": [], "changed": []}
     for name in sorted(old.keys() & new.keys()):
-        one, other = old[name], new[name]
-        if in_words(one) == in_words(other):
+        before_check, now_check = old[name], new[name]
+        if in_words(before_check) == in_words(now_check):
             continue
-        step = rank(other) - rank(one)
+        step = rank(now_check) - rank(before_check)
         kind = "worse" if step > 0 else "better" if step < 0 else "changed"
-        lists[kind].append(OutcomeChange(model=name, before=in_words(one), now=in_words(other)))
-    left = set(unchecked)
+        lists[kind].append(
+            OutcomeChange(model=name, before=in_words(before_check), now=in_words(now_check))
+        )
+    unchecked_names = set(unchecked)
     return EarlierChecks(
         path=path,
         versions=before.versions,
@@ -124,5 +129,5 @@ def changes(
         better=tuple(lists["better"]),
         changed=tuple(lists["changed"]),
         new=tuple(sorted(new.keys() - old.keys())),
-        gone=tuple(sorted(old.keys() - new.keys() - left)),
+        gone=tuple(sorted(old.keys() - new.keys() - unchecked_names)),
     )

@@ -1,4 +1,4 @@
-"""The process from which models are built: started once, and anew where one took it down."""
+"""The process from which models are built, restarted if a model takes it down."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aotc.contract.profile import WorkerLimits
 from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 
-# What building and comparing import, so that no model's process does it again.
-_BACKGROUND_IMPORTS: Final = (
+# Imported once, so that the processes of models need not do it.
+_IMPORTS: Final = (
     "onnxruntime",
     "aotc.pipeline",
     "cyclonedx.contrib.license.factories",
@@ -30,7 +30,7 @@ _BACKGROUND_IMPORTS: Final = (
 
 
 class Sandbox:
-    """Runs jobs within `limits`, each in a process of its own; use with `with`."""
+    """Runs jobs within `limits`, each in a separate process; use with `with`."""
 
     def __init__(self, limits: WorkerLimits) -> None:
         self._limits = limits
@@ -38,7 +38,7 @@ class Sandbox:
         self._closed = False
 
     def __enter__(self) -> Sandbox:
-        self._workers = Workers(self._limits, _BACKGROUND_IMPORTS).__enter__()
+        self._workers = Workers(self._limits, _IMPORTS).__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -47,17 +47,17 @@ class Sandbox:
         self._workers.__exit__(*error)
 
     def run(self, job: str, request: Json, *, folder: Path, where: str) -> JobResult:
-        """As `Workers.run`; a job whose process went down with all others is run once more."""
+        """As `Workers.run`; if all processes went down together, the job is run once more."""
         workers = self._workers
         try:
             return workers.run(job, request, folder=folder, where=where)
         except AotcError:
-            if not self._renewed(workers):
+            if not self._renew(workers):
                 raise
         return self._workers.run(job, request, folder=folder, where=where)
 
-    def _renewed(self, workers: Workers) -> bool:
-        """Whether `workers` had gone; then there are others, for every thread."""
+    def _renew(self, workers: Workers) -> bool:
+        """Whether `workers` had ended; then new ones replace them for all threads."""
         if not workers.ended:
             return False
         with self._lock:
@@ -65,5 +65,5 @@ class Sandbox:
                 return False
             if self._workers is workers:
                 workers.__exit__(None, None, None)
-                self._workers = Workers(self._limits, _BACKGROUND_IMPORTS).__enter__()
+                self._workers = Workers(self._limits, _IMPORTS).__enter__()
         return True

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from aotc.cli import streams
-from aotc.escaping import MOST_CHARACTERS, printable
+from aotc.escaping import MAX_CHARACTERS, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -32,7 +32,7 @@ _BAR = 40
 MOST_LISTED = 8
 _WIDEST_NAME = 80
 # Of a line that several texts make up, each of which is cut by itself.
-_LONGEST_LINE = 4 * MOST_CHARACTERS
+_LONGEST_LINE = 4 * MAX_CHARACTERS
 
 
 def show(parts: Iterable[RenderableType], *, file: TextIO | None = None) -> None:
@@ -140,7 +140,7 @@ def prose(text: str) -> RenderableType:
     return _cell(text)
 
 
-def _cell(text: Cell, indent: str = "", style: str = "", most: int = MOST_CHARACTERS) -> Text:
+def _cell(text: Cell, indent: str = "", style: str = "", most: int = MAX_CHARACTERS) -> Text:
     """Lines of text for a table, each of which stays one line whatever is in it."""
     from rich.text import Text
 

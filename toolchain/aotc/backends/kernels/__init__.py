@@ -1,4 +1,4 @@
-"""Which kernels ONNX Runtime has: a table of facts, and what it predicts of a graph."""
+"""ONNX Runtime's kernels as a table, and what it predicts for a graph."""
 
 from aotc.backends.kernels.cpu_preferred import prefers_cpu
 from aotc.backends.kernels.kernel_claims import Prediction, claim_by_kernels

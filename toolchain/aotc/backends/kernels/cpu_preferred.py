@@ -1,9 +1,9 @@
 """Nodes that ONNX Runtime keeps on the CPU although the GPU has kernels: they compute shapes.
 
-What reads nothing but values in CPU memory, small constants and graph inputs is cheaper there than
-a copy and a launch.  The rule is that of `GetCpuPreferredNodes` in ONNX Runtime's
-`core/framework/fallback_cpu_capability.cc`; which inputs and outputs CUDA kernels hold in CPU
-memory is not in the kernel table and stands here, as far as it is known.
+For nodes that only read values in CPU memory, small constants and graph inputs, the CPU is cheaper
+than a copy and a launch.  The rule is that of `GetCpuPreferredNodes` in ONNX Runtime's
+`core/framework/fallback_cpu_capability.cc`; which inputs and outputs of CUDA kernels are in CPU
+memory is not in the kernel table and is listed here, as far as known.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from aotc.backends.kernels.type_names import bodies, stated_types
+from aotc.backends.kernels.type_names import stated_types, subgraphs
 
 if TYPE_CHECKING:
     import onnx
 
 _OUTPUTS_ON_CPU = frozenset({"Shape", "Size"})
-# Positions of inputs that the GPU's own kernel reads from CPU memory.
+# Indices of inputs that the GPU's own kernel reads from CPU memory.
 _INPUTS_ON_CPU: Mapping[str, frozenset[int]] = {
     "ConstantOfShape": frozenset({0}),
     "Expand": frozenset({1}),
@@ -35,34 +35,36 @@ _INPUTS_ON_CPU: Mapping[str, frozenset[int]] = {
     "TopK": frozenset({1}),
     "Unsqueeze": frozenset({1}),
 }
-_LARGEST_CONSTANT = 100  # elements
+_MAX_CONSTANT = 100  # elements
 _NARROW_FLOATS = ("tensor(float16)", "tensor(bfloat16)", "tensor(float8")
 
 
 def prefers_cpu(graph: onnx.GraphProto, claimed: Collection[str]) -> tuple[str, ...]:
-    """Names of `claimed` nodes, those of bodies too, that are likely to run on the CPU."""
-    return tuple(_of_graph(graph, claimed, frozenset()))
+    """Names of `claimed` nodes, also in subgraphs, that are likely to run on the CPU."""
+    return tuple(_preferred_nodes(graph, claimed, frozenset()))
 
 
-def _of_graph(graph: onnx.GraphProto, claimed: Collection[str], outer: frozenset[str]) -> list[str]:
+def _preferred_nodes(
+    graph: onnx.GraphProto, claimed: Collection[str], outer: frozenset[str]
+) -> list[str]:
     types = stated_types(graph)
-    anywhere = outer | {each.name for each in graph.input} | set(_small_constants(graph))
+    anywhere = outer | {value.name for value in graph.input} | set(_small_constants(graph))
     on_cpu: set[str] = set()
     found: list[str] = []
     for node in graph.node:
-        for _, body in bodies(node):
-            found += _of_graph(body, claimed, outer | set(_small_constants(graph)))
-        # What is refused runs on the CPU: what it makes of such values stays there.
+        for _, subgraph in subgraphs(node):
+            found += _preferred_nodes(subgraph, claimed, outer | set(_small_constants(graph)))
+        # A refused node runs on the CPU: its outputs from such values stay there.
         refused = node.name not in claimed and not on_cpu.isdisjoint(node.input)
         if refused or (node.name in claimed and node.op_type in _OUTPUTS_ON_CPU):
             on_cpu.update(name for name in node.output if name)
-        elif node.name in claimed and _reads_cpu_alone(node, on_cpu, anywhere, types):
+        elif node.name in claimed and _reads_only_cpu(node, on_cpu, anywhere, types):
             found.append(node.name)
             on_cpu.update(name for name in node.output if name)
     return found
 
 
-def _reads_cpu_alone(
+def _reads_only_cpu(
     node: onnx.NodeProto,
     on_cpu: Collection[str],
     anywhere: Collection[str],
@@ -82,10 +84,10 @@ def _reads_cpu_alone(
 
 
 def _small_constants(graph: onnx.GraphProto) -> list[str]:
-    small = [each.name for each in graph.initializer if math.prod(each.dims) <= _LARGEST_CONSTANT]
+    small = [tensor.name for tensor in graph.initializer if math.prod(tensor.dims) <= _MAX_CONSTANT]
     for node in graph.node:
         if node.op_type == "Constant":
             dims = [attribute.t.dims for attribute in node.attribute if attribute.HasField("t")]
-            if not dims or math.prod(dims[0]) <= _LARGEST_CONSTANT:
+            if not dims or math.prod(dims[0]) <= _MAX_CONSTANT:
                 small.append(node.output[0])
     return small

@@ -1,17 +1,22 @@
-"""Claims over a whole graph by the kernel table: predictions, as no provider is asked."""
+"""Claims on a whole graph by the kernel table: predictions, without asking a provider."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from aotc.backends.kernels.signature import bind, pair, signature_of, signature_of_kernel
+from aotc.backends.kernels.signature import (
+    bind_types,
+    pair_values,
+    signature_of,
+    signature_of_kernel,
+)
 from aotc.backends.kernels.table import KernelTable
 from aotc.backends.kernels.type_names import (
-    bodies,
     constant_type,
     lacks_types,
     stated_types,
+    subgraphs,
     type_proto,
 )
 from aotc.contract.known_providers import CPU
@@ -23,14 +28,14 @@ if TYPE_CHECKING:
 
     Rule = Callable[[onnx.NodeProto], str]
 
-# ONNX Runtime makes an initializer of it before it places nodes.
+# ONNX Runtime turns it into an initializer before it places nodes.
 _CONSTANT = "Constant"
-_NAMED = 5
+_MAX_NAMED = 5
 
 
 @record
 class Prediction:
-    """What a provider would run: names of nodes; why not the others; what is uncertain."""
+    """Names of the nodes that a provider would run, reasons for the others, and uncertainties."""
 
     nodes: frozenset[str]
     refusals: tuple[tuple[str, str], ...] = ()
@@ -39,7 +44,7 @@ class Prediction:
 
 @record(frozen=False, kw_only=False)
 class _Claiming:
-    """One run over a model, and what it found so far."""
+    """One pass over a model, and its findings so far."""
 
     table: KernelTable
     ep: str
@@ -59,19 +64,19 @@ class _Claiming:
                 self.refusals.append((node.name, reason))
             else:
                 self.claimed.add(node.name)
-            for _, body in bodies(node):
-                self.graph(body, opsets, types)
+            for _, subgraph in subgraphs(node):
+                self.graph(subgraph, opsets, types)
 
     def reason(self, node: onnx.NodeProto, opsets: Mapping[str, int], types: dict[str, str]) -> str:
-        """Why `node` would be refused; empty where it would not.  Adds to `types` what follows."""
+        """Why `node` would be refused, or "".  Adds the types of its outputs to `types`."""
         if node.domain in STANDARD and node.op_type == _CONSTANT:
             types.update(constant_type(node))
             return ""
         function = self.functions.get((node.domain, node.op_type))
         if function is not None:
-            return self._within(function, node, types)
+            return self._function_reason(function, node, types)
         reason = self._kernel_reason(node, opsets, types) or self.rule(node)
-        if reason and (expanded := self._expanded(node, opsets, types)) is not None:
+        if reason and (expanded := self._expansion_reason(node, opsets, types)) is not None:
             return expanded
         return reason
 
@@ -82,15 +87,15 @@ class _Claiming:
         opset = opsets.get("" if standard else node.domain, 1)
         signature = signature_of("" if standard else node.domain, node.op_type, opset)
         if signature is None:
-            registered = self.table.of(self.ep, node.domain, node.op_type)
+            registered = self.table.registered(self.ep, node.domain, node.op_type)
             if not registered:
                 return self.table.kernel(self.ep, node.domain, node.op_type, opset).reason
             signature = signature_of_kernel(registered[-1])
-        bound, unknown = bind(node, signature, types)
+        bound, unknown = bind_types(node, signature, types)
         found = self.table.kernel(self.ep, node.domain, node.op_type, signature.version, bound)
-        for formal, name in pair(signature.outputs, node.output):
+        for formal, name in pair_values(signature.outputs, node.output):
             known = formal.kind if "(" in formal.kind else bound.get(formal.kind)
-            if name and known and formal.alike:
+            if name and known and formal.same_type:
                 types.setdefault(name, known)
         if found.kernel is None:
             return found.reason
@@ -98,10 +103,10 @@ class _Claiming:
             self.untyped.append(node.name)
         return ""
 
-    def _within(
+    def _function_reason(
         self, function: onnx.FunctionProto, call: onnx.NodeProto, outer: Mapping[str, str]
     ) -> str:
-        """A call of a function is replaced by its nodes: all of them need kernels."""
+        """A call of a function is replaced by its nodes, all of which need kernels."""
         opsets = {entry.domain: entry.version for entry in function.opset_import}
         given = [
             *zip(function.input, call.input, strict=False),
@@ -116,12 +121,12 @@ class _Claiming:
         self.untyped[typed:] = [call.name] if len(self.untyped) > typed else []
         return ""
 
-    def _expanded(
+    def _expansion_reason(
         self, node: onnx.NodeProto, opsets: Mapping[str, int], types: Mapping[str, str]
     ) -> str | None:
-        """Why not where ONNX Runtime replaces the node by others; None where it does not.
+        """The reason if ONNX Runtime replaces the node by others ("": none); None if it does not.
 
-        It does with an operator that ONNX defines as a function and no provider has a kernel of.
+        It does for an operator that ONNX defines as a function if no provider has a kernel for it.
         """
         if node.domain not in STANDARD:
             return None
@@ -129,23 +134,23 @@ class _Claiming:
         signature = signature_of("", node.op_type, opset)
         if signature is None:
             return None
-        bound, _ = bind(node, signature, types)
+        bound, _ = bind_types(node, signature, types)
         if self.table.kernel(CPU, "", node.op_type, signature.version, bound).kernel is not None:
             return None
-        function = _definition(node, opset, types)
-        return self._within(function, node, types) if function is not None else None
+        function = _function_of(node, opset, types)
+        return self._function_reason(function, node, types) if function is not None else None
 
 
-def _definition(
+def _function_of(
     node: onnx.NodeProto, opset: int, types: Mapping[str, str]
 ) -> onnx.FunctionProto | None:
-    """What ONNX defines an operator by, where that is other operators.
+    """The function by which ONNX defines an operator; None if there is none.
 
     Some definitions depend on the types of the inputs, which must be known then.
     """
     import onnx
 
-    # The stubs of onnx lack what a schema has of functions.
+    # The stubs of onnx lack the function attributes of schemas.
     schema: Any = onnx.defs.get_schema(node.op_type, opset)
     function: onnx.FunctionProto
     if schema.function_opset_versions:
@@ -155,8 +160,10 @@ def _definition(
         if any(name and kind is None for name, kind in zip(node.input, kinds, strict=True)):
             return None
         serialized = [(kind or onnx.TypeProto()).SerializeToString() for kind in kinds]
-        written = schema.get_context_dependent_function(node.SerializeToString(), serialized)
-        function = onnx.FunctionProto.FromString(written)
+        serialized_function = schema.get_context_dependent_function(
+            node.SerializeToString(), serialized
+        )
+        function = onnx.FunctionProto.FromString(serialized_function)
     else:
         return None
     if not function.opset_import:
@@ -165,17 +172,17 @@ def _definition(
 
 
 def claim_by_kernels(model: onnx.ModelProto, ep: str, table: KernelTable, rule: Rule) -> Prediction:
-    """What `ep` would run of `model`: nodes of the main graph and of bodies, by `table` and `rule`.
+    """What `ep` would run of `model`, by `table` and `rule`, in the main graph and subgraphs.
 
-    `rule` gives the provider's own reason against a node that has a kernel, or nothing.  A node is
-    refused only where the table refuses it whatever the types that are unknown; a note names such
-    nodes.  External data is not read.
+    `rule` returns the provider's own reason against a node that has a kernel, or "".  A node is
+    only refused if the table refuses it for all possible unknown types; a note names nodes with
+    unknown types.  External data is not read.
     """
     notes = []
     if lacks_types(model.graph, {}):
-        model, trouble = _inferred(model)
-        notes += [trouble] if trouble else []
-    functions = {(each.domain, each.name): each for each in model.functions}
+        model, note = _inferred(model)
+        notes += [note] if note else []
+    functions = {(item.domain, item.name): item for item in model.functions}
     opsets = {
         "" if entry.domain in STANDARD else entry.domain: entry.version
         for entry in model.opset_import
@@ -183,14 +190,16 @@ def claim_by_kernels(model: onnx.ModelProto, ep: str, table: KernelTable, rule: 
     claiming = _Claiming(table, ep, rule, functions)
     claiming.graph(model.graph, opsets, {})
     if claiming.untyped:
-        notes.append(f"types are unknown at {_some(claiming.untyped)}: assumed to have a kernel")
+        notes.append(
+            f"types are unknown at {_names_text(claiming.untyped)}: assumed to have a kernel"
+        )
     return Prediction(
         nodes=frozenset(claiming.claimed), refusals=tuple(claiming.refusals), notes=tuple(notes)
     )
 
 
 def _inferred(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
-    """The model with the types that ONNX's inference finds, or as it is and why."""
+    """The model with types by ONNX's inference and ""; or unchanged, and why."""
     import onnx
 
     try:
@@ -200,6 +209,6 @@ def _inferred(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
         return model, f"types could not be inferred: {line}"
 
 
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
+def _names_text(names: list[str]) -> str:
+    shown = ", ".join(names[:_MAX_NAMED])
+    return shown if len(names) <= _MAX_NAMED else f"{shown} and {len(names) - _MAX_NAMED} more"

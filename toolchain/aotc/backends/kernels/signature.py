@@ -1,4 +1,4 @@
-"""The formal side of a node: version of its schema, and types by type variable and parameter."""
+"""The signature of a node's operator: schema version, and types by type variable and parameter."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from aotc.records import record
 if TYPE_CHECKING:
     import onnx
 
-# Operators of the ONNX standard in another layout; they keep its versions.
+# Domains of ONNX's own operators in another layout, with the same versions.
 _SAME_SCHEMAS = {"ai.onnx": "", "com.ms.internal.nhwc": ""}
 
 
 @record(kw_only=False)
 class Formal:
-    """A formal parameter; `kind` is a type variable or a type, and a variadic one is the last.
+    """A formal parameter; `kind` is a type variable or a type.  Only the last can be variadic.
 
-    `alike`: all values that a variadic parameter stands for have one type.
+    `same_type`: all values of a variadic parameter have one type.
     """
 
     name: str
     kind: str
     variadic: bool = False
-    alike: bool = True
+    same_type: bool = True
 
 
 @record(kw_only=False)
 class Signature:
-    """What a node's operator takes and gives, at the version that its opset picks."""
+    """The parameters and results of an operator, at the version that the opset selects."""
 
     version: int
     inputs: tuple[Formal, ...]
@@ -40,7 +40,7 @@ class Signature:
 
 @cache
 def signature_of(domain: str, op: str, opset: int) -> Signature | None:
-    """The signature by the onnx package's schema; None where it knows no such operator."""
+    """The signature from the onnx package's schema; None if it does not know the operator."""
     import onnx
 
     try:
@@ -53,7 +53,7 @@ def signature_of(domain: str, op: str, opset: int) -> Signature | None:
 
 
 def signature_of_kernel(kernel: Kernel) -> Signature:
-    """The signature as the table states it, for operators that are ONNX Runtime's own."""
+    """The signature from the table, for operators of ONNX Runtime's own."""
     return Signature(
         kernel.since,
         tuple(Formal(*pair) for pair in kernel.inputs),
@@ -61,18 +61,18 @@ def signature_of_kernel(kernel: Kernel) -> Signature:
     )
 
 
-def bind(
+def bind_types(
     node: onnx.NodeProto, signature: Signature, types: Mapping[str, str]
 ) -> tuple[dict[str, str], frozenset[str]]:
-    """Types of a node by type variable and by parameter; and which variables stay unknown.
+    """A node's types by type variable and by parameter; and the variables that stay unknown.
 
-    `types`: of values, by name.  The first value that a variable stands for decides, as when ONNX
+    `types` are those of values, by name.  The first value of a variable decides, as when ONNX
     Runtime matches types (`MatchKernelDefTypes` in its `core/framework/kernel_registry.cc`).
     """
     bound: dict[str, str] = {}
     missing: set[str] = set()
     for formals, values in ((signature.inputs, node.input), (signature.outputs, node.output)):
-        for formal, value in pair(formals, values):
+        for formal, value in pair_values(formals, values):
             if not value:
                 continue
             found = types.get(value)
@@ -84,8 +84,8 @@ def bind(
     return bound, frozenset(kind for kind in missing if "(" not in kind and kind not in bound)
 
 
-def pair(formals: Sequence[Formal], values: Sequence[str]) -> Iterator[tuple[Formal, str]]:
-    """Each value with the parameter it stands for; a variadic parameter takes what is left."""
+def pair_values(formals: Sequence[Formal], values: Sequence[str]) -> Iterator[tuple[Formal, str]]:
+    """Each value with its parameter; a variadic parameter takes all remaining values."""
     for index, value in enumerate(values):
         if index < len(formals):
             yield formals[index], value

@@ -1,9 +1,8 @@
 """The kernels of ONNX Runtime's own execution providers, as data.
 
-The data are one release's; a later one has these and more, so that what they refuse is refused a
-little too often, and never the reverse.  Where a kernel is registered for each type on its own,
-the table holds the types of all together: of an operator with several type variables it may admit
-a pair that no kernel has.
+The data are from one release; a later one has these and more, so predictions refuse slightly too
+much, never too little.  If a kernel is registered once per type, the table combines the types: for
+an operator with several type variables it may accept a pair that no kernel has.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ _SUFFIX = "ExecutionProvider"
 
 @record
 class Kernel:
-    """One registration: schema versions `since` to `until`, or `since` alone where it is None.
+    """One registration: schema versions `since` to `until`, or only `since` if `until` is None.
 
-    `types`: what each type variable, or each formal parameter that has a constraint of its own,
-    may be, spelled as ONNX does: `tensor(float)`.  `inputs` and `outputs`: name and type of the
-    formal parameters, stated where the onnx package has no schema.
+    `types`: the types allowed for each type variable, or each formal parameter with its own
+    constraint, in ONNX's spelling: `tensor(float)`.  `inputs` and `outputs`: name and type of the
+    formal parameters, if the onnx package has no schema.
     """
 
     ep: str
@@ -39,9 +38,9 @@ class Kernel:
     outputs: tuple[tuple[str, str], ...] = ()
 
     def serves(self, version: int) -> bool:
-        """Whether it runs nodes whose schema is of this version.
+        """Whether it runs nodes whose schema has this version.
 
-        A registration without an end vouches for one version only: the operator may have changed
+        A registration without an end is only valid for one version: the operator may have changed
         since (`VerifyVersion` in ONNX Runtime's `core/framework/kernel_registry.cc`).
         """
         if self.until is None:
@@ -57,7 +56,7 @@ class Kernel:
 
 @record
 class Lookup:
-    """The answer to one question: the kernel, or why there is none."""
+    """The kernel, or the reason why there is none."""
 
     kernel: Kernel | None = None
     reason: str = ""
@@ -74,7 +73,7 @@ class KernelTable:
     @staticmethod
     @cache
     def load() -> KernelTable:
-        """The table that the package carries."""
+        """The table that the package contains."""
         data = json.loads(files(__package__).joinpath(_DATA).read_text("utf-8"))
         grouped: dict[tuple[str, str, str], tuple[Kernel, ...]] = {}
         for ep, domains in data["kernels"].items():
@@ -84,8 +83,8 @@ class KernelTable:
                     grouped[key] = (*grouped.get(key, ()), _kernel(ep, domain, row))
         return KernelTable(data["onnxruntime"], data["source"], grouped)
 
-    def of(self, ep: str, domain: str, op: str) -> tuple[Kernel, ...]:
-        """Every registration of one operator, oldest first; none where the provider lacks it."""
+    def registered(self, ep: str, domain: str, op: str) -> tuple[Kernel, ...]:
+        """Every registration of one operator, oldest first; empty if the provider lacks it."""
         return self.kernels.get((ep, "" if domain in STANDARD else domain, op), ())
 
     def kernel(
@@ -93,28 +92,31 @@ class KernelTable:
     ) -> Lookup:
         """The kernel of `ep` for a node, or why it has none.
 
-        `version`: since-version of the node's schema, not the model's opset.  `types`: by type
-        variable or formal parameter; one that is left out is unknown, and refuses nothing.
+        `version` is the since-version of the node's schema, not the model's opset.  `types` are by
+        type variable or formal parameter; an omitted one is unknown, and never refused.
         """
-        who = ep.removesuffix(_SUFFIX)
+        provider = ep.removesuffix(_SUFFIX)
         op_name = op if domain in STANDARD else f"{domain}::{op}"
-        registered = self.of(ep, domain, op)
+        registered = self.registered(ep, domain, op)
         if not registered:
-            return Lookup(reason=f"{who} has no kernel of {op_name}")
+            return Lookup(reason=f"{provider} has no kernel of {op_name}")
         serving = [kernel for kernel in registered if kernel.serves(version)]
         if not serving:
-            have = ", ".join(kernel.versions() for kernel in registered)
-            return Lookup(reason=f"{who} has no kernel of {op_name}-{version} (it has: {have})")
+            available = ", ".join(kernel.versions() for kernel in registered)
+            return Lookup(
+                reason=f"{provider} has no kernel of {op_name}-{version} (it has: {available})"
+            )
         for kernel in serving:
             refused = _refused_type(kernel, types or {})
             if refused is None:
                 return Lookup(kernel=kernel)
         assert refused is not None
         name, found = refused
-        have = ", ".join(sorted(_short(one) for one in serving[-1].types[name]))
+        available = ", ".join(sorted(_short_name(one) for one in serving[-1].types[name]))
+        kind = f"{_short_name(found)} as {name}"
         return Lookup(
-            reason=f"{who} has no kernel of {op_name}-{version} for {_short(found)} as {name} "
-            f"(it has: {have})"
+            reason=f"{provider} has no kernel of {op_name}-{version} for {kind} "
+            f"(it has: {available})"
         )
 
 
@@ -136,7 +138,7 @@ def _kernel(ep: str, domain: str, row: Mapping[str, object]) -> Kernel:
         op=str(row["op"]),
         since=since,
         until=until,
-        types={name: frozenset(map(_spelled, text.split())) for name, text in types.items()},
+        types={name: frozenset(map(_onnx_spelling, text.split())) for name, text in types.items()},
         inputs=_parameters(row.get("inputs")),
         outputs=_parameters(row.get("outputs")),
     )
@@ -149,9 +151,9 @@ def _parameters(row: object) -> tuple[tuple[str, str], ...]:
     return tuple((name, kind) for name, _, kind in pairs)
 
 
-def _spelled(name: str) -> str:
+def _onnx_spelling(name: str) -> str:
     return name if "(" in name else f"tensor({name})"
 
 
-def _short(name: str) -> str:
+def _short_name(name: str) -> str:
     return name.removeprefix("tensor(").removesuffix(")") if name.startswith("tensor(") else name

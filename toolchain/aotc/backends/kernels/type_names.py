@@ -1,4 +1,4 @@
-"""Types of a graph's values, by name, spelled as ONNX spells them in schemas."""
+"""Types of a graph's values, by name, in the spelling of ONNX's schemas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx
 
-# By attribute of a `Constant`.
+# By attribute of `Constant`.
 _CONSTANT_TYPES = {
     "value_float": "float",
     "value_floats": "float",
@@ -21,7 +21,7 @@ _CONSTANT_TYPES = {
 
 
 def stated_types(graph: onnx.GraphProto) -> dict[str, str]:
-    """What the graph says itself of its inputs, outputs, initializers and values."""
+    """Types that the graph itself declares for inputs, outputs, initializers and values."""
     found: dict[str, str] = {}
     for values in (graph.value_info, graph.output, graph.input):
         for value in values:
@@ -35,26 +35,26 @@ def stated_types(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def lacks_types(graph: onnx.GraphProto, outer: Mapping[str, str]) -> bool:
-    """Whether a value that a node makes, here or in a body, is of unstated type."""
+    """Whether a node's output, here or in a subgraph, has no declared type."""
     types = {**outer, **stated_types(graph)}
     return any(
         any(name and name not in types for name in node.output)
-        or any(lacks_types(body, types) for _, body in bodies(node))
+        or any(lacks_types(subgraph, types) for _, subgraph in subgraphs(node))
         for node in graph.node
     )
 
 
-def bodies(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """The bodies of a control-flow node, with the attribute that each is in."""
+def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """The subgraphs of a control-flow node, each with the attribute that holds it."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.name, attribute.g
-        for body in attribute.graphs:
-            yield attribute.name, body
+        for subgraph in attribute.graphs:
+            yield attribute.name, subgraph
 
 
 def type_name(kind: onnx.TypeProto) -> str:
-    """`tensor(float)`, `seq(tensor(int64))`, ...; empty where the type is not stated."""
+    """`tensor(float)`, `seq(tensor(int64))`, ...; "" if the type is not declared."""
     which = kind.WhichOneof("value")
     if which == "tensor_type":
         element = kind.tensor_type.elem_type
@@ -63,17 +63,17 @@ def type_name(kind: onnx.TypeProto) -> str:
         element = kind.sparse_tensor_type.elem_type
         return f"sparse_tensor({_element(element)})" if element else ""
     if which == "sequence_type":
-        return _wrapped("seq({})", kind.sequence_type.elem_type)
+        return _wrapped_name("seq({})", kind.sequence_type.elem_type)
     if which == "optional_type":
-        return _wrapped("optional({})", kind.optional_type.elem_type)
+        return _wrapped_name("optional({})", kind.optional_type.elem_type)
     if which == "map_type":
         key = _element(kind.map_type.key_type)
-        return _wrapped(f"map({key},{{}})", kind.map_type.value_type)
+        return _wrapped_name(f"map({key},{{}})", kind.map_type.value_type)
     return ""
 
 
 def constant_type(node: onnx.NodeProto) -> dict[str, str]:
-    """The type of what a `Constant` makes, by its name; nothing where it is not known."""
+    """The type of a `Constant`'s output, by its name; empty if it is not known."""
     for attribute in node.attribute:
         if attribute.HasField("t"):
             return {node.output[0]: f"tensor({_element(attribute.t.data_type)})"}
@@ -83,7 +83,7 @@ def constant_type(node: onnx.NodeProto) -> dict[str, str]:
 
 
 def type_proto(name: str) -> onnx.TypeProto | None:
-    """The type that a tensor's type name stands for, of unknown shape; None for any other."""
+    """The type for a tensor's type name, with unknown shape; None for any other name."""
     import onnx
 
     element = name.removeprefix("tensor(").removesuffix(")").upper()
@@ -94,7 +94,7 @@ def type_proto(name: str) -> onnx.TypeProto | None:
     return kind
 
 
-def _wrapped(spelling: str, inner: onnx.TypeProto) -> str:
+def _wrapped_name(spelling: str, inner: onnx.TypeProto) -> str:
     name = type_name(inner)
     return spelling.format(name) if name else ""
 

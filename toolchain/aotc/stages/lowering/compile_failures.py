@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aotc.backends.base import mentioned
+from aotc.backends.base import names_in_message
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.divided_graph import RefusedNode
 from aotc.errors import AotcError
@@ -62,7 +62,7 @@ class CompileFailures:
 def _nodes_named_in(text: str, nodes: Mapping[str, GraphNode]) -> frozenset[str]:
     """Nodes that a message names, by their names or by their outputs."""
     made = {value: name for name, node in nodes.items() for value in node.outputs}
-    words = mentioned(text, {**nodes, **made})
+    words = names_in_message(text, {**nodes, **made})
     return frozenset(made.get(word, word) for word in words)
 
 

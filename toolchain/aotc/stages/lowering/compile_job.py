@@ -19,7 +19,7 @@ def payload_of(value: Json) -> Payload:
         files=tuple(value["files"]),
         compatibility=value["compatibility"],
         options=value["options"],
-        beside=value["beside"],
+        mixes_with_shared=value["mixes_with_shared"],
     )
 
 

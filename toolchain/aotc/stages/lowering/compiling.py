@@ -142,7 +142,7 @@ class _PartCompiler:
             name
             for name, payloads in found.items()
             if any(payload.options for payload in payloads)
-            and any(not payload.options and not payload.beside for payload in payloads)
+            and any(not payload.options and not payload.mixes_with_shared for payload in payloads)
         } - self._unshared
         self._done = {
             key: result_of for key, result_of in self._done.items() if key[0] not in mixed

@@ -43,7 +43,7 @@ def divided_session(
         options.setdefault(provider, {}).update(payload.options)
     for name, backend in backends.items():
         if backend.compiles:
-            options[name] = backend.beside(
+            options[name] = backend.options_excluding(
                 options.get(name, {}), _operators_elsewhere(compiled, name)
             )
     if plan.threads is not None:

@@ -1,0 +1,61 @@
+"""What is in an artifact, and which attestation vouches for which part of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from canvas import Canvas
+
+from aotc.contract.attestation_kinds import KINDS, Usage
+from aotc.files.artifact_layout import ATTESTATIONS
+
+_PAYLOAD: Final = (
+    ("manifest.json", "ORT's manifest of the model package"),
+    ("aotc.json", "all that is promised; its sha256 is the artifact's id"),
+    ("model/portable/model.onnx", "the optimized graph of one variant"),
+    ("shared_assets/sha256-…/", "weights, shared by all variants"),
+    ("fixtures/…", "golden inputs and outputs"),
+)
+_SAYS: Final[dict[Usage, str]] = {
+    "oms": "the signature, over every file of the payload",
+    "provenance": "from what and how it was built (SLSA)",
+    "sbom": "model, data, libraries, licences (CycloneDX)",
+    "evidence": "what was measured, and is not reproducible",
+    "approval": "it may be used in a channel, until a date",
+    "qualification": "it was accepted on a target",
+}
+
+
+def draw() -> str:
+    """The picture; raises KeyError for a kind of attestation that it does not know."""
+    said = [(kind.path if kind.by_build else f"{kind.usage}-*", _SAYS[kind.usage], kind.by_build)
+            for kind in KINDS.values()]  # fmt: skip
+    canvas = Canvas(
+        900,
+        92 + 26 * (len(_PAYLOAD) + len(said)) + 84,
+        "What is in an artifact",
+        "The folder payload is reproducible byte for byte and every file of it is signed: "
+        + "; ".join(f"{name}: {what}" for name, what in _PAYLOAD)
+        + f". The folder {ATTESTATIONS} holds one sigstore bundle in each file: "
+        + "; ".join(f"{name.rpartition('/')[2]}: {what}" for name, what, _ in said)
+        + ".",
+    )
+    canvas.text((24, 34), "digits.aotc/", "title")
+    y = 52
+    height = 40 + 26 * len(_PAYLOAD)
+    canvas.box("signed", (24, y, 852, height), "payload/")
+    canvas.text((860, y + 22), "reproducible; every byte is signed", anchor="end")
+    _rows(canvas, y + 48, [(name, what) for name, what in _PAYLOAD])
+    y += height + 18
+    height = 40 + 26 * len(said)
+    canvas.box("step", (24, y, 852, height), f"{ATTESTATIONS}/")
+    canvas.text((860, y + 22), "one sigstore bundle in each file", anchor="end")
+    _rows(canvas, y + 48, [(name.rpartition("/")[2], what) for name, what, _ in said])
+    return canvas.svg()
+
+
+def _rows(canvas: Canvas, y: int, rows: list[tuple[str, str]]) -> None:
+    for name, what in rows:
+        canvas.text((56, y), name, "code", 300)
+        canvas.text((372, y), what, "", 490)
+        y += 26
