@@ -19,7 +19,7 @@ from aotc.verification.references.onnx_references import (
     Reference,
     references,
 )
-from aotc.verification.references.protobuf_wire import Held, MalformedModel
+from aotc.verification.references.protobuf_wire import InMemory, MalformedModel
 
 WORDS = frozenset(
     {CACHE, EP_CONTEXT, EMBEDDED, onnx_references.SOURCE_MODEL}
@@ -79,7 +79,7 @@ def check(data: bytes) -> bool:
 
 def _references(data: bytes, *, whole: bool) -> list[Reference] | None:
     if whole:
-        source: Any = Held(data)
+        source: Any = InMemory(data)
     else:
         source = Parts(data)
     before = onnx_references._WHOLE_BYTES

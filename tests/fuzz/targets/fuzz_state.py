@@ -12,7 +12,7 @@ from structured import mutated, words_of
 
 from aotc.contract.results.policy_decision import ArtifactRelease
 from aotc.errors import AotcError
-from aotc.verification.policy.state import SeenPolicy, SeenState, StateFile
+from aotc.verification.policy.state import SeenPolicy, StateFile, TrustState
 
 STATE = StateFile(make_place() / "trust-state.json")
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -60,4 +60,4 @@ def seeds() -> Iterator[bytes]:
     yield from (b"", b"{}", b"null", b'{"schema": "aotc.trust-state/2"}')
 
 
-TARGET = Target("state", check, seeds, words_of(SeenState), 2048, mutated)
+TARGET = Target("state", check, seeds, words_of(TrustState), 2048, mutated)

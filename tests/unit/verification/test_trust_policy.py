@@ -44,7 +44,6 @@ from aotc.verification.policy.policy_document import (
     read_policy,
     read_roots,
 )
-from aotc.verification.policy.signed_attestations import Statement
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,7 @@ def _add_attestations(
             try:
                 _write(draft, present | fresh)
                 with FolderContainer(draft.folder) as together:
-                    authenticate(own, trust, attestations=together, reads=lambda _: ())
+                    authenticate(own, trust, attestations=together, files_to_read=lambda _: ())
                 _move(draft, stored.hold.descriptor, fresh)
             except OSError as error:
                 raise unwritable(error, entry) from None

@@ -40,7 +40,7 @@ from aotc.verification.container.opening import open_container, other_artifact
 from aotc.verification.container.rereading import reread
 from aotc.verification.gate import authenticate
 from aotc.verification.policy.host_trust import Trust
-from aotc.verification.stores import default_root, entry_of, system_owner, system_root
+from aotc.verification.stores import default_root, entry_path, system_owner, system_root
 
 
 @record(kw_only=False)
@@ -88,7 +88,7 @@ def take(
             place, lambda: _take(place, trust, candidates, reads, store, trust_store, started)
         )
     roots = [*(each.root for each in candidates), Path(store or default_root())]
-    entry = entry_of(asked, roots)
+    entry = entry_path(asked, roots)
     found = _take(entry, trust, candidates, reads, store, trust_store, started)
     if found.authentic.id != asked:
         found.hold.close()
@@ -203,7 +203,7 @@ def _vouched(
         return ()
 
     with FolderContainer(entry.path) as copy:
-        authentic = authenticate(copy, trust, attestations=source, reads=nothing)
+        authentic = authenticate(copy, trust, attestations=source, files_to_read=nothing)
     sizes = {each.path: each.size for each in authentic.manifest.files}
     for path in sorted(wanted):
         found = entry.sizes.get(f"{PAYLOAD}/{path}")

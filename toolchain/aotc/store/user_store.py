@@ -186,4 +186,4 @@ def _authenticate_entry(
     entry: Path, source: Container, trust: Trust, reads: Reads | None
 ) -> AuthenticArtifact:
     with FolderContainer(entry) as copy:
-        return authenticate(copy, trust, attestations=source, reads=reads)
+        return authenticate(copy, trust, attestations=source, files_to_read=reads)
