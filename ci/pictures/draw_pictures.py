@@ -1,7 +1,7 @@
 """Draw the pictures of the README and the guides, in docs/pictures.
 
-`python ci/pictures/draw_pictures.py` checks that they are current, `--write` writes them.  Codes and
-kinds of attestations are read from the toolchain.
+`python ci/pictures/draw_pictures.py` checks that they are current, `--write` writes them.
+Codes and kinds of attestations are read from the toolchain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What processes of their own do with a build cache."""
+"""Jobs that separate processes run on one build cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(folder: Path) -> dict[str, bytes]:
 
 
 def build(cache: BuildCache, work: Path, rounds: int) -> dict[str, int]:
-    """Take what is there, and put what is not; what was taken must be right."""
+    """Read entries that exist, write those that do not; what was read must be correct."""
     hits = wrong = 0
     for turn in range(rounds):
         number = turn % 4
@@ -53,7 +53,7 @@ def build(cache: BuildCache, work: Path, rounds: int) -> dict[str, int]:
 
 
 def prune(cache: BuildCache, work: Path) -> dict[str, int]:
-    """Make room again and again, for two entries, then for none, until the work is done."""
+    """Prune repeatedly, to two entries, then to none, until the other jobs are done."""
     removed = turn = 0
     while not (work / "done").exists() or turn == 0:
         removed += (cache.prune(600_000) if turn % 3 else cache.clear()).removed
@@ -73,7 +73,7 @@ def put_for_ever(cache: BuildCache, work: Path) -> None:
 
 
 def limited(cache: BuildCache, work: Path) -> dict[str, object]:
-    """Put and take under a limit on the size of a file that the operating system enforces."""
+    """Write and read while the operating system limits the size of a file."""
     source = write(work / "source", {"small.bin": b"x", "big.bin": bytes(1 << 20)})
     (work / "into").mkdir()
     first, second = (cache.key("artifact", {"number": number}) for number in (1, 2))

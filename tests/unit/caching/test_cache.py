@@ -1,4 +1,4 @@
-"""The build cache: it answers with what was put or not at all, whatever happens beside it."""
+"""The build cache returns exactly what was stored, or nothing, whatever other processes do."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def key(cache: BuildCache, tmp_path: Path) -> str:
 
 
 def stored(cache: BuildCache, work: Path, number: int, size: int = 0) -> str:
-    """The key of an entry that is put now."""
+    """Store an entry now; returns its key."""
     made = cache.key(ARTIFACT, {"number": number})
     files = {"big.bin": bytes(size)} if size else FILES
     source = write(work / f"source-{number}", files)
@@ -77,7 +77,7 @@ def place(cache: BuildCache, key: str) -> Path:
 
 
 def visible(cache: BuildCache) -> list[str]:
-    """What lies beside the shards."""
+    """Names in the cache's folder that are not shards."""
     assert cache.folder is not None
     return sorted(path.name for path in (cache.folder / "v1").iterdir() if len(path.name) > 2)
 
@@ -195,7 +195,7 @@ def _pipe(path: Path) -> None:
 
 
 def _reseal(path: Path) -> None:
-    """Another index with the digest of its own: only what it says of itself is wrong."""
+    """Another index with its own, correct digest: only what it states about itself is wrong."""
     data = path.read_bytes().replace(b'"key":"', b'"key":"0')[:-1] + b"}"
     path.write_bytes(data)
     path.with_suffix(".sha256").write_text(hashlib.sha256(data).hexdigest())
@@ -374,7 +374,7 @@ def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
     assert cache.problem is not None
     assert cache.problem.code == "AOTC-R014"
     assert (cache.problem.expected, cache.problem.found) == ("at most 20000 bytes", "20001 bytes")
-    # With its index it is too large: it goes as well, and nothing else is left to go.
+    # With its index it is too large: it is removed as well, and nothing else is left.
     cache.put(
         cache.key(ARTIFACT, {"number": 2}),
         write(tmp_path / "close", {"a": bytes(20_000)}),
@@ -451,7 +451,7 @@ def test_clear_removes_half_written_folders_that_nobody_holds(cache: BuildCache,
 
 
 def test_a_file_that_cannot_grow_further(cache: BuildCache, tmp_path: Path) -> None:
-    """A write fails in the middle, as it does where a quota is used up."""
+    """A write fails in the middle, as it does when a quota is used up."""
     found = answered(started("limited", cache, tmp_path / "work"))
     assert found["taken"] is None
     assert found["into"] == []
@@ -475,7 +475,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 
 
 def problem_of(cache: BuildCache, tmp_path: Path) -> AotcError:
-    """Why a cache is of no use: neither put nor get may raise."""
+    """Why a cache cannot be used: neither put nor get may raise."""
     key = cache.key(ARTIFACT, {})
     cache.put(key, write(tmp_path / "source", FILES), tuple(FILES), DOCUMENT)
     into = tmp_path / "empty"
@@ -502,7 +502,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 @contextmanager
 def ordinary_user(folder: Path) -> Iterator[None]:
-    """Root may write everywhere, and owns nothing of others: be another user meanwhile."""
+    """Become an ordinary user meanwhile, since root may write everywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -570,7 +570,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 def test_an_entry_of_another_user_is_dropped(
     above: int, cache: BuildCache, key: str, into: Path, tmp_path: Path
 ) -> None:
-    """Whose cache it was once: its digests fit whatever they put there."""
+    """A previous owner of the folder could store anything with digests that fit."""
     theirs = (place(cache, key), *place(cache, key).parents)[above]
     os.chown(theirs, 12345, 12345)
     assert cache.get(key, into) is None

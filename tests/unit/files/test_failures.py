@@ -1,4 +1,4 @@
-"""One place says what a failed call of the operating system is told as."""
+"""Failed calls of the operating system are translated to codes in one place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aotc.errors import AotcError
 from aotc.files import failures
 
 PACKAGE = ROOT / "toolchain" / "aotc"
-# What disks and networks say that no test can have them say.
+# Errors of disks and networks that a test cannot cause.
 NUMBERS = (
     *(errno.EACCES, errno.EBUSY, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR),
     *(errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG, errno.ENFILE, errno.ENODEV, errno.ENOSPC),
@@ -37,7 +37,7 @@ def test_each_is_told_with_what_helps(number: int) -> None:
     assert (last.code, last.where) == ("AOTC-I018" if full else "AOTC-I043", "/some/file")
     assert os.strerror(number) in last.line()
     if not full:
-        # Not the code's own words, which know nothing of the reason.
+        # Not the title of the code, which does not name the reason.
         assert failures.fix_for(error)
         assert written.fix == read.fix == last.fix == failures.fix_for(error)
 
@@ -81,8 +81,8 @@ def test_within_a_block_all_is_told() -> None:
 
 
 def test_nobody_else_tells_a_full_disk_from_others() -> None:
-    """Who handles ENOSPC by itself maps errors to codes a second time."""
-    # The second has ENOSPC for an exit status.
+    """Code that handles ENOSPC itself would map errors to codes a second time."""
+    # The second uses ENOSPC as an exit status.
     known = {"files/failures.py", "engine/worker.py"}
     found = {
         path.relative_to(PACKAGE).as_posix()

@@ -1,4 +1,4 @@
-"""What may be replaced, and that something whole has the name at every moment."""
+"""What may be replaced, and that the name always refers to something complete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def artifact(place: Path, text: str = "old") -> Path:
 
 
 def texts(place: Path) -> set[str]:
-    """What all files of an artifact hold: one text, where it is whole."""
+    """The texts of all files of an artifact: only one if it is complete."""
     found = [path.read_text() for path in place.rglob("*") if path.is_file()]
     assert len(found) == 3
     return set(found)
@@ -38,7 +38,7 @@ def texts(place: Path) -> set[str]:
 
 @pytest.fixture(params=["exchange", "EINVAL", "ENOSYS", "EPERM"])
 def renameat2(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Systems that can exchange names, and those that say in their ways that they cannot."""
+    """Systems that can exchange names, and those that refuse it in different ways."""
     if request.param != "exchange":
         number = getattr(errno, request.param)
 
@@ -114,7 +114,7 @@ def test_what_is_replaced(
     with pytest.raises(AotcError) as caught:
         check_output(place, folder=folder, force=force)
     assert caught.value.code == "AOTC-I017"
-    # Whatever it was when it was looked at.
+    # Whatever it was when it was checked.
     with pytest.raises(AotcError) as caught:
         put_in_place(draft, place, force=force)
     assert caught.value.code == "AOTC-I017"
@@ -148,7 +148,7 @@ def test_the_file_of_another_who_lets_nobody_write_it(tmp_path: Path) -> None:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     check_output(place, force=True)
-    # One that all may write is theirs to replace.
+    # Anybody may replace what is in a folder that all may write.
     place.chmod(0o666)
     pid = os.fork()
     if pid == 0:
@@ -193,7 +193,7 @@ def test_a_thing_that_changes_between_look_and_exchange(
 def test_what_fails_halfway_restores_the_old_one(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where names cannot be exchanged, and the second of both renames fails."""
+    """Names cannot be exchanged, and the second of the two renames fails."""
 
     def unknown(source: Path, target: Path, flags: int) -> None:
         raise OSError(errno.EINVAL, "no")
@@ -229,7 +229,7 @@ def replacer(place: Path, number: int, exchanges: bool) -> None:
 
 @pytest.mark.parametrize("exchanges", [True, False])
 def test_several_that_replace_at_once(exchanges: bool, tmp_path: Path) -> None:
-    """None is refused, one whole artifact stands at the end, and readers never miss one."""
+    """None is refused, one complete artifact remains, and readers always find one."""
     place = artifact(tmp_path / "place")
     processes = [
         FORK.Process(target=replacer, args=(place, number, exchanges)) for number in range(3)
@@ -288,7 +288,7 @@ def test_read_only_folders_are_erased(tmp_path: Path) -> None:
             Path(folder).chmod(0o555)
 
     if os.geteuid() == 0:
-        # For root nothing is read-only.
+        # Nothing is read-only for root.
         tmp_path.chmod(0o777)
         for above in (tmp_path, *tmp_path.parents[:-2]):
             above.chmod(above.stat().st_mode | 0o011)

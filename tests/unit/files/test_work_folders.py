@@ -1,4 +1,4 @@
-"""Work folders: those of the dead go with the next command, and those of the living stay."""
+"""Work folders: the next command removes those of ended processes and keeps all others."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def work_in(told: Connection, opened: Callable[[], AbstractContextManager[Path]]
 def living(
     opened: Callable[[], AbstractContextManager[Path]],
 ) -> Iterator[tuple[Any, Path]]:
-    """A process that works in a folder, and the folder."""
+    """A running process, and the work folder that it uses."""
     mine, theirs = FORK.Pipe()
     process = FORK.Process(target=work_in, args=(theirs, opened))
     process.start()
@@ -64,7 +64,7 @@ def living(
 
 
 def killed(opened: Callable[[], AbstractContextManager[Path]]) -> Path:
-    """What a killed process left."""
+    """The work folder that a killed process left."""
     with living(opened) as (_, folder):
         pass
     assert (folder / "deep" / "file").exists()
@@ -72,7 +72,7 @@ def killed(opened: Callable[[], AbstractContextManager[Path]]) -> Path:
 
 
 def left(parent: Path, **changed: str) -> Path:
-    """A folder as a process leaves it that is there no more, of this boot but for `changed`."""
+    """A folder left by a process of this boot that has ended, except for `changed`."""
     found = NAME.fullmatch(name_with_owner(".out."))
     assert found is not None
     start, boot, space, _, _, rest = found.groups()
@@ -111,7 +111,7 @@ def test_it_is_gone_at_the_end(tmp_path: Path) -> None:
 def test_what_the_dead_left_goes_with_the_next(tmp_path: Path) -> None:
     place = tmp_path / "out"
     dead = killed(lambda: work_folder(place))
-    # A result of another name in the same folder finds it as well.
+    # A command whose output has another name in the same folder removes it as well.
     with living(lambda: work_folder(tmp_path / "other")) as (_, alive):
         assert not dead.exists()
         with work_folder(place) as mine:
@@ -119,7 +119,7 @@ def test_what_the_dead_left_goes_with_the_next(tmp_path: Path) -> None:
 
 
 def test_one_that_lives_stays_without_its_lock_too(tmp_path: Path) -> None:
-    """A file system may have no locks, and a lock is taken a moment after its folder is made."""
+    """A file system may lack locks, and a lock is taken shortly after its folder is made."""
     with living(lambda: work_folder(tmp_path / "out")) as (process, folder):
         aged(folder, 10 * DAY_SECONDS)
         assert not remove_abandoned(folder)
@@ -155,7 +155,7 @@ def test_a_lock_that_is_held_says_that_it_is_in_use(tmp_path: Path) -> None:
 
 def test_of_another_pid_namespace(tmp_path: Path) -> None:
     place = left(tmp_path, space="1")
-    # A moment ago it may have been made, and not yet locked.
+    # If it is that new, it may not be locked yet.
     assert not remove_abandoned(aged(place, MINUTE_SECONDS / 2))
     assert remove_abandoned(aged(place, MINUTE_SECONDS + 1))
 
@@ -181,7 +181,7 @@ with work_folder(Path(sys.argv[1])) as folder:
 
 
 def test_a_living_one_of_a_real_pid_namespace_stays(tmp_path: Path) -> None:
-    """As of a container that shares a volume: its numbers of processes say nothing here."""
+    """As in a container that shares a volume: its process ids mean nothing here."""
     words = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", _IN_A_CONTAINER]
     if subprocess.run(["unshare", "--pid", "--fork", "true"], check=False).returncode != 0:
         pytest.skip("no PID namespace can be made here: not as this user")
@@ -194,7 +194,7 @@ def test_a_living_one_of_a_real_pid_namespace_stays(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         folder = aged(Path(process.stdout.readline().strip()), 10 * DAY_SECONDS)
-        # /proc is this namespace's there, and the boot and its number of the namespace are told.
+        # /proc is that namespace's own; the boot id and the namespace's number are printed.
         assert not remove_abandoned(folder)
     finally:
         process.kill()
@@ -225,7 +225,7 @@ def test_what_is_none_stays(name: str, tmp_path: Path) -> None:
 
 
 def test_an_artifact_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
-    """Where names cannot be exchanged, a killed process may have moved the only one there is."""
+    """If names cannot be exchanged, a killed process may have moved the only artifact."""
     place = tmp_path / "out"
     dead = left(tmp_path)
     (dead / NEW).mkdir()
@@ -234,7 +234,7 @@ def test_an_artifact_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
     remove_abandoned_in(tmp_path)
     assert (place / "payload" / "aotc.json").read_text() == "{}"
     assert list(tmp_path.iterdir()) == [place]
-    # Where another stands there by now, that one stays.
+    # If there is another one by now, that one stays.
     dead = left(tmp_path)
     (dead / NEW).mkdir()
     shutil.copytree(place, dead / OLD)
@@ -242,7 +242,7 @@ def test_an_artifact_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
     remove_abandoned_in(tmp_path)
     assert (place / "payload" / "aotc.json").read_text() == "newer"
     assert list(tmp_path.iterdir()) == [place]
-    # Where its own had taken the place, and was removed since, the old one stays away.
+    # If the new one was in place, and was removed since, the old one is not restored.
     dead = left(tmp_path)
     shutil.copytree(place, dead / OLD)
     shutil.rmtree(place)
@@ -252,7 +252,7 @@ def test_an_artifact_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x" * 255, "ü" * 127, "o" * 161, "\udcff" * 200])
 def test_long_names(name: str, tmp_path: Path) -> None:
-    """What is put back gets the name of its output, of which a work folder's cannot hold all."""
+    """It is restored under the output's name, which may not fit completely into a folder's name."""
     with work_folder(tmp_path / name) as folder:
         assert len(os.fsencode(folder.name)) <= 255
     dead = killed(lambda: work_folder(tmp_path / name))

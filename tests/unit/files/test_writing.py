@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and what is no plain file is never replaced."""
+"""Files are written completely or not at all, and only regular files are replaced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BIG = 1 << 16
 
 @pytest.fixture(params=["nameless", "named"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to write: a system without O_TMPFILE, such as macOS, has the second alone."""
+    """Both ways to write: a system without O_TMPFILE, such as macOS, has only the second."""
     if request.param == "named":
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     elif not hasattr(os, "O_TMPFILE"):
@@ -135,7 +135,7 @@ def test_devices_and_pipes_are_written_to(tmp_path: Path) -> None:
 
 
 def test_standard_output_is_written_to_where_it_stands(tmp_path: Path) -> None:
-    """A shell's `> log` is an open file: neither replaced nor cut."""
+    """The target of a shell's `> log` is open: it is neither replaced nor truncated."""
     job = (
         "import sys; from pathlib import Path; from aotc.files.writing import write_atomically\n"
         "print('before'); write_atomically(Path('/dev/stdout'), b'data\\n'); print('after')"

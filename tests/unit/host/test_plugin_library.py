@@ -1,4 +1,4 @@
-"""Plugin libraries: their digests, where the user says they are, and the checks of both."""
+"""Plugin libraries: their digests, the user's paths of them, and the checks of both."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sha256(data: bytes) -> str:
 
 
 def digest_elsewhere(*paths: Path) -> str:
-    """The digest as another process finds it, with this one's cache of files."""
+    """The digest that another process finds, with the same cache of file digests."""
     code = (
         "import sys; from pathlib import Path\n"
         "from aotc.host.plugin_libraries import libraries_digest\n"
@@ -105,7 +105,7 @@ def cache_file(tmp_path: Path) -> Path:
 
 
 def test_digests_are_kept_for_the_next_process(library: Path, tmp_path: Path) -> None:
-    """Shown by a cache that lies: the user's own, and believed while the file is as it was."""
+    """Shown with a forged cache: its entries are used as long as the file is unchanged."""
     digest_elsewhere(library)
     place = cache_file(tmp_path)
     known = json.loads(place.read_text())
@@ -195,7 +195,7 @@ def test_what_names_no_plugin_is_told(monkeypatch: pytest.MonkeyPatch, text: str
 
 
 def test_a_probe_finds_stated_libraries(library: Path) -> None:
-    """In a process of its own, as the probe's answer is kept for the life of one."""
+    """In a new process, since the probe's answer is cached for the life of a process."""
     code = (
         "from aotc.host.probe import probe\n"
         "host = probe(gpus=False, digests=True)\n"
@@ -235,7 +235,7 @@ def plugin(version: str = "1.0", sha: str | None = DIGEST, name: str = "my-ep") 
 
 
 def codes(code: str, wanted: Plugin, *have: Plugin, host: Target = HOST) -> list[tuple[str, bool]]:
-    """Code and whether it refuses, of each result of a check."""
+    """Code and severity (whether it refuses) of each result of a check."""
     requirements = dataclasses.replace(BASE, plugins=(wanted,))
     results = checks()[code]().run(requirements, dataclasses.replace(host, plugins=have))
     return [(result.code, not isinstance(result, Finding)) for result in results]
@@ -252,7 +252,7 @@ def codes(code: str, wanted: Plugin, *have: Plugin, host: Target = HOST) -> list
         (plugin(), [plugin("1.1")], [], [("AOTC-C006", True)]),
         (plugin(), [plugin("1.1", OTHER)], [], [("AOTC-C006", True)]),
         (plugin(), [plugin(name="other-ep")], [], [("AOTC-C006", True)]),
-        # A user's own library has no version: its digest alone tells it from another.
+        # A user's own library has no version: only its digest distinguishes it from another.
         (plugin(""), [plugin("")], [], []),
         (plugin(""), [plugin("", OTHER)], [("AOTC-C012", True)], []),
         (plugin(""), [], [], [("AOTC-C006", True)]),
@@ -274,7 +274,7 @@ def test_a_described_target_may_be_silent() -> None:
 
 
 def test_what_mends_a_missing_plugin() -> None:
-    """A distribution is installed; a library of the user's own is named in the environment."""
+    """A distribution gets installed; the user's own library is named in the environment."""
     check = checks()["AOTC-C006"]()
     mends = []
     for wanted in (plugin(), plugin("", name="libmine.so")):

@@ -1,4 +1,4 @@
-"""What an attestation says in words, whatever stands in it."""
+"""Attestations as text, whatever their predicate contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inspection of an artifact: everything that it says, and nothing vouched for."""
+"""Inspection of an artifact: everything that it states, without verifying it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims become partitions: what must hold of any division, on random graphs and claims."""
+"""Claims become partitions: what holds for every division, on random graphs and claims."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAST = Rates(flops=1e11, bytes=1e12, transfer_bytes=1e9, transfer_seconds=1e-6)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A graph, what its providers claim, and the least size of a partition."""
+    """A graph, what its providers claim, and the minimum size of a partition."""
 
     graph: PartitionGraph
     claims: tuple[tuple[str, frozenset[str]], ...]
@@ -33,9 +33,9 @@ class Case:
 def graph_of(
     edges: Sequence[Sequence[int]], bodies: Sequence[tuple[int, int]] = ()
 ) -> PartitionGraph:
-    """Nodes `n0`..; node i reads the nodes `edges[i]`, all before it, or else the input `x`.
+    """Nodes `n0`..; node i reads the nodes `edges[i]`, all before it, or the input `x` if none.
 
-    `bodies` are (owner, count): that many nodes in one body of the owner.
+    `bodies` are (owner, count): so many nodes in one subgraph of the owner.
     """
     inside = tuple(
         SubgraphNode(f"n{owner}b{i}", "Add", f"n{owner}", f"n{owner}.body")
@@ -94,7 +94,7 @@ def division(case: Case, **rules: object) -> Assignment:
 
 
 def assert_partitions(case: Case, found: Assignment) -> None:
-    """What every division promises, told without the levels by which it is made."""
+    """What every division promises, checked without the levels by which it is made."""
     graph, parts = case.graph, found.parts
     assert sorted(index for part in parts for index in part.nodes) == list(range(len(graph.nodes)))
     claimed = dict(case.claims)
@@ -108,7 +108,7 @@ def assert_partitions(case: Case, found: Assignment) -> None:
     producers = graph.producers()
     for index, node in enumerate(graph.nodes):
         for value in node.inputs:
-            # Whole parts run in the order given; convexity follows: no path comes back.
+            # Complete parts run in the given order, so every part is convex: no path comes back.
             if value in producers:
                 assert part_of[producers[value]] <= part_of[index]
     for node in graph.subgraph_nodes:
@@ -117,7 +117,7 @@ def assert_partitions(case: Case, found: Assignment) -> None:
 
 
 def assert_convex(graph: PartitionGraph, part: Part) -> None:
-    """No path leaves the part and comes back, by walking every path out of it."""
+    """No path leaves the part and comes back: follows every path out of it."""
     producers = graph.producers()
     own = set(part.nodes)
     tainted: set[int] = set()
@@ -139,7 +139,7 @@ def test_every_division_is_one(case: Case) -> None:
 
 @given(cases())
 def test_neighbours_in_one_place_are_one_part_where_nothing_keeps_them_apart(case: Case) -> None:
-    """One provider alone gives one partition, whatever the graph."""
+    """A single provider gives one partition, whatever the graph."""
     alone = replace(case, claims=(case.claims[-1],))
     assert len(division(alone).parts) == 1
 
@@ -203,7 +203,7 @@ def test_what_nobody_claims_is_named(case: Case, data: st.DataObject) -> None:
 
 @given(cases())
 def test_a_provider_that_cannot_be_in_a_body_has_none_unless_with_its_owner(case: Case) -> None:
-    """A compiled part replaces whole nodes of the main graph, its bodies with them."""
+    """A compiled part replaces complete nodes of the main graph, including their subgraphs."""
     found = division(case, not_in_subgraphs=frozenset({"p0"}))
     for node in case.graph.subgraph_nodes:
         if found.providers[node.name] == "p0":
@@ -212,7 +212,7 @@ def test_a_provider_that_cannot_be_in_a_body_has_none_unless_with_its_owner(case
 
 @given(cases())
 def test_what_is_compiled_has_all_nodes_of_its_bodies(case: Case) -> None:
-    """A claimed owner with a body that its provider did not claim cannot be compiled."""
+    """A claimed owner cannot be compiled if its provider did not claim its subgraph."""
     found = division(case, not_in_subgraphs=frozenset({"p0"}))
     claimed = dict(case.claims)["p0"]
     for node in case.graph.subgraph_nodes:
@@ -251,7 +251,7 @@ def test_a_branch_beside_a_refused_node_does_not_close_a_circle() -> None:
 
 
 def test_a_part_given_away_joins_its_neighbours() -> None:
-    """a a b a a: with a minimum of three nothing of a is left, and one part is."""
+    """a a b a a: with a minimum of three, provider a gets nothing, and one part remains."""
     graph = chain(5)
     claims = [("a", every_name(graph) - {"n2"}), ("b", every_name(graph))]
     found, _ = assign(graph, claims, Rules(min_nodes=3))
@@ -263,7 +263,7 @@ def test_a_part_given_away_joins_its_neighbours() -> None:
 def weighed(
     flops: int, border_bytes: int, *, length: int = 9, middle: int = 4
 ) -> tuple[PartitionGraph, Assignment]:
-    """A chain of which `a` claims one node in the middle, of so many operations."""
+    """A chain in which `a` claims one node in the middle, of `flops` operations."""
     graph = chain(length)
     sizes = Sizes(
         nodes={
@@ -315,7 +315,7 @@ def test_what_callers_give_and_get_is_no_border() -> None:
 
 
 def test_a_value_read_by_many_crosses_once() -> None:
-    """One tensor to three readers: by hand 1e-6 + 1e-3 s against a gain of 1.5 times that."""
+    """One tensor to three consumers: by hand 1e-6 + 1e-3 s against a gain of 1.5 times that."""
     graph = graph_of([[], [0], [0], [0]])
     gain = 1.5 * (1e-6 + 1e-3)
     flops = int(gain / (1 / 1e9 - 1 / 1e11))
@@ -337,7 +337,7 @@ def test_a_body_follows_its_own_claims() -> None:
 
 
 def test_a_body_is_never_before_its_owner() -> None:
-    """Where its owner was given away, a body does not stay with the provider that lost it."""
+    """If its owner is reassigned, a subgraph does not stay with the provider that lost it."""
     graph = graph_of([[], [0], [1]], [(1, 2)])
     claims = [("a", frozenset({"n1", "n1b0", "n1b1"})), ("b", every_name(graph))]
     found, _ = assign(graph, claims, Rules(min_nodes=2))

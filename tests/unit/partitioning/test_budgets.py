@@ -1,4 +1,4 @@
-"""Fallback policies and budgets, each at its edge; and the rows that a breach shows."""
+"""Fallback policies and budgets at their exact limits, and the rows that a breach shows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def report_of(
     refusals: Sequence[RefusedNode] = (),
     crossings: Sequence[Transfer] = (),
 ) -> PartitionReport:
-    """`shares`: nodes and share of operations by provider, as they were before compiling."""
+    """`shares`: nodes and share of operations by provider, before compiling."""
     found = shares or {}
     total = sum(count for count, _ in found.values())
     return PartitionReport(
@@ -176,7 +176,7 @@ def test_a_budget_of_a_provider_that_the_variant_lacks_is_none() -> None:
 
 @pytest.mark.parametrize(("most", "breached"), [(0.1, True), (0.2, False)])
 def test_share_of_compute_by_the_report(most: float, breached: bool) -> None:
-    """What is observed of a compiled graph has no operations of its own."""
+    """The observed placement of a compiled graph does not count operations."""
     spec = profile(budgets={"cpu_share": most})
     report = report_of(shares={OPENVINO: (1, 0.8), CPU: (99, 0.2)})
     errors = found(spec, BOTH, placed([OPENVINO] + [CPU] * 99), report=report)
@@ -184,7 +184,7 @@ def test_share_of_compute_by_the_report(most: float, breached: bool) -> None:
 
 
 def test_share_of_compute_by_node_where_it_is_known() -> None:
-    """At load nodes may be elsewhere than the report has them."""
+    """At load, nodes may be on other providers than in the report."""
     spec = profile(budgets={"cpu_share": 0.5})
     report = report_of(shares={OPENVINO: (2, 1.0), CPU: (0, 0.0)})
     placement = placed([OPENVINO, CPU], [100, 300])
@@ -314,7 +314,7 @@ def test_a_row_says_which_node_by_whom_why_and_what_would_mend_it() -> None:
 
 
 def test_a_budget_shows_who_was_refused_though_their_nodes_are_gone() -> None:
-    """Rewrites at load may rename what was refused at build: the table has it all the same."""
+    """Rewrites at load may rename nodes refused at build: the table lists them nevertheless."""
     spec = profile(budgets={"partitions": 1})
     report = report_of(refusals=[refused("n1"), refused("fused_away")])
     (error,) = breaches(spec, BOTH, placed([OPENVINO, CPU]), report=report)

@@ -1,4 +1,4 @@
-"""What is inside of bodies of control flow: its cost, its share, and what crosses there."""
+"""Nodes in subgraphs of control flow: their cost, their share, and their transfers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def node(
     name: str = "",
     **attributes: object,
 ) -> onnx.NodeProto:
-    """A node of the name of its first output, or of one given."""
+    """A node named like its first output, or `name` if given."""
     outputs = [outputs] if isinstance(outputs, str) else outputs
     return helper.make_node(op, inputs, outputs, name=name or outputs[0], **attributes)
 
@@ -57,7 +57,7 @@ def made(
     constants: Sequence[onnx.TensorProto] = (),
     inputs: Sequence[onnx.ValueInfoProto] = (),
 ) -> onnx.ModelProto:
-    """A model of `x` (batch x 8) and the truth `c`."""
+    """A model with inputs `x` (batch x 8) and `c`, a boolean."""
     graph = helper.make_graph(
         nodes,
         "made",
@@ -70,7 +70,7 @@ def made(
 
 
 def heavy(prefix: str) -> onnx.GraphProto:
-    """Two products of 8 x 8, of inner values that all such bodies name alike."""
+    """Two products of 8 x 8; all such subgraphs use the same names for inner values."""
     return body(
         [
             node("MatMul", ["first", "w"], "m", f"{prefix}_one"),
@@ -96,7 +96,7 @@ def branches() -> onnx.ModelProto:
 def divided(
     model: onnx.ModelProto, on_cpu: set[str], batch: int = 4
 ) -> tuple[Assignment, PartitionReport]:
-    """Every node on `gpu` but those named."""
+    """An assignment of every node to `gpu`, except those named."""
     typed = with_types(model, Path())
     graph = read_graph(typed)
     names = {node.name for node in graph.nodes} | {node.name for node in graph.subgraph_nodes}
@@ -153,7 +153,7 @@ def test_a_body_on_another_provider_has_its_share_of_compute() -> None:
 
 
 def test_values_of_one_name_in_two_bodies_are_two() -> None:
-    """The larger size counts for the name, and each node has the costs of its own."""
+    """The larger size counts for the name, and each node has its own costs."""
     one = body([node("Neg", ["x"], "m", "small"), node("Neg", ["m"], "o")], [info("o", None)])
     other = body(
         [
@@ -173,7 +173,7 @@ def test_values_of_one_name_in_two_bodies_are_two() -> None:
 
 
 def nested() -> onnx.ModelProto:
-    """An `If` in a branch of an `If`: the inner reads values of both graphs around it."""
+    """An `If` in a branch of an `If`: the inner one reads values of both graphs around it."""
     deep = body([node("Add", ["b", "first"], "d")], [info("d", None)])
     flat = body([node("Neg", ["b"], "e")], [info("e", None)])
     middle = body(
@@ -203,7 +203,7 @@ def test_subgraphs_inside_of_bodies_cost() -> None:
 
 
 def test_what_crosses_inside_of_a_body() -> None:
-    """What a node on the other provider reads of the main graph, and what it makes."""
+    """A node on the other provider: what it reads of the main graph, and what it computes."""
     assert crossed(branches(), {"then_one"}) == sorted(
         [("first", "gpu", "cpu", 128), ("m", "cpu", "gpu", 128), GIVEN_C, GIVEN, TAKEN]
     )
@@ -216,7 +216,7 @@ def test_what_a_body_gives_back_crosses_to_the_node_that_holds_it() -> None:
 
 
 def test_who_reads_is_the_node_and_not_the_control_flow_around_it() -> None:
-    """All readers of `first` are where it is made, though the `If` is elsewhere."""
+    """All consumers of `first` run where it is computed, although the `If` runs elsewhere."""
     on_cpu = {"first", "z", "then_one", "then_two", "else_one", "else_two"}
     assert crossed(branches(), on_cpu) == [TAKEN, ("z", "cpu", "gpu", 128)]
     inside = on_cpu - {"z"}
@@ -239,7 +239,7 @@ def test_what_crosses_in_a_body_inside_of_a_body() -> None:
 
 
 def test_inputs_of_the_graph_cross_to_the_node_in_a_body_that_reads_them() -> None:
-    """`x` is read on the GPU by one branch; nothing of the other, on the CPU, crosses to it."""
+    """One branch reads `x` on the GPU; nothing is transferred from the other, on the CPU."""
     one = body([node("Neg", ["x"], "o")], [info("o", None)])
     other = body([node("Tanh", ["x"], "p")], [info("p", None)])
     model = made([node("If", ["c"], "y", then_branch=one, else_branch=other)], ["y"])
@@ -263,7 +263,7 @@ def test_constants_of_any_graph_cross_nowhere() -> None:
 
 
 def test_a_body_that_gives_back_a_value_of_the_graph_around_it() -> None:
-    """The node that holds the body reads it then."""
+    """Then the node that owns the subgraph reads it."""
     passed = body([], [info("first", None)])
     other = body([node("Neg", ["x"], "o")], [info("o", None)])
     model = made(
@@ -278,7 +278,7 @@ def test_a_body_that_gives_back_a_value_of_the_graph_around_it() -> None:
 
 
 def loop(shape: Sequence[int | str] | None) -> onnx.ModelProto:
-    """Three times: the state times weights, plus a value of the main graph; all states stacked."""
+    """Three iterations of state times weights plus a value of the main graph; states stacked."""
     inside = body(
         [
             node("Identity", ["go"], "goes"),
@@ -309,7 +309,7 @@ def test_a_loop_counts_as_its_first_iteration(shape: Sequence[int | str] | None)
     assert found.nodes["m"] == NodeCompute(2 * 4 * 8 * 8, 4 * (32 + 64 + 32))
     assert found.nodes["next"] == NodeCompute(32, 4 * 96)
     assert found.nodes["loop"].flops == 0
-    # How long it runs nobody knows.
+    # The number of iterations is unknown.
     assert "stack" not in found.values
 
 
@@ -347,7 +347,7 @@ def test_a_loop_inside_of_a_loop_and_of_a_branch() -> None:
 
 
 def test_what_crosses_in_a_loop() -> None:
-    """The node that holds the body makes its states: they cross in, and cross back."""
+    """The node that owns the subgraph makes its states: they are transferred in and back."""
     found = crossed(loop(None), {"m", "next"})
     assert [
         transfer for transfer in found if transfer[0] in ("state", "m", "next", "first", "start")
@@ -359,7 +359,7 @@ def test_what_crosses_in_a_loop() -> None:
 
 
 def test_a_scan_counts_one_step() -> None:
-    """Of x (4 x 8) one row a step."""
+    """One row of x (4 x 8) per step."""
     inside = body(
         [node("Add", ["sum", "row"], "next"), node("Neg", ["next"], "out")],
         [info("next", None), info("out", None)],
@@ -377,7 +377,7 @@ def test_a_scan_counts_one_step() -> None:
 
 
 def test_subgraphs_of_stated_shapes() -> None:
-    """What a node of ONNX Runtime's own makes is stated, and bodies are inferred from it."""
+    """The output of an ONNX Runtime operator is declared; subgraphs are inferred from it."""
     inside = body([node("MatMul", ["g", "w"], "m")], [info("m", None)])
     other = body([node("MatMul", ["g", "w"], "n")], [info("n", None)])
     model = made(
@@ -419,7 +419,7 @@ def test_in_bodies_what_inference_finds_goes_before_what_is_declared() -> None:
 
 @pytest.mark.parametrize("goes_along", [False, True])
 def test_a_node_of_control_flow_is_weighed_with_its_bodies(goes_along: bool) -> None:
-    """Heavy branches are worth the border, where they run on the provider that takes the `If`."""
+    """Heavy branches are worth the boundary if they run on the provider of the `If`."""
     model = branches()
     graph = read_graph(with_types(model, Path()))
     inside = {node.name for node in graph.subgraph_nodes}

@@ -1,6 +1,6 @@
 """One node of each operator that multiplies 8-bit integers, with values that would saturate.
 
-Run as a program, `ASKED TOLD`, it answers pickled models on the CPU that it finds itself on.
+Run as a program, `REQUESTS ANSWERS` (paths), it runs pickled models on this machine's CPU.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def made(
 def product(
     activation: int = TensorProto.UINT8, zero: Any = None, columns: int = 4
 ) -> onnx.ModelProto:
-    """One MatMulInteger with the largest weights."""
+    """A MatMulInteger with the largest weights."""
     weights = np.full((DEPTH, columns), 127, np.int8)
     constants = [numpy_helper.from_array(weights, "w")]
     inputs = ["x", "w"]
@@ -201,7 +201,7 @@ CASES = _cases()
 
 
 def answer(model: onnx.ModelProto, case: Case) -> Any:
-    """The one output, nothing optimized."""
+    """The only output, computed without graph optimizations."""
     return _answer(model.SerializeToString(), case.activation())
 
 

@@ -1,4 +1,4 @@
-"""Dims whose names say nothing: which those are, and what they are called in graph and profile."""
+"""Anonymous dims: which names count as such, and their names in graph and profile."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def test_inspect_lists_the_same_names(tmp_path: Path) -> None:
         ({"x": ["None", "x.0"]}, {"y": [1]}, {"x.0": "x.0_"}),
         ({"x": ["n"]}, {"y": ["None", "y.0"]}, {"y.0": "y.0_"}),
         ({"x": ["y.0"]}, {"y": ["None"]}, {"y.0": "y.0_"}),
-        # The dim stands where its name says.
+        # The dim is at the position that its name states.
         ({"x": ["x.0"], "z": ["x.0"]}, {"y": ["x.0"]}, {}),
-        # No free dim is meant but the one of that name.
+        # Only the free dim of that name is meant.
         ({"x": [4], "z": ["x.0"]}, {"y": [1]}, {}),
         ({"x.0": ["None"], "x": [None, None]}, {"y": [1]}, {}),
     ],
@@ -227,6 +227,6 @@ def test_a_relation_of_an_old_name_that_stands_twice_names_the_positions(relatio
         "'None' is the name of 2 different dims",
     )
     assert (error.where, error.expected) == ("relations[0]", "x.0, a-b.0")
-    # What the message proposes can be read.
+    # The proposed profile can be read.
     assert 'size = x.0 = "a-b.0"' in error.fix
     assert symbols(model, 'size = x.0 = "a-b.0"').dim("None") == "size"

@@ -1,4 +1,4 @@
-"""Integer products: which of them saturate on CPUs without VNNI, and the rewrite that is exact."""
+"""Integer products: which saturate on CPUs without VNNI, and the exact rewrite."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def test_every_operator_of_the_table_is_tried() -> None:
     assert {(case.domain, case.op) for case in CASES} == set(PRODUCTS) - {
-        # What ONNX Runtime's layout step makes of QLinearConv.
+        # ONNX Runtime's layout step turns QLinearConv into this.
         ("com.microsoft", "QLinearConv")
     }
 
@@ -76,7 +76,7 @@ def test_the_rewrite_is_exact_on_any_cpu(case: Any) -> None:
 
 @pytest.fixture(scope="module")
 def on_a_plain_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Answers of every case, as it is and rewritten, on a CPU with AVX2 and without VNNI."""
+    """Answers of every case, unchanged and rewritten, on a CPU with AVX2 and without VNNI."""
     folder = tmp_path_factory.mktemp("plain")
     models = {}
     for case in CASES:
@@ -172,7 +172,7 @@ def test_subgraphs_are_rewritten_with_constants_of_the_graph_around() -> None:
     assert not list(saturating_operands(result))
     (node,) = result.graph.node
     assert "w" not in {tensor.name for tensor in result.graph.initializer}
-    # The other branch's weights stay where they were.
+    # The other branch's weights stay unchanged.
     assert [
         len(attribute.g.initializer) for attribute in sorted(node.attribute, key=lambda a: a.name)
     ] == [
@@ -218,7 +218,7 @@ def test_a_signed_activation_needs_no_rewrite() -> None:
 
 
 def recurrent(largest: int) -> onnx.ModelProto:
-    """An LSTM whose recurrent weights saturate, and whose others are within `largest`."""
+    """An LSTM whose recurrent weights saturate; all others are at most `largest`."""
     (case,) = (c for c in CASES if str(c) == "DynamicQuantizeLSTM-float32-int8-8")
     model = case.model()
     for tensor in model.graph.initializer:

@@ -1,4 +1,4 @@
-"""What a build can be asked for stands in one record: the library, the command line, the line."""
+"""One record defines the options of a build for the library, the command and the pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a part that could not be compiled: in the graph's order, and nothing of here."""
+"""Findings about a part that failed to compile: in the graph's order, without local paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aotc.partitioning.graph import GraphNode, PartitionGraph
 from aotc.stages.lowering.compile_failures import CompileFailures
 
 OPENVINO = "OpenVINOExecutionProvider"
-# Enough that no order but the graph's is found by chance.
+# So many that only the graph's order passes by chance.
 NAMES = [f"layer{index}/{word}" for index in range(8) for word in ("MatMul", "Add", "Tanh")]
 
 
@@ -25,7 +25,7 @@ def graph(op: str = "Add") -> PartitionGraph:
 
 
 def left(error: AotcError, round_number: int = 0) -> tuple[list[RefusedNode], list[Finding]]:
-    """Refusals and findings after a part of all nodes failed with `error`."""
+    """Refusals and findings after a part with all nodes failed with `error`."""
     failures = CompileFailures(graph(), "portable")
     part = Part(OPENVINO, 0, tuple(range(len(NAMES))))
     failures.refuse_nodes(part, error, round_number)
@@ -55,7 +55,7 @@ def test_nodes_that_the_message_names_are_in_the_order_of_the_graph() -> None:
 def test_what_a_crash_left_on_this_machine_is_not_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    """The artifact would differ from build to build, and tell of the user's folders."""
+    """Otherwise the artifact would differ between builds, and contain the user's folders."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     log = tmp_path / "compile-portable-x-0" / "log.txt"
     log.parent.mkdir()

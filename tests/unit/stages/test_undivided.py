@@ -1,4 +1,4 @@
-"""Variants that cannot be divided and those that cannot be compiled: judged in their order."""
+"""Variants that cannot be divided or compiled: reported in the order of the variants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aotc.stages.types import (
 
 
 def options(fallback: Fallback) -> BuildOptions:
-    """Of a profile that would rather leave a variant out."""
+    """Options of a profile that would rather leave a variant out."""
     variants = tuple(VariantSpec(name=name) for name in "abc")
     profile = replace(load_profile("edge"), variants=variants, fallback=fallback)
     here: Any = Mock()
@@ -53,7 +53,7 @@ def divided(name: str) -> PartitionedModel:
 
 @pytest.fixture(autouse=True)
 def compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """None compiles; the variants that it was asked to compile."""
+    """A compiler that fails for every variant; the list of variants that it was asked for."""
     asked: list[str] = []
 
     def fail(claimed: ClaimedModel, *_: object) -> None:
