@@ -134,7 +134,7 @@ def test_a_breach_names_output_shape_and_error(bench: Workbench) -> None:
     assert 0 < number < 1e-4
 
 
-def test_a_breach_is_told_for_each_shape(bench: Workbench) -> None:
+def test_a_breach_is_reported_for_each_shape(bench: Workbench) -> None:
     exact = f"parity: {{float32: {{atol: 0, rtol: 0}}}}\ndims: {{batch: 1..4}}\n{FUSED}"
     error = refused(bench, normalized(), exact, "AOTC-N001")
     told = [error, *error.also]
@@ -173,7 +173,7 @@ def test_the_evidence_attestation_holds_what_was_measured(bench: Workbench) -> N
     assert b"max_abs" not in (built.payload / "aotc.json").read_bytes()
 
 
-def test_values_that_are_not_finite_are_told(bench: Workbench) -> None:
+def test_values_that_are_not_finite_are_reported(bench: Workbench) -> None:
     model = model_of(
         [
             helper.make_node("Exp", ["x"], ["e"], name="exp"),
@@ -354,7 +354,7 @@ def test_a_stated_size_folds_what_computes_shapes(bench: Workbench, size: int | 
         assert_agree(expected, model.run(inputs), tolerance_of(fixed))
 
 
-def test_a_dim_that_nobody_names_is_probed(bench: Workbench) -> None:
+def test_an_unnamed_dim_is_probed(bench: Workbench) -> None:
     built = bench.build(counted(), "probed")
     dim = built.manifest.domain.dims["batch"]
     assert (dim.min, dim.max, dim.origin, dim.stopped_by) == (1, 1024, "probed", "size")

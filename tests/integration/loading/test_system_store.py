@@ -169,7 +169,7 @@ def test_root_checks_the_digests_unless_it_trusts_the_store(
 
 
 @pytest.mark.parametrize("command", ["run", "bench"])
-def test_the_commands_trust_a_store_where_they_are_told(
+def test_the_commands_trust_a_store_if_asked_to(
     command: str,
     scene: Scene,
     monkeypatch: pytest.MonkeyPatch,

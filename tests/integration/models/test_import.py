@@ -143,7 +143,7 @@ def moved_out(tensor: onnx.TensorProto, folder: Path, **entries: int) -> onnx.Te
     return tensor
 
 
-def test_external_data_of_no_stated_length_and_within_a_body(bench: Workbench) -> None:
+def test_external_data_of_no_stated_length_and_within_a_subgraph(bench: Workbench) -> None:
     folder = bench.folder / "source"
     folder.mkdir()
     weights = moved_out(drawn("outer", (64, 64)), folder)
@@ -688,7 +688,7 @@ def test_names_with_colons_slashes_and_dots(bench: Workbench) -> None:
     assert_works(bench, built)
 
 
-def test_blank_node_names_and_names_that_bodies_repeat(bench: Workbench) -> None:
+def test_blank_node_names_and_names_that_subgraphs_repeat(bench: Workbench) -> None:
     built = bench.build(
         model_of(
             [

@@ -56,7 +56,7 @@ def test_a_plugin_that_is_not_there(bench: Workbench, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tune", [False, True])
-def test_what_is_missing_is_told_before_the_model_is_read(
+def test_a_missing_library_is_reported_before_the_model_is_read(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tune: bool
 ) -> None:
     read: list[object] = []

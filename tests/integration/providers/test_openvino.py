@@ -182,7 +182,7 @@ def test_a_refused_node_in_the_middle_makes_three_parts(bench: Workbench, divide
     assert_answers(bench, divided, x_of(divided, 5))
 
 
-def test_what_crosses_is_counted_in_bytes(divided: Built) -> None:
+def test_transfers_are_counted_in_bytes(divided: Built) -> None:
     """[batch, 4, 32] floats, there and back; the domain's largest batch is 8."""
     variant = only(divided)
     report = variant.partitioning

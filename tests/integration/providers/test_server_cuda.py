@@ -335,7 +335,7 @@ def host(folder: Path, **fields: Any) -> Path:
         ({"providers": [CPU]}, "incompatible", "AOTC-C006", CPU),
     ],
 )
-def test_a_host_is_judged_by_the_manifest_alone(
+def test_a_host_is_checked_against_the_manifest_only(
     bench: Workbench,
     plain: Built,
     tmp_path: Path,

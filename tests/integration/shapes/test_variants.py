@@ -250,7 +250,7 @@ def test_each_of_the_profiles_variants_has_all_buckets(bench: Workbench) -> None
     assert stored <= 1.2 * variants["portable.seq8"].memory.weights_bytes
 
 
-def test_names_that_collide_are_told(bench: Workbench) -> None:
+def test_names_that_collide_are_reported(bench: Workbench) -> None:
     text = "variants: [{name: one}, {name: one.seq8}]\n"
     text += seq("buckets: [8], max: 16, outside: route")
     assert refused(bench, rows("each"), text).exit_status == 3
@@ -280,7 +280,7 @@ def test_nodes_that_compute_shapes_are_dropped(bench: Workbench) -> None:
         assert "fix-dims" in [record.name for record in variants[name].passes]
 
 
-def test_nodes_that_compute_shapes_are_dropped_beside_a_free_batch(bench: Workbench) -> None:
+def test_nodes_that_compute_shapes_are_dropped_despite_a_free_batch(bench: Workbench) -> None:
     text = "dims: {batch: 1..4, seq: {buckets: [8, 16], max: 64, outside: [pad, route]}}"
     variants = by_name(made(bench, encoder(), text))
     dynamic, static = variants["portable"], variants["portable.seq8"]

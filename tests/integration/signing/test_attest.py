@@ -310,7 +310,7 @@ def test_nothing_is_said_of_an_artifact_that_is_not_authentic(bench: Bench, add:
 
 
 @pytest.mark.parametrize("add", [_sign, _approve, _qualify])
-def test_nothing_is_said_where_nobody_trusted_vouches(bench: Bench, add: Add) -> None:
+def test_nothing_is_attested_if_no_trusted_signature_vouches(bench: Bench, add: Add) -> None:
     before = digests(bench.artifact)
     error = refusal(lambda: add(bench.artifact, bench.signer, bench.public))
     assert error.code == "AOTC-G002"

@@ -63,7 +63,7 @@ def prune(cache: BuildCache, work: Path) -> dict[str, int]:
     return {"removed": removed, "dropped": cache.dropped}
 
 
-def put_for_ever(cache: BuildCache, work: Path) -> None:
+def write_forever(cache: BuildCache, work: Path) -> None:
     """Put one entry after another until the process is killed."""
     source = write(work, {"big.bin": bytes(24 << 20)})
     turn = 0
@@ -95,17 +95,17 @@ def limited(cache: BuildCache, work: Path) -> dict[str, object]:
 
 
 def main(job: str, folder: str, work: str) -> None:
-    cache, place = BuildCache(Path(folder)), Path(work)
-    place.mkdir(exist_ok=True)
+    cache, work_folder = BuildCache(Path(folder)), Path(work)
+    work_folder.mkdir(exist_ok=True)
     answer: dict[str, object] = {}
     if job == "build":
-        answer |= build(cache, place, 80)
+        answer |= build(cache, work_folder, 80)
     elif job == "prune":
-        answer |= prune(cache, place)
+        answer |= prune(cache, work_folder)
     elif job == "limited":
-        answer |= limited(cache, place)
+        answer |= limited(cache, work_folder)
     else:
-        put_for_ever(cache, place)
+        write_forever(cache, work_folder)
     answer["findings"] = [finding.what for finding in cache.findings()]
     json.dump(answer, sys.stdout)
 

@@ -24,7 +24,7 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=errno.errorcode.__getitem__)
-def test_each_is_told_with_what_helps(number: int) -> None:
+def test_every_error_names_a_fix(number: int) -> None:
     error = OSError(number, os.strerror(number), "/some/file")
     full = number in (errno.ENOSPC, errno.EDQUOT)
     written = failures.cannot_write(error, "cannot write it", "/some/file")
@@ -70,7 +70,7 @@ def test_two_names_and_none() -> None:
     assert failures.refusal_of(OSError("a library's words")).what.endswith("a library's words")
 
 
-def test_within_a_block_all_is_told() -> None:
+def test_within_a_block_every_error_is_translated() -> None:
     with pytest.raises(AotcError) as caught, failures.translated_errors("/out"):
         raise OSError(errno.EFBIG, "File too large")
     assert (caught.value.code, caught.value.where) == ("AOTC-I043", "/out")
@@ -80,7 +80,7 @@ def test_within_a_block_all_is_told() -> None:
         raise ValueError("of ours")
 
 
-def test_nobody_else_tells_a_full_disk_from_others() -> None:
+def test_no_other_module_handles_a_full_disk() -> None:
     """Code that handles ENOSPC itself would map errors to codes a second time."""
     # The second uses ENOSPC as an exit status.
     known = {"files/failures.py", "engine/worker.py"}

@@ -23,7 +23,7 @@ BIG = 1 << 16
 
 
 @pytest.fixture(params=["nameless", "named"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def write_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to write: a system without O_TMPFILE, such as macOS, has only the second."""
     if request.param == "named":
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
@@ -175,14 +175,14 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> 
     assert not held.exists()
 
 
-def test_unseen_means_nothing_was_there_to_see(tmp_path: Path, way: str) -> None:
+def test_unseen_means_nothing_was_there_to_see(tmp_path: Path, write_method: str) -> None:
     place, beside = tmp_path / "a", tmp_path / "b"
     for number, data in enumerate((b"1", b"2")):
         done = write_hidden(place, data, second_name=beside, new=not number)
-        assert done is (way == "nameless")
+        assert done is (write_method == "nameless")
         assert list(tmp_path.iterdir()) == ([place] if done else [])
         assert not done or place.read_bytes() == data
-    if way == "nameless":
+    if write_method == "nameless":
         with pytest.raises(FileExistsError):
             write_hidden(place, b"3", second_name=beside, new=True)
         assert place.read_bytes() == b"2"

@@ -187,7 +187,9 @@ def test_what_the_environment_states(
 
 
 @pytest.mark.parametrize("text", ["nothing", "=/a.so", "A=", "A=/a.so:B"])
-def test_what_names_no_plugin_is_told(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_an_entry_that_does_not_name_a_plugin_is_refused(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     monkeypatch.setenv("AOTC_PLUGINS", text)
     with pytest.raises(AotcError) as caught:
         stated_libraries()
@@ -273,7 +275,7 @@ def test_a_described_target_may_be_silent() -> None:
     assert set(codes("AOTC-C006", plugin(), host=SILENT)) == {("AOTC-C011", False)}
 
 
-def test_what_mends_a_missing_plugin() -> None:
+def test_the_fix_for_a_missing_plugin() -> None:
     """A distribution gets installed; the user's own library is named in the environment."""
     check = checks()["AOTC-C006"]()
     mends = []

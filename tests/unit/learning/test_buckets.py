@@ -138,7 +138,7 @@ def test_a_stepped_backend_gets_buckets_and_the_right_ones() -> None:
     # Nor is any of up to eight, by another recursion, over requests and not over candidates.
     for count in range(4, 9):
         assert by_name["buckets", count].seconds == pytest.approx(
-            least(static, counts, count) / traffic.requests
+            minimum_cost(static, counts, count) / traffic.requests
         )
     # No neighbour is better: one bucket moved to the next candidate.
     eight = by_name["buckets", 8]
@@ -155,28 +155,28 @@ def test_a_stepped_backend_gets_buckets_and_the_right_ones() -> None:
             assert eight.seconds <= total / traffic.requests + 1e-12
 
 
-def least(static: dict[int, float], counts: dict[tuple[int, ...], int], most: int) -> float:
+def minimum_cost(static: dict[int, float], counts: dict[tuple[int, ...], int], count: int) -> float:
     """The minimum cost with exactly `count` buckets, by trying every next bucket after `low`."""
     sizes = sorted(static)
 
     @functools.cache
-    def above(low: int, left: int) -> float:
+    def cost_above(low: int, left: int) -> float:
         if left == 1:
-            return within(low, sizes[-1])
+            return cost_between(low, sizes[-1])
         return min(
             (
-                within(low, bucket) + above(bucket, left - 1)
+                cost_between(low, bucket) + cost_above(bucket, left - 1)
                 for bucket in sizes[:-1]
                 if bucket > low
             ),
             default=math.inf,
         )
 
-    def within(low: int, bucket: int) -> float:
-        held = sum(number for (length,), number in counts.items() if low < length <= bucket)
-        return held * static[bucket]
+    def cost_between(low: int, bucket: int) -> float:
+        requests = sum(number for (length,), number in counts.items() if low < length <= bucket)
+        return requests * static[bucket]
 
-    return above(0, most)
+    return cost_above(0, count)
 
 
 def test_where_cost_is_linear_buckets_only_lose() -> None:

@@ -54,7 +54,7 @@ def report_of(
     shares: Mapping[str, tuple[int, float]] | None = None,
     partitions: int = 3,
     refusals: Sequence[RefusedNode] = (),
-    crossings: Sequence[Transfer] = (),
+    transfers: Sequence[Transfer] = (),
 ) -> PartitionReport:
     """`shares`: nodes and share of operations by provider, before compiling."""
     found = shares or {}
@@ -78,7 +78,7 @@ def report_of(
             for i in range(partitions)
         ),
         alternations=partitions - 1,
-        transfers=tuple(crossings),
+        transfers=tuple(transfers),
         refusals=tuple(refusals),
     )
 
@@ -214,37 +214,37 @@ def test_partitions(most: int, breached: bool) -> None:
     assert found(spec, BOTH, placement, report=None) == expected
 
 
-def crossing(size: int | None, largest: int | None) -> Transfer:
+def transfer(size: int | None, largest: int | None) -> Transfer:
     return Transfer(
         value="v", source=OPENVINO, target=CPU, dtype="float", bytes=size, bytes_max=largest
     )
 
 
 @pytest.mark.parametrize(("most", "breached"), [(299, True), (300, False)])
-def test_bytes_that_cross_at_the_largest_shape(most: int, breached: bool) -> None:
-    crossings = [crossing(10, 100), crossing(20, 200)]
-    sums = total_transfers(crossings)
+def test_transferred_bytes_at_the_largest_shape(most: int, breached: bool) -> None:
+    transfers = [transfer(10, 100), transfer(20, 200)]
+    sums = total_transfers(transfers)
     assert (sums.count, sums.bytes, sums.bytes_max) == (2, 30, 300)
     spec = profile(budgets={"transfer_bytes": most})
-    report = report_of(crossings=crossings)
+    report = report_of(transfers=transfers)
     errors = found(spec, BOTH, placed([OPENVINO, CPU]), report=report, transfers=sums)
     assert errors == ([("AOTC-P002", f"<= {most}", "300")] if breached else [])
 
 
 def test_tensors_of_unknown_size_do_not_pass_a_budget() -> None:
-    crossings = [crossing(10, 100), crossing(None, None)]
+    transfers = [transfer(10, 100), transfer(None, None)]
     spec = profile(budgets={"transfer_bytes": 1000})
     (error,) = breaches(
         spec,
         BOTH,
         placed([OPENVINO, CPU]),
-        report=report_of(crossings=crossings),
-        transfers=total_transfers(crossings),
+        report=report_of(transfers=transfers),
+        transfers=total_transfers(transfers),
     )
     assert (error.code, error.found) == ("AOTC-P002", "at least 100, 1 tensors of unknown size")
 
 
-def test_the_mend_names_the_budget_and_the_direction() -> None:
+def test_the_fix_names_the_budget_and_the_direction() -> None:
     budgets = {"providers": {"openvino": {"min_node_share": 0.9}}, "cpu_share": 0.1}
     placement = with_flops(placed([OPENVINO, CPU]), {"n0": 10, "n1": 10})
     few, much = breaches(profile(budgets=budgets), BOTH, placement, report=None)
@@ -252,15 +252,15 @@ def test_the_mend_names_the_budget_and_the_direction() -> None:
     assert much.fix.startswith("Raise budgets.cpu_share, or")
 
 
-def test_large_numbers_are_told_in_full() -> None:
+def test_large_numbers_are_written_in_full() -> None:
     spec = profile(budgets={"transfer_bytes": 123_456_788})
-    report = report_of(crossings=[crossing(1, 123_456_789)])
+    report = report_of(transfers=[transfer(1, 123_456_789)])
     sums = TransferTotals(count=1, bytes=1, bytes_max=123_456_789)
     (error,) = breaches(spec, BOTH, placed([OPENVINO, CPU]), report=report, transfers=sums)
     assert (error.expected, error.found) == ("<= 123456788", "123456789")
 
 
-def test_all_breaches_are_told_at_once() -> None:
+def test_all_breaches_are_reported_at_once() -> None:
     spec = profile(
         fallback={"policy": "fail"},
         budgets={
@@ -289,7 +289,7 @@ def rows_of(error: AotcError) -> list[dict[str, str]]:
     return [dict(row) for row in error.rows]
 
 
-def test_a_row_says_which_node_by_whom_why_and_what_would_mend_it() -> None:
+def test_a_row_names_the_node_the_provider_the_reason_and_a_fix() -> None:
     spec = profile(fallback={"policy": "fail"})
     placement = placement_of(
         (

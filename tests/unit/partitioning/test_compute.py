@@ -254,7 +254,7 @@ def test_half_and_odd_widths_count_in_bytes() -> None:
     assert cost(half).bytes == 2 * 2 * 15
 
 
-def test_a_rank_that_nobody_knows_is_no_scalar() -> None:
+def test_an_unknown_rank_is_not_a_scalar() -> None:
     """A reshape to a shape of an unknown number of sizes: nothing is known of its output."""
     nodes = [
         helper.make_node("Reshape", ["x", "shape"], ["r"], name="it"),

@@ -249,7 +249,7 @@ def condition() -> list[onnx.NodeProto]:
     ]
 
 
-def test_an_if_whose_bodies_read_values_and_constants_of_the_outer_graph() -> None:
+def test_an_if_whose_subgraphs_read_values_and_constants_of_the_outer_graph() -> None:
     then = helper.make_graph(
         [helper.make_node("Add", ["a", "only_then"], ["t"], name="then_add")],
         "then",
@@ -344,7 +344,7 @@ def test_a_loop_and_a_scan() -> None:
     check(model, {"x": x_of()})
 
 
-def test_a_body_that_gives_an_outer_value_as_it_is() -> None:
+def test_a_subgraph_that_returns_an_outer_value_unchanged() -> None:
     """An If's branch may have no node at all: its output is a value of the outer graph."""
     then = helper.make_graph([], "then", [], [info("a")])
     otherwise = helper.make_graph(
@@ -419,7 +419,7 @@ def test_external_data_stays_where_it_is() -> None:
     assert kept == weight
 
 
-def test_a_border_of_unknown_type_is_named() -> None:
+def test_a_boundary_value_of_unknown_type_is_named() -> None:
     model = model_of([node("Relu", ["x"], "a"), node("Neg", ["a"], "y")], [info("x")], ["y"])
     del model.graph.value_info[:]
     graph = read_graph(model)
@@ -467,7 +467,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 
 @settings(max_examples=25)
 @given(models(), st.randoms(use_true_random=False))
-def test_parts_of_random_graphs_compute_what_the_whole_computes(
+def test_parts_of_random_graphs_compute_what_the_model_computes(
     model: onnx.ModelProto, random: Any
 ) -> None:
     graph = read_graph(model)

@@ -132,7 +132,7 @@ def test_a_name_that_is_the_position_of_another_dim(
                 assert found.dim(dim) == dim
 
 
-def test_a_clash_is_told_apart_in_the_graph() -> None:
+def test_a_clash_of_names_is_resolved_in_the_graph() -> None:
     model = graph_of({"x": ["None", "n"], "z": ["x.0", "n"]}, {"y": ["x.0", "None"]})
     run_passes(model, [NameDims(clashing=clashing_names(model))])
     assert [params(value) for value in model.graph.input] == [["x.0", "n"], ["x.0_", "n"]]
@@ -173,7 +173,7 @@ def test_a_graph_whose_names_all_say_something_is_left(
     assert (model.SerializeToString() != before) == expected
 
 
-def test_names_that_say_nothing_leave_bodies_and_sequences() -> None:
+def test_anonymous_names_disappear_from_subgraphs_and_sequences() -> None:
     body = graph_of({}, {"y": ["None", "n"]}).graph
     model = graph_of({"x": ["None", "n"]}, {"y": ["None", "n"]})
     model.graph.node.append(

@@ -63,7 +63,7 @@ def test_a_half_precision_graph_is_what_it_was(tmp_path: Path) -> None:
     onnx.checker.check_model(made, full_check=True)
 
 
-def test_a_cast_of_the_model_that_was_merged_is_told(tmp_path: Path) -> None:
+def test_a_merged_cast_of_the_model_is_reported(tmp_path: Path) -> None:
     """ONNX Runtime removes the cast to half before its own: Relu would compute in float32."""
     source = model(
         [
@@ -125,7 +125,7 @@ def test_subgraphs_of_control_flow_too(tmp_path: Path) -> None:
     assert types_agree(made, source)
 
 
-def test_types_that_do_not_agree_are_told() -> None:
+def test_types_that_do_not_agree_are_reported() -> None:
     nodes = [
         helper.make_node("Cast", ["x"], ["half"], to=HALF),
         helper.make_node("Add", ["x", "half"], ["y"]),

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from product_models import CASES, ROWS, answer, made, product
+from product_models import CASES, ROWS, answer, model_of, product
 
 from aotc.host.probe import probe
 from aotc.passes.base import run_passes
@@ -47,7 +47,7 @@ def test_every_operator_of_the_table_is_tried() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_operands_of_two_signs_are_told(case: Any) -> None:
+def test_operands_of_two_signs_are_reported(case: Any) -> None:
     found = list(saturating_operands(case.model()))
     assert bool(found) == case.saturates
     assert all(operand.fixable for operand in found)
@@ -161,7 +161,7 @@ def test_subgraphs_are_rewritten_with_constants_of_the_graph_around() -> None:
         [numpy_helper.from_array(np.full((256, 4), 127, np.int8), "v")],
     )
     choice = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=other)
-    model = made(
+    model = model_of(
         [choice],
         [*inner.graph.input, helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
         [helper.make_tensor_value_info("y", TensorProto.INT32, None)],

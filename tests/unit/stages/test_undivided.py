@@ -72,7 +72,7 @@ def test_what_is_left_out_is_in_the_order_of_the_variants() -> None:
     assert [variant.reason[:9] for variant in dropped] == ["AOTC-P005", "AOTC-P001", "AOTC-P005"]
 
 
-def test_the_first_variants_refusal_is_told(compiler: list[str]) -> None:
+def test_the_first_variants_refusal_is_reported(compiler: list[str]) -> None:
     strict = options(Fallback())
     with pytest.raises(AotcError, match="a is not compiled"):
         stage.lower([divided("a"), undivided("b")], strict)
