@@ -212,7 +212,7 @@ def test_a_cpu_without_it_gives_the_golden_answers(built: Built, bench: Workbenc
     assert told == ["portable 2", "AOTC-C009 AOTC-C004"]
 
 
-def test_a_build_host_without_it_makes_the_portable_variant_alone(
+def test_a_build_host_without_it_makes_only_the_portable_variant(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTC_HOST_ISA", PLAIN_ISA)

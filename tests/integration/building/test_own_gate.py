@@ -100,7 +100,7 @@ def test_a_size_whose_answer_no_kernel_writes_is_not_proven(bench: Workbench) ->
     assert_accepted(bench, built)
 
 
-def test_such_a_size_is_refused_where_it_is_asked_for(bench: Workbench) -> None:
+def test_such_a_size_is_refused_if_requested(bench: Workbench) -> None:
     with pytest.raises(AotcError) as caught:
         bench.build(integers(), "integers", dims={"inner": "0..8"})
     assert caught.value.code == "AOTC-S005"

@@ -248,7 +248,7 @@ def test_the_users_data_stays_the_users(bench: Workbench) -> None:
             assert secret not in content and text not in content, file
 
 
-def test_the_users_data_is_embedded_where_asked_for(bench: Workbench) -> None:
+def test_the_users_data_is_embedded_if_requested(bench: Workbench) -> None:
     path, data = user_data(bench.folder)
     built = bench.build(counted(), "embedded", fixtures=path, embed_fixtures=True)
     first = built.manifest.fixtures[0]
@@ -440,7 +440,7 @@ def test_a_stated_size_at_which_the_model_fails(bench: Workbench) -> None:
     assert (caught.value.expected, caught.value.found) == ("7", "6..7")
 
 
-def test_an_input_that_the_profile_alone_knows(bench: Workbench) -> None:
+def test_an_input_that_only_the_profile_names(bench: Workbench) -> None:
     with pytest.raises(AotcError) as caught:
         bench.build(counted(), "bad", profile=profile(bench, "inputs: {image: {dtype: float32}}"))
     assert caught.value.line() == (
@@ -476,7 +476,7 @@ def test_what_this_host_cannot_run_is_not_proven(bench: Workbench) -> None:
     assert not (bench.folder / "foreign.aotc").exists()
 
 
-def test_what_is_not_proven_is_built_where_the_profile_allows_it(bench: Workbench) -> None:
+def test_unproven_variants_are_built_if_the_profile_allows_it(bench: Workbench) -> None:
     target = other_architecture()
     wanted = profile(bench, "unproven: allow")
     built = bench.build(normalized(), "foreign", profile=wanted, target=target)

@@ -191,7 +191,7 @@ def test_only_what_is_asked_for_is_warmed(bench: Workbench, built: Built) -> Non
             model.warm(["portable"])
 
 
-def test_a_variant_alone(bench: Workbench, built: Built) -> None:
+def test_a_single_variant(bench: Workbench, built: Built) -> None:
     with bench.load(built, "portable.batch4-seq16") as model:
         assert model.report.variant == "portable.batch4-seq16"
         assert model.route(call(1, 1)).padded_to == {"batch": 4, "seq": 16}

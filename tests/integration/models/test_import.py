@@ -859,7 +859,7 @@ def test_dims_without_names_or_ranks(bench: Workbench) -> None:
 @pytest.mark.parametrize(
     ("shape", "inputs"), [((0, 3), (0, 3)), ((-1, 3), ("x.0", 3)), (("?", 3), ("x.0", 3))]
 )
-def test_sizes_that_are_none(
+def test_declared_sizes_of_zero_below_zero_and_no_number(
     bench: Workbench, shape: tuple[int | str, ...], inputs: tuple[int | str, ...]
 ) -> None:
     """Zero is a size; what is negative or a question mark is free."""
@@ -908,7 +908,7 @@ def test_no_input_at_all(bench: Workbench) -> None:
 # -- evidence
 
 
-def test_the_checker_is_no_gate(bench: Workbench) -> None:
+def test_the_checker_is_not_a_gate(bench: Workbench) -> None:
     """The checker wants sorted nodes; ONNX Runtime sorts them itself."""
     model = model_of(
         [
@@ -1046,7 +1046,7 @@ def test_random_numbers_are_refused(bench: Workbench, kind: str, nested: bool) -
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("form", ["initializer", "node"])
-def test_dropout_is_refused_where_it_trains(bench: Workbench, training: bool, form: str) -> None:
+def test_dropout_is_refused_if_it_trains(bench: Workbench, training: bool, form: str) -> None:
     flag = constant("flag", training, bool)
     nodes = [helper.make_node("Dropout", ["x", "ratio", "flag"], ["y"], name="drop")]
     initializers = [constant("ratio", 0.5)]

@@ -69,7 +69,7 @@ def test_a_missing_library_is_reported_before_the_model_is_read(
     assert not read
 
 
-def test_a_library_that_is_none(bench: Workbench, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_library(bench: Workbench, tmp_path: Path) -> None:
     library = tmp_path / "text.so"
     library.write_text("no library")
     refuses(bench, library, OPENVINO)

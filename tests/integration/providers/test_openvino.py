@@ -719,12 +719,12 @@ LOADING = """
 import sys, aotc
 from aotc.errors import AotcError
 artifact, key, store, *plugins = sys.argv[1:]
-stated = dict(each.split("=", 1) for each in plugins)
+stated = dict(pair.split("=", 1) for pair in plugins)
 try:
     with aotc.load(artifact, key=key, store=store, plugins=stated) as m:
         print("loaded", m.report.fixtures, m.manifest.variants[0].providers[0])
 except AotcError as error:
-    print(error.code, *(each.code for each in error.also))
+    print(error.code, *(other.code for other in error.also))
 """
 
 
@@ -788,7 +788,7 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
         "    try:\n        call()\n        print('done')\n"
         "    except AotcError as error:\n"
         "        print(error.code, *(e.code for e in error.also), '|', error.found, error.fix)\n"
-        "print(*(each.code for each in aotc.verify(artifact, key=key).refusals))\n"
+        "print(*(refusal.code for refusal in aotc.verify(artifact, key=key).refusals))\n"
     )
     toolchain = ROOT / "toolchain"
     words = (

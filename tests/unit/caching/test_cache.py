@@ -290,7 +290,7 @@ def test_the_first_of_a_key_stays(cache: BuildCache, key: str, into: Path, tmp_p
 
 
 @pytest.mark.parametrize("path", ["../a", "/a", "a/../a", "", ".", "a//b", "a\nb"])
-def test_paths_that_leave_the_folder_are_no_paths(
+def test_paths_that_leave_the_folder_are_invalid(
     path: str, cache: BuildCache, tmp_path: Path
 ) -> None:
     write(tmp_path, {"a": b"a", "source/a": b"a"})
@@ -600,7 +600,7 @@ def test_folder_and_limit_follow_the_environment(
 
 
 @pytest.mark.parametrize("stated", ["10GB", "-1", "9" * 5000])
-def test_a_limit_that_is_no_number(
+def test_a_limit_that_is_not_a_number(
     stated: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AOTC_CACHE", str(tmp_path / "cache"))
@@ -624,7 +624,7 @@ def test_a_prune_that_does_not_end_is_named(
     assert cache.prune().kept == 1
 
 
-def test_errors_of_the_process_are_no_damage(cache: BuildCache, key: str, into: Path) -> None:
+def test_errors_of_the_process_are_not_damage(cache: BuildCache, key: str, into: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []
     try:

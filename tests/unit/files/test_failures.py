@@ -52,7 +52,7 @@ def test_a_variable_that_leads_to_somebody_elses_folder_is_named(
     assert "HOME" not in failures.fix_for(elsewhere)
 
 
-def test_what_is_no_error_of_the_system_stays_a_bug() -> None:
+def test_other_exceptions_stay_a_bug() -> None:
     for bug in (ValueError("of ours"), KeyError("x"), io.UnsupportedOperation("read")):
         assert failures.uncaught_refusal(bug) is None
     for path in ("a\0b", "a\ud800b"):

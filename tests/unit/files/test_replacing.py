@@ -319,7 +319,7 @@ def test_read_only_folders_are_erased(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_an_old_one_is_put_back_over_its_own_rest_alone(tmp_path: Path) -> None:
+def test_an_old_one_is_restored_only_over_its_own_remains(tmp_path: Path) -> None:
     old, place = artifact(tmp_path / "old"), tmp_path / "place"
     shutil.copytree(old, place)
     assert not replacing.recover(old, place)

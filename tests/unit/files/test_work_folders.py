@@ -219,7 +219,7 @@ def test_those_of_others_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [".out.x1y2z3", "out", ".out.aotc", ".aotc-1-2-3-4", "aotc-check-abc", ".git"]
 )
-def test_what_is_none_stays(name: str, tmp_path: Path) -> None:
+def test_folders_that_are_not_work_folders_stay(name: str, tmp_path: Path) -> None:
     place = tmp_path / name
     place.mkdir()
     assert remove_abandoned_in(set_age(tmp_path, 10 * DAY_SECONDS)) == 0

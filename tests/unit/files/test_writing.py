@@ -134,7 +134,7 @@ def test_devices_and_pipes_are_written_to(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_standard_output_is_written_to_where_it_stands(tmp_path: Path) -> None:
+def test_standard_output_is_written_at_its_position(tmp_path: Path) -> None:
     """The target of a shell's `> log` is open: it is neither replaced nor truncated."""
     job = (
         "import sys; from pathlib import Path; from aotc.files.writing import write_atomically\n"

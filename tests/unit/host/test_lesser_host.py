@@ -104,7 +104,7 @@ def test_the_vendor_of_a_cpu(text: str, vendor: str | None) -> None:
     assert parse_vendor(text) == vendor
 
 
-def test_an_installed_plugin_is_a_provider_where_it_serves_the_cpu() -> None:
+def test_an_installed_plugin_is_a_provider_if_it_serves_the_cpu() -> None:
     found = probed()
     names = [plugin["name"] for plugin in found["plugins"]]
     if "onnxruntime-ep-openvino" not in names:

@@ -47,7 +47,7 @@ def digest_elsewhere(*paths: Path) -> str:
     code = (
         "import sys; from pathlib import Path\n"
         "from aotc.host.plugin_libraries import libraries_digest\n"
-        "print(libraries_digest([Path(each) for each in sys.argv[1:]]))\n"
+        "print(libraries_digest([Path(path) for path in sys.argv[1:]]))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, paths)], capture_output=True, text=True, check=True
@@ -141,7 +141,7 @@ def spoil_folder(place: Path, _: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [spoil_text, spoil_list, spoil_entry, spoil_bytes, spoil_folder])
-def test_a_spoilt_cache_is_none(
+def test_a_damaged_cache_is_ignored(
     library: Path, tmp_path: Path, spoil: Callable[[Path, Path], None]
 ) -> None:
     digest_elsewhere(library)
@@ -150,7 +150,7 @@ def test_a_spoilt_cache_is_none(
 
 
 @pytest.mark.parametrize("home", ["/proc/nothing/here", "relative"])
-def test_a_cache_that_cannot_be_is_none(
+def test_a_cache_that_cannot_be_written_is_ignored(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -99,7 +99,7 @@ def test_outputs_that_exist(artifact: Path, tmp_path: Path) -> None:
     assert caught.value.code == "AOTC-I017"
 
 
-def test_unpacking_by_force_replaces_an_artifact_alone(artifact: Path, tmp_path: Path) -> None:
+def test_unpacking_by_force_replaces_only_an_artifact(artifact: Path, tmp_path: Path) -> None:
     archive = tmp_path / "a.zip"
     pack(artifact, archive)
     place = write(tmp_path / "there.aotc", {"payload/aotc.json": b"old", "payload/gone": b"x"})

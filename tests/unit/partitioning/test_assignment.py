@@ -138,7 +138,7 @@ def test_every_division_is_one(case: Case) -> None:
 
 
 @given(cases())
-def test_neighbours_in_one_place_are_one_part_where_nothing_keeps_them_apart(case: Case) -> None:
+def test_neighbours_on_one_provider_are_one_part_unless_separated(case: Case) -> None:
     """A single provider gives one partition, whatever the graph."""
     alone = replace(case, claims=(case.claims[-1],))
     assert len(division(alone).parts) == 1
@@ -292,7 +292,7 @@ def test_a_heavy_part_is_kept() -> None:
     assert found.reassigned == {}
 
 
-def test_the_scales_tip_where_gain_equals_cost() -> None:
+def test_a_part_stays_only_if_its_gain_exceeds_its_cost() -> None:
     """By hand: 2 tensors, 2 * 1e-6 s and 2 * 1e6 / 1e9 s; gain flops * (1/1e9 - 1/1e11)."""
     cost = 2e-6 + 2 * 1e6 / 1e9
     even = cost / (1 / 1e9 - 1 / 1e11)

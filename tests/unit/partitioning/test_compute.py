@@ -216,7 +216,7 @@ def stated(value: int | str | None) -> Sizes:
     return sizes_at(model, {}, stated=True)
 
 
-def test_stated_shapes_are_taken_where_asked_for() -> None:
+def test_stated_shapes_are_used_if_requested() -> None:
     assert stated(5).nodes["it"] == NodeCompute(flops=15, bytes=4 * (6 + 15))
     assert not stated("n").nodes["it"].known
     assert not stated(None).nodes["it"].known

@@ -104,7 +104,7 @@ def assert_same(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
 def divided(model: onnx.ModelProto, taken: Callable[[int], bool]) -> list[Part]:
     """Parts: `a` gets the nodes at some indices, `b` the others, each with their subgraphs."""
     graph = read_graph(model)
-    first = {each.name for index, each in enumerate(graph.nodes) if taken(index)}
+    first = {node.name for index, node in enumerate(graph.nodes) if taken(index)}
     first |= {node.name for node in graph.subgraph_nodes if node.owner in first}
     names = frozenset(node.name for node in (*graph.nodes, *graph.subgraph_nodes))
     found, missing = assign(graph, [("a", frozenset(first)), ("b", names)], Rules())
@@ -391,7 +391,7 @@ def test_functions_of_the_model() -> None:
     check(model, {"x": x_of()})
 
 
-def test_sparse_constants_are_no_inputs_and_stay() -> None:
+def test_sparse_constants_are_not_inputs_and_stay() -> None:
     dense = constant("w", np.array([1.5, 2.5], np.float32))
     indices = constant("w_indices", np.array([0, 4], np.int64))
     sparse = helper.make_sparse_tensor(dense, indices, [2, 3])

@@ -191,8 +191,8 @@ def test_subgraphs_and_functions_are_converted() -> None:
     assert [attribute.name for attribute in means.attribute if attribute.name == "axes"], (
         "axes are no input there"
     )
-    for each, expected in zip(sides, before, strict=True):
-        np.testing.assert_array_equal(run(model, each)[0], expected)
+    for side, expected in zip(sides, before, strict=True):
+        np.testing.assert_array_equal(run(model, side)[0], expected)
 
 
 def test_defaults_that_the_older_operator_lacks_are_dropped() -> None:

@@ -97,9 +97,7 @@ def on_a_plain_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @needs_emulator
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_plain_cpu_agrees_where_nothing_saturates(
-    case: Any, on_a_plain_cpu: dict[str, Any]
-) -> None:
+def test_a_plain_cpu_agrees_if_nothing_saturates(case: Any, on_a_plain_cpu: dict[str, Any]) -> None:
     model = case.model()
     assert np.array_equal(on_a_plain_cpu[str(case), "rewritten"], answer(rewritten(model), case))
     if not case.saturates:
@@ -109,9 +107,7 @@ def test_a_plain_cpu_agrees_where_nothing_saturates(
 @needs_emulator
 @needs_exact_cpu
 @pytest.mark.parametrize("case", OPPOSITE, ids=str)
-def test_a_plain_cpu_saturates_where_the_table_says_so(
-    case: Any, on_a_plain_cpu: dict[str, Any]
-) -> None:
+def test_a_plain_cpu_saturates_as_the_table_says(case: Any, on_a_plain_cpu: dict[str, Any]) -> None:
     assert not np.array_equal(on_a_plain_cpu[str(case), "as it is"], answer(case.model(), case))
 
 
@@ -181,7 +177,7 @@ def test_subgraphs_are_rewritten_with_constants_of_the_graph_around() -> None:
     ]
 
 
-def test_weights_that_are_no_constants_cannot_be_rewritten() -> None:
+def test_weights_that_are_not_constants_cannot_be_rewritten() -> None:
     model = product()
     del model.graph.initializer[:]
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.INT8, [256, 4]))
