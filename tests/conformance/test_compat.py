@@ -123,7 +123,7 @@ def test_it_is_verified_as_it_was_then(release: Release, form: str) -> None:
     fits_schema("verify", encode(report, full=True))
 
 
-def test_its_public_key_alone_vouches_for_it(release: Release) -> None:
+def test_only_its_public_key_is_needed_to_verify_it(release: Release) -> None:
     public = release.folder / "release.pub"
     report = verify(release.artifact, key=public, target=release.folder / "target.yaml")
     assert report.authentic
