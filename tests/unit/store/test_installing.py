@@ -235,7 +235,7 @@ def test_what_is_no_entry_makes_room(
 
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path, key: PrivateKey, root: Path) -> None:
     ids = several(tmp_path, key, root, 4)
-    listed = pruning.listed(root)
+    listed = pruning.list_store(root)
     assert [each.artifact_id for each in listed.entries] == ids[::-1]
     assert [each.name for each in listed.entries] == ["n3", "n2", "n1", "n0"]
     assert not any(each.in_use for each in listed.entries)
@@ -248,7 +248,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, key: PrivateKey, r
     with_use.touch()
     with_use.close()
     assert pruning.prune(root, limit=report.kept_bytes - 1).removed == (ids[2],)
-    assert {each.artifact_id for each in pruning.listed(root).entries} == {ids[1], ids[3]}
+    assert {each.artifact_id for each in pruning.list_store(root).entries} == {ids[1], ids[3]}
 
 
 def test_what_was_not_used_for_long_goes(tmp_path: Path, key: PrivateKey, root: Path) -> None:
@@ -260,7 +260,7 @@ def test_what_was_not_used_for_long_goes(tmp_path: Path, key: PrivateKey, root: 
 def test_what_is_in_use_stays(tmp_path: Path, key: PrivateKey, root: Path, trust: Trust) -> None:
     first, second = several(tmp_path, key, root, 2)
     used = Store(root).install(tmp_path / "0.aotc", trust)
-    assert [each.in_use for each in pruning.listed(root).entries] == [True, False]
+    assert [each.in_use for each in pruning.list_store(root).entries] == [True, False]
     report = pruning.prune(root, limit=0)
     assert (report.removed, report.in_use, report.kept) == ((second,), (first,), 1)
     with pytest.raises(AotcError) as caught:
@@ -278,12 +278,12 @@ def test_ids_that_name_none_or_several(tmp_path: Path, key: PrivateKey, root: Pa
         with pytest.raises(AotcError) as caught:
             pruning.remove_entry(root, digits)
         assert caught.value.code == code
-    first = [each.artifact_id[0] for each in pruning.listed(root).entries]
+    first = [each.artifact_id[0] for each in pruning.list_store(root).entries]
     double = next(digit for digit in first if first.count(digit) > 1)
     with pytest.raises(AotcError) as caught:
         pruning.remove_entry(root, double)
     assert caught.value.code == "AOTC-I027"
-    assert len(pruning.listed(root).entries) == 17
+    assert len(pruning.list_store(root).entries) == 17
 
 
 def test_the_command_line(

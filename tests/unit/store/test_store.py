@@ -17,7 +17,7 @@ from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.store import draft
 from aotc.store import user_store as store
-from aotc.store.hold import LOCK, alone
+from aotc.store.hold import LOCK, exclusive
 from aotc.store.user_store import Store
 from aotc.verification.gate import verify
 
@@ -283,7 +283,7 @@ def test_the_root_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_lock_that_cannot_be_had_says_what_helps(tmp_path: Path) -> None:
     """No free space does, where the disk is not full."""
     (tmp_path / LOCK).mkdir()
-    with pytest.raises(AotcError) as caught, alone(tmp_path):
+    with pytest.raises(AotcError) as caught, exclusive(tmp_path):
         pass
     assert caught.value.code == "AOTC-R007"
     assert "There is a folder" in caught.value.fix
