@@ -11,7 +11,7 @@ import random
 import typing
 from typing import Any, Literal, get_args, get_origin
 
-from aotc.contract.codec.parsing import hints_of
+from aotc.contract.codec.parsing import field_types
 
 Json = Any
 ODD: tuple[Json, ...] = (
@@ -58,7 +58,7 @@ def words_of(*records: type) -> frozenset[str]:
                     look(argument)
         elif isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind not in seen:
             seen.add(kind)
-            for name, hint in hints_of(kind).items():
+            for name, hint in field_types(kind).items():
                 found.add(name)
                 look(hint)
 

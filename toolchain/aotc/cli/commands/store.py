@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +11,10 @@ from aotc.cli.commands.base import refuse_two_stores, respond
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Json, Store, SystemStore
 from aotc.cli.grammar.typed_values import byte_count, positive
-from aotc.contract.results.store_reports import StorePruneReport
 from aotc.errors import EXIT_YES
+
+if TYPE_CHECKING:
+    from aotc.contract.results.store_reports import StorePruneReport
 
 _DAY_SECONDS = 86_400
 
