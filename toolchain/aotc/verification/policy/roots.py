@@ -2,8 +2,8 @@
 
 The policy file `trust.yaml` has one bundle a root key beside it:
 `trust.yaml.<first 16 digits of the key id>.sigstore.json`, a DSSE envelope with an in-toto
-SignedStatement whose subject is the sha256 of the file's bytes.  How many must be there stands in the
-host's own file of root keys.
+statement whose subject is the sha256 of the file's bytes.  The host's own file of root keys says
+how many are required.
 """
 
 from __future__ import annotations
