@@ -1,4 +1,4 @@
-"""What runs before a commit, by pre-commit itself: it passes here, asks no network, and can fail."""
+"""What runs before a commit, by pre-commit itself: it passes, asks no network, and can fail."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ import yaml
 from repository import ROOT
 
 CONFIG = ROOT / ".pre-commit-config.yaml"
-HOOKS = {
-    hook["id"]: hook
-    for repo in yaml.safe_load(CONFIG.read_text())["repos"]
-    for hook in repo["hooks"]
-}
-# Each of these is a test of its own, or takes as long as all the others together.
+REPOSITORIES = yaml.safe_load(CONFIG.read_text())["repos"]
+HOOKS = {hook["id"]: hook for each in REPOSITORIES for hook in each["hooks"]}
+# It takes longer than all the others together, and `make lint` runs it.
 SLOW = "mypy"
 
 needs_pre_commit = pytest.mark.skipif(
@@ -28,6 +25,7 @@ needs_pre_commit = pytest.mark.skipif(
 
 
 def run(folder: Path, home: Path, *words: str, skipped: str = "") -> tuple[int, str]:
+    path = (str(ROOT / "toolchain"), os.environ.get("PYTHONPATH", ""))
     done = subprocess.run(
         [sys.executable, "-m", "pre_commit", "run", "--config", str(CONFIG), *words],
         cwd=folder,
@@ -35,9 +33,7 @@ def run(folder: Path, home: Path, *words: str, skipped: str = "") -> tuple[int, 
             **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
             "PRE_COMMIT_HOME": str(home),
             "SKIP": skipped,
-            "PYTHONPATH": os.pathsep.join(
-                (str(ROOT / "toolchain"), os.environ.get("PYTHONPATH", ""))
-            ),
+            "PYTHONPATH": os.pathsep.join(path),
             # Whoever would download something gets nowhere.
             "HTTPS_PROXY": "http://127.0.0.1:9",
             "HTTP_PROXY": "http://127.0.0.1:9",
@@ -63,8 +59,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_every_hook_is_of_this_repository() -> None:
-    (repo,) = yaml.safe_load(CONFIG.read_text())["repos"]
-    assert repo["repo"] == "local"
+    assert [each["repo"] for each in REPOSITORIES] == ["local"]
     for hook in HOOKS.values():
         assert hook["language"] == "system"
         assert hook["entry"].startswith(".venv/bin/")

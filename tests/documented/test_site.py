@@ -49,7 +49,8 @@ def test_the_site_builds(tmp_path: Path) -> None:
 
 
 PAGES = {
-    "index.html": '<a href="guide.html#here">a</a><img src="_static/a.svg"><a href="#top" id="top">',
+    "index.html": '<a href="guide.html#here">a</a><img src="_static/a.svg">'
+    '<a href="#top" id="top">e</a>',
     "guide.html": '<h2 id="here">b</h2><a href="index.html">c</a><a href="https://x.example/">d</a>'
     '<link rel="next" href="https://x.example/"><img src="data:image/png;base64,AA">',
     "_static/a.svg": "",
