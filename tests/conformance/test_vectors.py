@@ -17,8 +17,7 @@ from repository import ROOT
 
 from aotc.contract.trust.anchors import Anchor, TrustedKey
 from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing import statements as attest
+from aotc.signing import dsse, oms, statements
 from aotc.signing.bundle_verification import verify_bundle
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
@@ -29,7 +28,7 @@ VECTORS = ROOT / "manifests" / "vectors"
 FOLDERS = ("valid", "invalid", "invalid-payload")
 READERS: dict[str, Callable[[bytes, Iterable[Anchor]], object]] = {
     "oms": oms.verify,
-    "attestation": attest.read,
+    "attestation": statements.verify,
 }
 
 
@@ -65,14 +64,14 @@ def signer(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
 def test_the_index_lists_every_file_once(folder: str) -> None:
     listed = [row["file"] for row in rows(folder)]
     assert sorted([*listed, "index.json"]) == sorted(
-        each.name for each in (VECTORS / folder).iterdir()
+        path.name for path in (VECTORS / folder).iterdir()
     )
     assert all(row["why"] for row in rows(folder))
 
 
 def test_there_are_enough_and_they_are_small() -> None:
     payloads = {row.get("payload", "payload") for _, row in MANIFESTS}
-    assert {each.name for each in VECTORS.iterdir()} == {*FOLDERS, *payloads, "trusted.pub"}
+    assert {path.name for path in VECTORS.iterdir()} == {*FOLDERS, *payloads, "trusted.pub"}
     assert len(rows("valid")) >= 8
     assert len(rows("invalid")) >= 25
     assert len([row for folder, row in MANIFESTS if folder == "invalid-payload"]) >= 10

@@ -19,8 +19,7 @@ from aotc.contract.results.reports import VerifyReport
 from aotc.contract.target import Target
 from aotc.contract.trust.attestations import format_instant, target_digest
 from aotc.host.probe import probe
-from aotc.signing import oms
-from aotc.signing import statements as attest
+from aotc.signing import oms, statements
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.verification.gate import verify
@@ -127,7 +126,7 @@ class Setting:
         """Add an attestation to the artifact."""
         path = self.artifact / "attestations" / f"{name}.sigstore.json"
         subject = {"aotc.json": self.id}
-        path.write_bytes(attest.attest(predicate_type, predicate, subject, self.keys[signer]))
+        path.write_bytes(statements.sign(predicate_type, predicate, subject, self.keys[signer]))
         return path
 
     def approve(

@@ -16,8 +16,7 @@ from repository import ROOT
 from structured import mutated
 
 from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing import statements as attest
+from aotc.signing import dsse, oms, statements
 from aotc.signing.bundle_verification import claimed_signer, verify_bundle
 from aotc.signing.keys.key_loading import PrivateKey, load_public
 
@@ -113,7 +112,7 @@ def seeds() -> Iterator[bytes]:
         ),
     ):
         yield oms.sign({"aotc.json": "0" * 64}, key)
-        yield attest.attest("urn:x", {"a": 1}, {"aotc.json": "0" * 64}, key)
+        yield statements.sign("urn:x", {"a": 1}, {"aotc.json": "0" * 64}, key)
 
 
 TARGET = Target("bundle", check, seeds, WORDS, 8192, mutated)

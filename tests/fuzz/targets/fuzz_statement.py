@@ -14,8 +14,7 @@ from repository import ROOT
 from structured import json_number, mutated
 
 from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing import statements as attest
+from aotc.signing import dsse, oms, statements
 
 VECTORS = ROOT / "manifests" / "vectors"
 TRUST = (TRUSTED.trusted(),)
@@ -51,7 +50,7 @@ def check(data: bytes) -> bool:
     except AotcError as error:
         assert {each.code for each in (error, *error.also)} == {"AOTC-G004"}
     try:
-        said = attest.read(bundle, TRUST)
+        said = statements.verify(bundle, TRUST)
         by_attest = True
     except AotcError as error:
         assert {each.code for each in (error, *error.also)} == {"AOTC-G004"}
@@ -62,7 +61,7 @@ def check(data: bytes) -> bool:
     if by_oms:
         _check_oms(statement, dict(signed.digests))
     if by_attest:
-        claim = attest.peek(bundle)
+        claim = statements.read_unverified(bundle)
         assert claim.predicate_type == statement["predicateType"]
         assert said.predicate == claim.predicate == statement.get("predicate")
         subjects = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
@@ -114,7 +113,7 @@ def _resized(data: bytes, size: int, seed: int) -> bytes | None:
     try:
         statement = json.loads(made)
         digests = [each["digest"] for each in statement["predicate"]["resources"]]
-        statement["subject"] = [{"name": "p", "digest": {"sha256": oms.root(digests)}}]
+        statement["subject"] = [{"name": "p", "digest": {"sha256": oms.root_digest(digests)}}]
     except (ValueError, TypeError, KeyError):
         return made
     fitting = json.dumps(statement).encode()

@@ -275,7 +275,7 @@ def test_another_placement_than_promised_is_refused(digits: BuiltArtifact, tmp_p
         load(artifact, key=public, store=tmp_path / "store", variant="portable")
     error = caught.value
     assert (error.code, error.where) == ("AOTC-P003", "variant portable")
-    assert error.what == "1 nodes are placed otherwise than promised"
+    assert error.what == "1 nodes are not placed as promised"
     assert error.found.endswith("runs on CPUExecutionProvider, promised OtherExecutionProvider")
 
 
@@ -304,7 +304,7 @@ def test_answers_other_than_the_golden_ones_are_refused(
     with pytest.raises(AotcError) as caught:
         load(artifact, key=public, store=tmp_path / "store")
     assert caught.value.code == "AOTC-N003"
-    assert "is not the golden one: error 1" in caught.value.what
+    assert "differs from the golden output: error 1" in caught.value.what
     # The same artifact is loaded where acceptance is left out.
     load(artifact, key=public, store=tmp_path / "store", warm_up=False).close()
 

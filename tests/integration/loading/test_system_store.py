@@ -57,7 +57,7 @@ class Scene:
             "key": str(self.key),
             "warm": str(self.artifact),
             "warm_store": str(self.folder / "warm"),
-            "loads": [{"path": str(self.artifact), **each} for each in asked],
+            "loads": [{"path": str(self.artifact), **load} for load in asked],
         }
         program = Path(__file__).with_name("loading_user.py")
         done = subprocess.run(
@@ -336,8 +336,8 @@ def test_a_damaged_copy_is_refused_and_installed_again(scene: Scene) -> None:
         damage(entries[-1])
         asked += [scene.stated, scene.named]
     found = scene.loads(*asked)
-    assert [each["code"] for each in found] == ["AOTC-R006"] * len(asked)
-    assert [each["where"] for each in found[::2]] == [str(entry) for entry in entries]
+    assert [refusal["code"] for refusal in found] == ["AOTC-R006"] * len(asked)
+    assert [refusal["where"] for refusal in found[::2]] == [str(entry) for entry in entries]
     for entry in entries:
         scene.root = entry.parent
         assert scene.install().installed

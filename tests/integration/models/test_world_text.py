@@ -118,7 +118,7 @@ def test_the_name_of_an_input_or_output_is_the_callers(
 def test_the_file_is_inspected(bench: Workbench) -> None:
     source = encoded(model(MARK), "gbk", bench.folder / "other.onnx")
     report = inspect(source)
-    assert [each.code for each in report.findings].count("AOTC-I041") == 1
+    assert [finding.code for finding in report.findings].count("AOTC-I041") == 1
     assert report.source is not None
     assert report.source.domain == "\\xbdڵ\\xe3.domain"
 

@@ -136,6 +136,6 @@ def test_a_plugin_that_crashes_or_hangs(
     assert error["code"] == code
     assert "mine" in error["where"]
     assert not output.exists()
-    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     if code == "AOTC-I013":
         assert "gone for good" in error["found"]

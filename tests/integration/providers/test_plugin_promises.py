@@ -179,7 +179,7 @@ def test_a_plugin_that_crashes_at_compile_leaves_no_path_in_the_payload(
     assert only(built).providers == (CPU,)
     report = only(built).partitioning
     assert report is not None
-    assert [each.node for each in report.refusals] == [
+    assert [refusal.node for refusal in report.refusals] == [
         "a_product", "a_tanh", "y_product", "y_tanh",
     ]  # fmt: skip
     assert "AOTC-I013" in built.finding("AOTC-P006")

@@ -106,7 +106,7 @@ def rows(*outputs: str) -> onnx.ModelProto:
         ),
     }
     return model_of(
-        [each for name in outputs for each in made[name][0]],
+        [node for name in outputs for node in made[name][0]],
         {"x": (FLOAT, ["batch", "seq", 8])},
         {name: (FLOAT, made[name][1]) for name in outputs},
         {"w": drawn(8, 8), "flat": np.array([-1])},

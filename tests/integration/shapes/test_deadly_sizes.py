@@ -102,7 +102,7 @@ def test_a_size_that_is_drawn_and_does_not_end_is_told(bench: Workbench) -> None
     """Nothing ran there before: what is drawn within the range comes after the search."""
     profile = Profile(schema="aotc.profile/1", name="drawn", probe=ProbeLimits(run_seconds=1.0))
     manifest = bench.build(endless(100_003), "without", profile=profile).manifest
-    compared = {sizes["n"] for each in manifest.variants for sizes in each.parity.shapes}
+    compared = {sizes["n"] for variant in manifest.variants for sizes in variant.parity.shapes}
     drawn = min(compared - {1024, *manifest.domain.dims["n"].tested})
     built = bench.build(endless(drawn, once=True), "drawn", profile=profile)
     assert built.manifest.domain.dims["n"].max == 1024

@@ -95,7 +95,7 @@ def test_graphs_have_the_bucket_written_in(eight: Built) -> None:
 
 
 def test_weights_lie_in_one_file_for_all(eight: Built) -> None:
-    (entry,) = (each for each in eight.manifest.files if each.role == "weights")
+    (entry,) = (file for file in eight.manifest.files if file.role == "weights")
     assert Path(entry.path).name == "weights.bin"
     assert {variant.weights for variant in eight.manifest.variants} == {
         str(Path(entry.path).parent)
@@ -128,10 +128,10 @@ def test_every_bucket_is_compared_as_is_and_padded(eight: Built) -> None:
 
 def test_the_evidence_tells_what_was_padded_to_what(eight: Built) -> None:
     for variant, told in zip(eight.manifest.variants, eight.report.variants, strict=True):
-        padded = [each for each in told.comparisons if each.padded_to]
+        padded = [comparison for comparison in told.comparisons if comparison.padded_to]
         assert len(padded) == variant.parity.padded
-        for each in padded:
-            assert each.padded_to == {**each.sizes, "seq": variant.buckets["seq"]}
+        for comparison in padded:
+            assert comparison.padded_to == {**comparison.sizes, "seq": variant.buckets["seq"]}
 
 
 def test_the_manifest_tells_how_to_pad_and_crop(eight: Built) -> None:
@@ -271,13 +271,13 @@ def test_nodes_that_compute_shapes_are_dropped(bench: Workbench) -> None:
     text = seq("buckets: [8, 16], max: 64, outside: [pad, route]")
     built = made(bench, encoder(), text)
     variants = by_name(built)
-    operators = {name: [each.op_type for each in built.nodes(name)] for name in variants}
+    operators = {name: [node.op_type for node in built.nodes(name)] for name in variants}
     # Its batch is known, and its length is read of no shape.
     assert operators["portable"].count("Shape") == 0
     for name in ("portable.seq8", "portable.seq16"):
         assert (variants[name].shape_nodes, variants[name].shape_nodes_dropped) == (0, 8)
         assert not {"Shape", "Concat"} & set(operators[name])
-        assert "fix-dims" in [each.name for each in variants[name].passes]
+        assert "fix-dims" in [record.name for record in variants[name].passes]
 
 
 def test_nodes_that_compute_shapes_are_dropped_beside_a_free_batch(bench: Workbench) -> None:

@@ -81,7 +81,7 @@ def limited(cache: BuildCache, work: Path) -> dict[str, object]:
     assert cache.problem is None
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, 1 << 19))
     taken = cache.get(first, work / "into")
-    after_get = [each.line() for each in (cache.problem,) if each is not None]
+    after_get = [problem.line() for problem in (cache.problem,) if problem is not None]
     again = BuildCache(cache.folder)
     again.put(second, source, ["small.bin", "big.bin"], {"number": 2})
     return {
@@ -89,7 +89,7 @@ def limited(cache: BuildCache, work: Path) -> dict[str, object]:
         "into": sorted(path.name for path in (work / "into").iterdir()),
         "get": after_get,
         "put": again.problem.line() if again.problem is not None else "",
-        "entries": [each.key for each in again.entries()] == [first],
+        "entries": [entry.key for entry in again.entries()] == [first],
         "dropped": cache.dropped,
     }
 
@@ -106,7 +106,7 @@ def main(job: str, folder: str, work: str) -> None:
         answer |= limited(cache, place)
     else:
         put_for_ever(cache, place)
-    answer["findings"] = [each.what for each in cache.findings()]
+    answer["findings"] = [finding.what for finding in cache.findings()]
     json.dump(answer, sys.stdout)
 
 

@@ -251,7 +251,7 @@ def test_an_entry_under_anothers_key_is_dropped(
     shutil.rmtree(place(cache, other))
     place(cache, key).rename(place(cache, other))
     assert cache.get(other, into) is None
-    assert [each.what for each in cache.findings()] == [f"the index belongs to {key}"]
+    assert [finding.what for finding in cache.findings()] == [f"the index belongs to {key}"]
 
 
 def test_a_file_in_the_place_of_an_entry_is_dropped(
@@ -278,7 +278,7 @@ def test_no_file_of_the_caller_is_replaced(cache: BuildCache, key: str, into: Pa
     assert cache.get(key, into) is None
     assert read(mine) == {"sub/deep/weights.bin": b"mine"}
     assert cache.dropped == 0
-    assert [(each.code, each.what) for each in cache.findings()] == [
+    assert [(finding.code, finding.what) for finding in cache.findings()] == [
         ("AOTC-R014", "the cache: File exists")
     ]
 
@@ -343,12 +343,12 @@ def test_what_was_used_longest_ago_goes_first(
     for ago, key in zip((400, 300, 200, 100), keys, strict=True):
         set_used(cache, key, ago)
     assert cache.get(keys[0], into) == DOCUMENT
-    assert [each.key for each in cache.entries()] == [keys[0], keys[3], keys[2], keys[1]]
+    assert [entry.key for entry in cache.entries()] == [keys[0], keys[3], keys[2], keys[1]]
     report = cache.prune(25_000)
     assert (report.removed, report.kept, report.leftovers) == (2, 2, 0)
     assert report.removed_bytes >= 20_000
-    assert report.kept_bytes == sum(each.bytes for each in cache.entries())
-    assert [each.key for each in cache.entries()] == [keys[0], keys[3]]
+    assert report.kept_bytes == sum(entry.bytes for entry in cache.entries())
+    assert [entry.key for entry in cache.entries()] == [keys[0], keys[3]]
     assert cache.prune().removed == 0
 
 
@@ -357,8 +357,8 @@ def test_the_size_is_bounded_after_each_put(tmp_path: Path) -> None:
     keys = []
     for number in range(6):
         keys.append(stored(cache, tmp_path, number, 10_000))
-        assert sum(each.bytes for each in cache.entries()) <= 45_000
-    assert [each.key for each in cache.entries()] == keys[:1:-1]
+        assert sum(entry.bytes for entry in cache.entries()) <= 45_000
+    assert [entry.key for entry in cache.entries()] == keys[:1:-1]
 
 
 def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
         ["a"],
         {},
     )
-    assert [each.key for each in cache.entries()] == [kept]
+    assert [entry.key for entry in cache.entries()] == [kept]
     assert cache.problem is not None
     assert cache.problem.code == "AOTC-R014"
     assert (cache.problem.expected, cache.problem.found) == ("at most 20000 bytes", "20001 bytes")
@@ -401,12 +401,12 @@ def test_concurrent_builds_and_prunes(cache: BuildCache, tmp_path: Path) -> None
     found = [answered(process) for process in builders]
     (tmp_path / "done").touch()
     pruner = answered(pruning)
-    assert [each["wrong"] for each in found] == [0, 0, 0]
-    assert [each["findings"] for each in (*found, pruner)] == [[], [], [], []]
-    assert sum(each["hits"] for each in found) > 0
+    assert [job["wrong"] for job in found] == [0, 0, 0]
+    assert [job["findings"] for job in (*found, pruner)] == [[], [], [], []]
+    assert sum(job["hits"] for job in found) > 0
     assert pruner["removed"] > 0
     assert visible(cache) == ["lock"]
-    assert {each.kind for each in cache.entries()} <= {PARTITION}
+    assert {entry.kind for entry in cache.entries()} <= {PARTITION}
 
 
 def test_a_build_that_is_killed_leaves_a_usable_cache(
@@ -552,7 +552,7 @@ def test_what_was_there_is_not_trusted_once_others_may_write_it(
 ) -> None:
     place(cache, key).parents[1].chmod(0o777)
     assert cache.get(key, into) is None
-    assert [each.code for each in cache.findings()] == ["AOTC-R014"]
+    assert [finding.code for finding in cache.findings()] == ["AOTC-R014"]
     assert place(cache, key).is_dir()
 
 
@@ -575,7 +575,7 @@ def test_an_entry_of_another_user_is_dropped(
     os.chown(theirs, 12345, 12345)
     assert cache.get(key, into) is None
     assert list(into.iterdir()) == []
-    assert [each.code for each in cache.findings()] == ["AOTC-R015"]
+    assert [finding.code for finding in cache.findings()] == ["AOTC-R015"]
     assert not place(cache, key).exists()
     os.chown(theirs.parent if above == 0 else theirs, 0, 0)
     cache.put(key, tmp_path / "source-0", tuple(FILES), DOCUMENT)

@@ -145,7 +145,7 @@ def test_a_file_has_one_lock_by_whatever_links_it_is_named(tmp_path: Path) -> No
     assert sorted(tmp_path.rglob(".*")) == []
     (tmp_path / "lost").symlink_to("nowhere/policy.yaml")
     with locking.editing(tmp_path / "lost"):
-        assert [each.name for each in tmp_path.glob(".*")] == [".lost.lock"]
+        assert [path.name for path in tmp_path.glob(".*")] == [".lost.lock"]
 
 
 def test_a_lock_file_that_a_killed_process_left_is_used_and_removed(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_lock_file_that_a_killed_process_left_is_used_and_removed(tmp_path: Pa
     words = [sys.executable, "-c", left, str(path)]
     killed = subprocess.run(words, env=_ENVIRONMENT, check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert [each.name for each in tmp_path.iterdir()] == [".policy.yaml.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == [".policy.yaml.lock"]
     with locking.editing(path, seconds=0):
         pass
     assert not list(tmp_path.iterdir())
@@ -177,7 +177,7 @@ def test_changes_of_many_processes_come_one_after_the_other(tmp_path: Path) -> N
     )
     words = [sys.executable, "-c", adds, str(path)]
     processes = [subprocess.Popen(words, env=_ENVIRONMENT) for _ in range(6)]
-    assert [each.wait() for each in processes] == [0] * 6
+    assert [process.wait() for process in processes] == [0] * 6
     assert path.read_text() == "150"
     assert sorted(tmp_path.iterdir()) == [path]
 

@@ -31,7 +31,7 @@ def artifact(place: Path, text: str = "old") -> Path:
 
 def texts(place: Path) -> set[str]:
     """What all files of an artifact hold: one text, where it is whole."""
-    found = [each.read_text() for each in place.rglob("*") if each.is_file()]
+    found = [path.read_text() for path in place.rglob("*") if path.is_file()]
     assert len(found) == 3
     return set(found)
 
@@ -234,16 +234,16 @@ def test_several_that_replace_at_once(exchanges: bool, tmp_path: Path) -> None:
     processes = [
         FORK.Process(target=replacer, args=(place, number, exchanges)) for number in range(3)
     ]
-    for each in processes:
-        each.start()
+    for process in processes:
+        process.start()
     if exchanges:
-        while any(each.is_alive() for each in processes):
+        while any(process.is_alive() for process in processes):
             assert (place / "payload" / "aotc.json").is_file()
-    for each in processes:
-        each.join()
-    assert [each.exitcode for each in processes] == [0, 0, 0]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
     assert len(texts(place)) == 1
-    assert [each.name for each in tmp_path.iterdir()] == ["place"]
+    assert [path.name for path in tmp_path.iterdir()] == ["place"]
 
 
 def maker(place: Path, number: int, exchanges: bool, made: str) -> None:
@@ -272,12 +272,12 @@ def test_of_several_that_make_a_new_one_at_once_one_does(
         processes = [
             FORK.Process(target=maker, args=(place, number, exchanges, made)) for number in range(4)
         ]
-        for each in processes:
-            each.start()
-        for each in processes:
-            each.join()
-        assert sorted(each.exitcode or 0 for each in processes) == [0, 3, 3, 3]
-        assert [each.name for each in place.parent.iterdir()] == ["place"]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        assert sorted(process.exitcode or 0 for process in processes) == [0, 3, 3, 3]
+        assert [path.name for path in place.parent.iterdir()] == ["place"]
 
 
 def test_read_only_folders_are_erased(tmp_path: Path) -> None:

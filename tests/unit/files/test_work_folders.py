@@ -85,8 +85,8 @@ def left(parent: Path, **changed: str) -> Path:
 
 def aged(place: Path, seconds: float) -> Path:
     then = time.time() - seconds
-    for each in (place, *place.rglob("*")):
-        os.utime(each, (then, then))
+    for path in (place, *place.rglob("*")):
+        os.utime(path, (then, then))
     return place
 
 
@@ -262,7 +262,7 @@ def test_long_names(name: str, tmp_path: Path) -> None:
         assert dead.exists()
     with work_folder(tmp_path / name):
         assert (tmp_path / name / "payload").is_dir()
-    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_temporary_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,14 +282,14 @@ def looker(parent: Path) -> None:
 
 def test_one_that_is_looked_at_while_it_is_made(tmp_path: Path) -> None:
     processes = [FORK.Process(target=looker, args=(tmp_path,)) for _ in range(2)]
-    for each in processes:
-        each.start()
+    for process in processes:
+        process.start()
     try:
         for _ in range(300):
             with locked_folder(tmp_path, ".out.") as folder:
                 (folder / "file").write_text("x")
     finally:
-        for each in processes:
-            each.kill()
-            each.join()
+        for process in processes:
+            process.kill()
+            process.join()
     assert list(tmp_path.iterdir()) == []

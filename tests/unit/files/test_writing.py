@@ -81,7 +81,7 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     done.set()
     reader.join()
     assert seen
-    assert all(each in contents for each in seen)
+    assert all(content in contents for content in seen)
 
 
 def test_an_old_file_keeps_its_mode_and_links_their_target(tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ def test_one_of_many_writes_a_new_file(tmp_path: Path) -> None:
         won.append(number)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert [str(number).encode() for number in won] == [place.read_bytes()]
     link = tmp_path / "link"
     link.symlink_to("nowhere")
@@ -169,7 +169,7 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> 
     assert len(list(tmp_path.glob(f"{PREFIX}*"))) == 1
     held, descriptor = writing._locked_draft(tmp_path / "file", 0o600)
     write_atomically(tmp_path / "file", b"")
-    assert sorted(each.name for each in tmp_path.iterdir()) == sorted([held.name, "file"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([held.name, "file"])
     os.close(descriptor)
     remove_leftovers(tmp_path)
     assert not held.exists()

@@ -238,7 +238,7 @@ def codes(code: str, wanted: Plugin, *have: Plugin, host: Target = HOST) -> list
     """Code and whether it refuses, of each result of a check."""
     requirements = dataclasses.replace(BASE, plugins=(wanted,))
     results = checks()[code]().run(requirements, dataclasses.replace(host, plugins=have))
-    return [(each.code, not isinstance(each, Finding)) for each in results]
+    return [(result.code, not isinstance(result, Finding)) for result in results]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from aotc.reasons import REASONS
 
 
 def test_every_code_is_explained() -> None:
-    assert [each.code for each in explain_all()] == list(REASONS)
+    assert [explanation.code for explanation in explain_all()] == list(REASONS)
     assert {code[5] for code in REASONS} == set(CODE_GROUPS)
 
 

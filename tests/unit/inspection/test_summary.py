@@ -16,7 +16,7 @@ from aotc.contract.codec.parsing import encode
 from aotc.contract.results.build_evidence import Comparison, Evidence, OutputError, VariantEvidence
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect, worst_errors
-from aotc.signing import statements as attest
+from aotc.signing import statements
 from aotc.signing.keys import key_files
 from aotc.signing.keys.development import development_key
 from aotc.signing.keys.key_loading import PrivateKey, load_private
@@ -53,7 +53,7 @@ def evidence() -> Evidence:
 def attest_evidence(folder: Path, key: PrivateKey, subject: str = "") -> None:
     identity = subject or payload_digests(folder)["aotc.json"]
     (folder / "attestations" / "evidence.sigstore.json").write_bytes(
-        attest.attest(
+        statements.sign(
             KINDS["evidence"].predicate_type, encode(evidence()), {"aotc.json": identity}, key
         )
     )
@@ -104,7 +104,7 @@ def test_evidence_about_another_artifact_is_not_shown(
 ) -> None:
     attest_evidence(artifact, development, subject="0" * 64)
     report = inspect(artifact)
-    assert [(each.code, each.what) for each in report.problems] == [
+    assert [(problem.code, problem.what) for problem in report.problems] == [
         ("AOTC-G014", "the attestation is about another artifact")
     ]
     assert report.artifact is not None
@@ -115,7 +115,7 @@ def test_a_broken_attestation_is_a_problem_and_no_end(artifact: Path) -> None:
     (artifact / "attestations" / "oms.sigstore.json").write_text("{", encoding="utf-8")
     (artifact / "attestations" / "evidence.sigstore.json").unlink()
     report = inspect(artifact)
-    assert [each.code for each in report.problems] == ["AOTC-G004"]
+    assert [problem.code for problem in report.problems] == ["AOTC-G004"]
     assert report.artifact is not None
     assert report.artifact.claims == ()
 
@@ -128,7 +128,7 @@ def change(artifact: Path, **fields: object) -> None:
 def test_a_newer_minor_and_an_unknown_feature_are_said(artifact: Path) -> None:
     change(artifact, schema="aotc.manifest/1.99", later=1, required_features=["time-travel"])
     report = inspect(artifact)
-    assert [each.code for each in report.findings] == ["AOTC-G017"]
+    assert [finding.code for finding in report.findings] == ["AOTC-G017"]
     assert "time-travel" in report.problems[0].what
 
 
@@ -189,7 +189,7 @@ def test_a_failed_comparison_is_the_worst() -> None:
         OutputError(output="y", max_abs=1.0, max_rel=0.1, passed=False, reason="too far"),
         OutputError(output="y", max_abs=0.5, max_rel=0.2),
     )
-    comparisons = tuple(Comparison(fixture="f", outputs=(each,)) for each in outputs)
+    comparisons = tuple(Comparison(fixture="f", outputs=(value,)) for value in outputs)
     assert worst_errors(VariantEvidence(name="v", comparisons=comparisons)) == (
         OutputError(output="y", max_abs=1.0, max_rel=0.2, passed=False, reason="too far"),
     )

@@ -47,12 +47,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def refusal(code: str, *arguments: Path, unpacks: bool = False) -> AotcError:
     folder = arguments[1].parent
-    before = {each.name for each in folder.iterdir()} if folder.is_dir() else set()
+    before = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     with pytest.raises(AotcError) as caught:
         (unpack if unpacks else pack)(*arguments)
     assert caught.value.code == code, caught.value.line()
     if folder.is_dir():
-        assert {each.name for each in folder.iterdir()} == before
+        assert {path.name for path in folder.iterdir()} == before
     return caught.value
 
 
@@ -120,7 +120,7 @@ def test_unpacking_by_force_replaces_an_artifact_alone(artifact: Path, tmp_path:
         unpack(broken, place, force=True)
     assert caught.value.code == "AOTC-G039"
     assert contents(place) == contents(artifact)
-    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_a_write_that_fails_leaves_nothing(artifact: Path, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def graph_of(
             op="Add",
             inputs=tuple(f"v{source}" for source in sources) or ("x",),
             outputs=(f"v{index}",),
-            inner_nodes=tuple(each.name for each in inside if each.owner == f"n{index}"),
+            inner_nodes=tuple(inner.name for inner in inside if inner.owner == f"n{index}"),
         )
         for index, sources in enumerate(edges)
     )
@@ -62,7 +62,7 @@ def chain(length: int) -> PartitionGraph:
 
 
 def every_name(graph: PartitionGraph) -> frozenset[str]:
-    return frozenset(each.name for each in (*graph.nodes, *graph.subgraph_nodes))
+    return frozenset(node.name for node in (*graph.nodes, *graph.subgraph_nodes))
 
 
 @st.composite
@@ -111,8 +111,8 @@ def assert_partitions(case: Case, found: Assignment) -> None:
             # Whole parts run in the order given; convexity follows: no path comes back.
             if value in producers:
                 assert part_of[producers[value]] <= part_of[index]
-    for each in graph.subgraph_nodes:
-        assert each.name in claimed[found.providers[each.name]]
+    for node in graph.subgraph_nodes:
+        assert node.name in claimed[found.providers[node.name]]
     assert set(found.providers) == every_name(graph)
 
 
@@ -205,9 +205,9 @@ def test_what_nobody_claims_is_named(case: Case, data: st.DataObject) -> None:
 def test_a_provider_that_cannot_be_in_a_body_has_none_unless_with_its_owner(case: Case) -> None:
     """A compiled part replaces whole nodes of the main graph, its bodies with them."""
     found = division(case, not_in_subgraphs=frozenset({"p0"}))
-    for each in case.graph.subgraph_nodes:
-        if found.providers[each.name] == "p0":
-            assert found.providers[each.owner] == "p0"
+    for node in case.graph.subgraph_nodes:
+        if found.providers[node.name] == "p0":
+            assert found.providers[node.owner] == "p0"
 
 
 @given(cases())
@@ -215,9 +215,9 @@ def test_what_is_compiled_has_all_nodes_of_its_bodies(case: Case) -> None:
     """A claimed owner with a body that its provider did not claim cannot be compiled."""
     found = division(case, not_in_subgraphs=frozenset({"p0"}))
     claimed = dict(case.claims)["p0"]
-    for each in case.graph.subgraph_nodes:
-        if found.providers[each.owner] == "p0" and each.name in claimed:
-            assert found.providers[each.name] == "p0"
+    for node in case.graph.subgraph_nodes:
+        if found.providers[node.owner] == "p0" and node.name in claimed:
+            assert found.providers[node.name] == "p0"
 
 
 def test_the_same_claims_give_the_same_parts() -> None:

@@ -268,7 +268,7 @@ def test_a_rank_that_nobody_knows_is_no_scalar() -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     typed = with_types(model, Path())
-    (reshaped,) = (each for each in typed.graph.value_info if each.name == "r")
+    (reshaped,) = (value for value in typed.graph.value_info if value.name == "r")
     assert reshaped.type.tensor_type.elem_type == FLOAT
     assert not reshaped.type.tensor_type.HasField("shape")
     for sizes in (sizes_at(typed, {"n": 2}), sizes_at(typed, {}, stated=True)):
@@ -303,7 +303,7 @@ def test_types_that_only_onnx_runtime_knows() -> None:
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     assert not sizes_at(model, {"n": 2}).nodes["it"].known
     typed = with_types(model, Path())
-    known = {each.name: each for each in (*typed.graph.value_info, *typed.graph.output)}
+    known = {value.name: value for value in (*typed.graph.value_info, *typed.graph.output)}
     assert set(known) == {"g", "m", "y"}
     for value in known.values():
         assert value.type.tensor_type.elem_type == FLOAT
@@ -316,6 +316,6 @@ def test_types_that_a_file_lies_about_are_found_anew() -> None:
     model.graph.output[0].CopyFrom(onnx.ValueInfoProto(name="c"))
     model.graph.value_info.append(info("y", [9, 9, 9], TensorProto.DOUBLE))
     typed = with_types(model, Path())
-    (value,) = (each for each in typed.graph.value_info if each.name == "y")
+    (value,) = (value for value in typed.graph.value_info if value.name == "y")
     assert value.type.tensor_type.elem_type == FLOAT
     assert [d.dim_value for d in value.type.tensor_type.shape.dim] == [2, 3]

@@ -45,13 +45,13 @@ def model_of(
     functions: Sequence[onnx.FunctionProto] = (),
 ) -> onnx.ModelProto:
     """A model with the types of all values."""
-    stated = {each.name for each in inputs}
+    stated = {value.name for value in inputs}
     graph = helper.make_graph(
         nodes,
         "made",
         inputs,
         [
-            next(each for each in inputs if each.name == name)
+            next(value for value in inputs if value.name == name)
             if name in stated
             else onnx.ValueInfoProto(name=name)
             for name in outputs
@@ -59,7 +59,7 @@ def model_of(
         constants,
     )
     opsets = [helper.make_opsetid("", OPSET)]
-    opsets += [helper.make_opsetid(name, 1) for name in {each.domain for each in functions}]
+    opsets += [helper.make_opsetid(name, 1) for name in {function.domain for function in functions}]
     made = helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=functions)
     return with_types(made, Path())
 
@@ -75,8 +75,8 @@ def run(
     session = ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    names = list(wanted) or [each.name for each in session.get_outputs()]
-    given_ = {each.name: values[each.name] for each in session.get_inputs()}
+    names = list(wanted) or [value.name for value in session.get_outputs()]
+    given_ = {value.name: values[value.name] for value in session.get_inputs()}
     return dict(zip(names, session.run(names, given_), strict=True))
 
 
@@ -84,13 +84,13 @@ def run_parts(
     model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence[Part], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Each part as a model of its own, in order, with what those before it made."""
-    values = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     values |= inputs
     for number, part in enumerate(parts):
         inside, outside = boundary_values(graph, part.nodes)
         extracted = extract(model, graph, part.nodes, f"part{number}")
-        assert [each.name for each in extracted.graph.input] == list(inside)
-        assert [each.name for each in extracted.graph.output] == list(outside)
+        assert [value.name for value in extracted.graph.input] == list(inside)
+        assert [value.name for value in extracted.graph.output] == list(outside)
         values |= run(extracted, values)
     return {name: values[name] for name in graph.outputs}
 
@@ -105,8 +105,8 @@ def divided(model: onnx.ModelProto, taken: Callable[[int], bool]) -> list[Part]:
     """Parts where `a` takes the nodes at some indices, and `b` the others, bodies with them."""
     graph = read_graph(model)
     first = {each.name for index, each in enumerate(graph.nodes) if taken(index)}
-    first |= {each.name for each in graph.subgraph_nodes if each.owner in first}
-    names = frozenset(each.name for each in (*graph.nodes, *graph.subgraph_nodes))
+    first |= {node.name for node in graph.subgraph_nodes if node.owner in first}
+    names = frozenset(node.name for node in (*graph.nodes, *graph.subgraph_nodes))
     found, missing = assign(graph, [("a", frozenset(first)), ("b", names)], Rules())
     assert missing == ()
     return list(found.parts)
@@ -137,9 +137,9 @@ def assert_hybrid(model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence
     onnx.checker.check_model(made)
     assert list(made.graph.input) == list(model.graph.input)
     assert list(made.graph.output) == list(model.graph.output)
-    contexts = {each.name: each for each in made.graph.node if each.op_type == EP_CONTEXT}
+    contexts = {node.name: node for node in made.graph.node if node.op_type == EP_CONTEXT}
     assert set(contexts) == {name for name, _ in chosen.values()}
-    stated = {each.name for each in (*made.graph.value_info, *made.graph.output)}
+    stated = {value.name for value in (*made.graph.value_info, *made.graph.output)}
     for index, (name, _) in chosen.items():
         read, written = boundary_values(graph, parts[index].nodes)
         assert (list(contexts[name].input), list(contexts[name].output)) == (
@@ -147,8 +147,8 @@ def assert_hybrid(model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence
             list(written),
         )
         assert stated.issuperset(written)
-    made_there = {value for each in made.graph.node for value in each.output}
-    assert {each.name for each in made.graph.value_info} <= made_there
+    made_there = {value for node in made.graph.node for value in node.output}
+    assert {value.name for value in made.graph.value_info} <= made_there
     if chosen:
         assert {p.key: p.value for p in made.metadata_props} == {
             "ep_compatibility_info.SomeProvider": "1;2"
@@ -186,7 +186,7 @@ def test_a_chain_with_constants_that_several_parts_read() -> None:
     )
     check(model, {"x": x_of()})
     graph = read_graph(model)
-    kept = [each.name for each in extract(model, graph, [1, 2], "p").graph.initializer]
+    kept = [tensor.name for tensor in extract(model, graph, [1, 2], "p").graph.initializer]
     assert kept == ["w", "v"]
 
 
@@ -293,7 +293,7 @@ def test_an_if_whose_bodies_read_values_and_constants_of_the_outer_graph() -> No
     graph = read_graph(model)
     assert set(graph.nodes[4].inputs) == {"positive", "a", "b", "x"}
     assert set(graph.nodes[4].inner_nodes) == {"then_add", "inner_if", "inner_mul", "inner_neg"}
-    bodies = {each.name: (each.owner, each.subgraph) for each in graph.subgraph_nodes}
+    bodies = {node.name: (node.owner, node.subgraph) for node in graph.subgraph_nodes}
     assert bodies["inner_mul"] == ("if", "inner_if.then_branch")
     for sign in (1, -1):
         check(model, {"x": sign * np.abs(x_of())})
@@ -387,7 +387,7 @@ def test_functions_of_the_model() -> None:
         ["y"],
         functions=[function],
     )
-    assert [each.op for each in read_graph(model).nodes] == ["own::Twice", "Neg", "own::Twice"]
+    assert [node.op for node in read_graph(model).nodes] == ["own::Twice", "Neg", "own::Twice"]
     check(model, {"x": x_of()})
 
 
@@ -402,7 +402,7 @@ def test_sparse_constants_are_no_inputs_and_stay() -> None:
     graph = read_graph(model)
     assert boundary_values(graph, (1,)) == (("a",), ("y",))
     extracted = extract(model, graph, (1,), "p")
-    assert [each.values.name for each in extracted.graph.sparse_initializer] == ["w"]
+    assert [tensor.values.name for tensor in extracted.graph.sparse_initializer] == ["w"]
     assert not extract(model, graph, (0,), "p").graph.sparse_initializer
 
 

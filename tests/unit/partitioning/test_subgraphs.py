@@ -99,7 +99,7 @@ def divided(
     """Every node on `gpu` but those named."""
     typed = with_types(model, Path())
     graph = read_graph(typed)
-    names = {each.name for each in graph.nodes} | {each.name for each in graph.subgraph_nodes}
+    names = {node.name for node in graph.nodes} | {node.name for node in graph.subgraph_nodes}
     assert on_cpu <= names
     claims = [("gpu", frozenset(names - on_cpu)), ("cpu", frozenset(names))]
     found, missing = assign(graph, claims, Rules())
@@ -119,7 +119,10 @@ def divided(
 def crossed(model: onnx.ModelProto, on_cpu: set[str]) -> list[tuple[str, str, str, int | None]]:
     """Value, from, to, and bytes at a batch of 4: 4 * 4 * 8 is 128."""
     _, found = divided(model, on_cpu)
-    return sorted((each.value, each.source, each.target, each.bytes) for each in found.transfers)
+    return sorted(
+        (transfer.value, transfer.source, transfer.target, transfer.bytes)
+        for transfer in found.transfers
+    )
 
 
 GIVEN = ("x", "", "gpu", 128)
@@ -164,7 +167,9 @@ def test_values_of_one_name_in_two_bodies_are_two() -> None:
     assert found.values["m"] == 256
     assert (found.nodes["o"].flops, found.nodes["p"].flops) == (32, 64)
     crossings = crossed(model, {"small", "large"})
-    assert [each for each in crossings if each[0] == "m"] == [("m", "cpu", "gpu", 256)] * 2
+    assert [crossing for crossing in crossings if crossing[0] == "m"] == [
+        ("m", "cpu", "gpu", 256)
+    ] * 2
 
 
 def nested() -> onnx.ModelProto:
@@ -254,7 +259,7 @@ def test_constants_of_any_graph_cross_nowhere() -> None:
     model = made(
         [node("If", ["c"], "y", then_branch=inner, else_branch=given)], ["y"], [weight("outer", 8)]
     )
-    assert {each[0] for each in crossed(model, {"a"})} == {"c", "a", "y"}
+    assert {transfer[0] for transfer in crossed(model, {"a"})} == {"c", "a", "y"}
 
 
 def test_a_body_that_gives_back_a_value_of_the_graph_around_it() -> None:
@@ -269,7 +274,7 @@ def test_a_body_that_gives_back_a_value_of_the_graph_around_it() -> None:
         ["y"],
     )
     assert ("first", "cpu", "gpu", 128) in crossed(model, {"first"})
-    assert "first" not in {each[0] for each in crossed(model, set())}
+    assert "first" not in {transfer[0] for transfer in crossed(model, set())}
 
 
 def loop(shape: Sequence[int | str] | None) -> onnx.ModelProto:
@@ -344,7 +349,9 @@ def test_a_loop_inside_of_a_loop_and_of_a_branch() -> None:
 def test_what_crosses_in_a_loop() -> None:
     """The node that holds the body makes its states: they cross in, and cross back."""
     found = crossed(loop(None), {"m", "next"})
-    assert [each for each in found if each[0] in ("state", "m", "next", "first", "start")] == [
+    assert [
+        transfer for transfer in found if transfer[0] in ("state", "m", "next", "first", "start")
+    ] == [
         ("first", "gpu", "cpu", 128),
         ("next", "cpu", "gpu", 128),
         ("state", "gpu", "cpu", 128),
@@ -415,8 +422,8 @@ def test_a_node_of_control_flow_is_weighed_with_its_bodies(goes_along: bool) -> 
     """Heavy branches are worth the border, where they run on the provider that takes the `If`."""
     model = branches()
     graph = read_graph(with_types(model, Path()))
-    inside = {each.name for each in graph.subgraph_nodes}
-    everything = frozenset({each.name for each in graph.nodes} | inside)
+    inside = {node.name for node in graph.subgraph_nodes}
+    everything = frozenset({node.name for node in graph.nodes} | inside)
     sizes = Sizes(
         nodes={name: NodeCompute(10**9 if name in inside else 0, 0) for name in everything},
         values={"first": 10**6, "z": 10**6, "c": 1},
@@ -433,19 +440,19 @@ def test_a_node_of_control_flow_is_weighed_with_its_bodies(goes_along: bool) -> 
 
 def test_what_nodes_of_bodies_read_and_make() -> None:
     graph = read_graph(with_types(nested(), Path()))
-    assert {each.name: each.inputs for each in graph.subgraph_nodes} == {
+    assert {node.name: node.inputs for node in graph.subgraph_nodes} == {
         "b": ("first",),
         "i": ("c",),
         "d": ("b", "first"),
         "e": ("b",),
         "n": ("first",),
     }
-    assert {each.name: each.outputs for each in graph.subgraph_nodes} == {
+    assert {node.name: node.outputs for node in graph.subgraph_nodes} == {
         name: (name,) for name in ("b", "i", "d", "e", "n")
     }
-    (holder,) = (each for each in graph.nodes if each.inner_nodes)
+    (holder,) = (node for node in graph.nodes if node.inner_nodes)
     assert (set(holder.inputs), holder.captured) == ({"c", "first"}, {"first"})
-    assert [(each.holder, each.parent) for each in graph.subgraphs] == [
+    assert [(subgraph.holder, subgraph.parent) for subgraph in graph.subgraphs] == [
         ("y", None),
         ("y", None),
         ("i", 1),

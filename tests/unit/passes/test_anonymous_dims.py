@@ -34,8 +34,8 @@ def graph_of(inputs: Mapping[str, Shape], outputs: Mapping[str, Shape]) -> onnx.
     graph = helper.make_graph(
         [helper.make_node("Sum", list(inputs), ["y"], name="sum")],
         "graph",
-        [info(*each) for each in inputs.items()],
-        [info(*each) for each in outputs.items()],
+        [info(*item) for item in inputs.items()],
+        [info(*item) for item in outputs.items()],
     )
     return helper.make_model(graph)
 
@@ -47,7 +47,7 @@ def params(value: onnx.ValueInfoProto) -> list[str | int]:
 
 def symbols(model: onnx.ModelProto, *relations: str) -> Symbols:
     clashing = clashing_names(model)
-    inputs = [value_of(each, clashing) for each in graph_inputs(model)]
+    inputs = [value_of(value, clashing) for value in graph_inputs(model)]
     return symbols_of(relations, inputs, anonymous_names(model))
 
 

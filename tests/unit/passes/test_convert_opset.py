@@ -99,7 +99,7 @@ def test_a_residual_network_comes_back_to_the_gpu() -> None:
     model = residual_network()
     x = {"x": np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float16)}
     before = run(model, x)
-    assert [each.node for each in claim_of(model).refusals] == ["pool"]
+    assert [refusal.node for refusal in claim_of(model).refusals] == ["pool"]
     names = [node.name for node in model.graph.node]
     weights = [tensor.SerializeToString() for tensor in model.graph.initializer]
 
@@ -182,13 +182,15 @@ def test_subgraphs_and_functions_are_converted() -> None:
     feeds = {"x": np.random.default_rng(4).standard_normal((1, 2, 4, 4)).astype(np.float32)}
     sides = [{**feeds, "c": np.array(side)} for side in (True, False)]
     onnx.checker.check_model(model)
-    before = [run(model, each)[0] for each in sides]
+    before = [run(model, side)[0] for side in sides]
     run_passes(model, [ConvertOpset(to=17)])
     onnx.checker.check_model(model)
     assert {opset_of(model), opset_of(model.functions[0])} == {17}
     assert {node.name for node in walk_nodes(model)} == {"inner", "mean", "max", "call", "if"}
     means = next(node for node in walk_nodes(model) if node.name == "mean")
-    assert [each.name for each in means.attribute if each.name == "axes"], "axes are no input there"
+    assert [attribute.name for attribute in means.attribute if attribute.name == "axes"], (
+        "axes are no input there"
+    )
     for each, expected in zip(sides, before, strict=True):
         np.testing.assert_array_equal(run(model, each)[0], expected)
 

@@ -30,7 +30,7 @@ def model_of(
     graph = helper.make_graph(
         nodes,
         "graph",
-        [helper.make_tensor_value_info(*each) for each in inputs],
+        [helper.make_tensor_value_info(*value) for value in inputs],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
         [numpy_helper.from_array(a, n) for n, a in (initializers or {}).items()],
     )

@@ -40,7 +40,7 @@ def rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def test_every_operator_of_the_table_is_tried() -> None:
-    assert {(each.domain, each.op) for each in CASES} == set(PRODUCTS) - {
+    assert {(case.domain, case.op) for case in CASES} == set(PRODUCTS) - {
         # What ONNX Runtime's layout step makes of QLinearConv.
         ("com.microsoft", "QLinearConv")
     }
@@ -50,7 +50,7 @@ def test_every_operator_of_the_table_is_tried() -> None:
 def test_operands_of_two_signs_are_told(case: Any) -> None:
     found = list(saturating_operands(case.model()))
     assert bool(found) == case.saturates
-    assert all(each.fixable for each in found)
+    assert all(operand.fixable for operand in found)
 
 
 @pytest.mark.parametrize("case", OPPOSITE, ids=str)
@@ -167,13 +167,15 @@ def test_subgraphs_are_rewritten_with_constants_of_the_graph_around() -> None:
         [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
         inner.graph.initializer,
     )
-    assert sorted(each.node.name for each in saturating_operands(model)) == ["inner", "other"]
+    assert sorted(operand.node.name for operand in saturating_operands(model)) == ["inner", "other"]
     result = rewritten(model)
     assert not list(saturating_operands(result))
     (node,) = result.graph.node
     assert "w" not in {tensor.name for tensor in result.graph.initializer}
     # The other branch's weights stay where they were.
-    assert [len(each.g.initializer) for each in sorted(node.attribute, key=lambda a: a.name)] == [
+    assert [
+        len(attribute.g.initializer) for attribute in sorted(node.attribute, key=lambda a: a.name)
+    ] == [
         2,
         0,
     ]

@@ -29,7 +29,7 @@ def left(error: AotcError, round_number: int = 0) -> tuple[list[RefusedNode], li
     failures = CompileFailures(graph(), "portable")
     part = Part(OPENVINO, 0, tuple(range(len(NAMES))))
     failures.refuse_nodes(part, error, round_number)
-    assert failures.refused[OPENVINO] == {each.node for each in failures.refusals}
+    assert failures.refused[OPENVINO] == {refusal.node for refusal in failures.refusals}
     return failures.refusals, failures.findings
 
 
@@ -37,8 +37,8 @@ def left(error: AotcError, round_number: int = 0) -> tuple[list[RefusedNode], li
 def test_refusals_are_in_the_order_of_the_graph(round_number: int) -> None:
     error = AotcError("AOTC-P005", "it could not compile", found="an unsupported type")
     refusals, (finding,) = left(error, round_number)
-    assert [each.node for each in refusals] == NAMES
-    assert {each.provider for each in refusals} == {OPENVINO}
+    assert [refusal.node for refusal in refusals] == NAMES
+    assert {refusal.provider for refusal in refusals} == {OPENVINO}
     assert (finding.code, finding.where) == ("AOTC-P006", "variant portable")
     assert f"{len(NAMES)} nodes" in finding.what
 
@@ -47,7 +47,7 @@ def test_nodes_that_the_message_names_are_in_the_order_of_the_graph() -> None:
     chosen = NAMES[::2]
     text = "not supported: " + ", ".join(f"'{name}'" for name in reversed(chosen))
     refusals, (finding,) = left(AotcError("AOTC-P005", "no", found=text))
-    assert [each.node for each in refusals] == chosen
+    assert [refusal.node for refusal in refusals] == chosen
     assert f"{len(chosen)} are left" in finding.what
 
 
@@ -64,7 +64,7 @@ def test_what_a_crash_left_on_this_machine_is_not_told(
     assert str(tmp_path) in kept
     found = f"gone for good, thread 4711{kept}"
     refusals, findings = left(AotcError(code, "compile_job ended by SIGABRT", found=found))
-    texts = [each.reason for each in refusals] + [each.what for each in findings]
+    texts = [finding.reason for finding in refusals] + [refusal.what for refusal in findings]
     for text in texts:
         assert "compile_job ended by SIGABRT" in text
         for word in (str(tmp_path), str(Path.home()), ".log", "4711"):
@@ -74,5 +74,5 @@ def test_what_a_crash_left_on_this_machine_is_not_told(
 def test_what_a_provider_says_is_told() -> None:
     error = AotcError("AOTC-P005", "it could not compile", found="no kernel of rank 7")
     refusals, (finding,) = left(error)
-    assert all("no kernel of rank 7" in each.reason for each in refusals)
+    assert all("no kernel of rank 7" in refusal.reason for refusal in refusals)
     assert "no kernel of rank 7" in finding.what

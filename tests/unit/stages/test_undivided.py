@@ -68,8 +68,8 @@ def test_what_is_left_out_is_in_the_order_of_the_variants() -> None:
     alternate = options(Fallback(policy="alternate-variant"))
     lowered, dropped = stage.lower([divided("a"), undivided("b"), divided("c")], alternate)
     assert not lowered
-    assert [each.name for each in dropped] == ["a", "b", "c"]
-    assert [each.reason[:9] for each in dropped] == ["AOTC-P005", "AOTC-P001", "AOTC-P005"]
+    assert [variant.name for variant in dropped] == ["a", "b", "c"]
+    assert [variant.reason[:9] for variant in dropped] == ["AOTC-P005", "AOTC-P001", "AOTC-P005"]
 
 
 def test_the_first_variants_refusal_is_told(compiler: list[str]) -> None:

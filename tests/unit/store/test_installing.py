@@ -18,7 +18,7 @@ from aotc.cli import main as cli
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
-from aotc.signing import statements as attest
+from aotc.signing import statements
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.store import pruning
@@ -72,7 +72,7 @@ def flip(path: Path) -> None:
 
 def evidence(artifact: Path, key: PrivateKey, seconds: float) -> bytes:
     subject = {"aotc.json": payload_digests(artifact)["aotc.json"]}
-    return attest.attest(KINDS["evidence"].predicate_type, {"seconds": seconds}, subject, key)
+    return statements.sign(KINDS["evidence"].predicate_type, {"seconds": seconds}, subject, key)
 
 
 def several(tmp_path: Path, key: PrivateKey, root: Path, count: int) -> list[str]:

@@ -23,9 +23,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from policy_setting import Setting, ago, ahead, make_keys
 from repository import ROOT
 
-from aotc.authoring.policy_changes import Change, changed, new_policy
+from aotc.authoring.policy_changes import Change, apply_change, new_policy
 from aotc.authoring.policy_files import write_policy
-from aotc.authoring.requested_change import requirement
+from aotc.authoring.requested_change import parse_requirement
 from aotc.cli.main import main
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.schema import schema_of
@@ -364,16 +364,17 @@ def test_a_change_is_the_next_sequence_and_reads_back(host: Setting) -> None:
     made = write_policy(path, policy, new=True)
     assert read_policy(path).policy == made.policy
     assert "  pem: |\n    -----BEGIN PUBLIC KEY-----\n" in path.read_text()
-    rule = Rule(name="default", match=Match(name="b*"), require=(requirement("oms:release"),))
+    rule = Rule(name="default", match=Match(name="b*"), require=(parse_requirement("oms:release"),))
     change = Change(rules=(rule,), rollback=("0" * 64,), expires=ahead(days=2))
-    after = write_policy(path, changed(made.policy, change), new=False).policy
+    after = write_policy(path, apply_change(made.policy, change), new=False).policy
     assert (after.sequence, len(after.rules), after.rules[0].match.name) == (2, 1, "b*")
     assert after.rollback == ("0" * 64,)
     # What would be no policy is not written.
     before = path.read_bytes()
-    bad = Rule(name="x", match=Match(name="*"), require=(requirement("approval:release"),))
+    bad = Rule(name="x", match=Match(name="*"), require=(parse_requirement("approval:release"),))
     assert "does not have the usage" in problems(
-        lambda: write_policy(path, changed(after, Change(rules=(bad,))), new=False), "AOTC-I027"
+        lambda: write_policy(path, apply_change(after, Change(rules=(bad,))), new=False),
+        "AOTC-I027",
     )
     assert path.read_bytes() == before
     with pytest.raises(AotcError) as caught:
@@ -386,7 +387,7 @@ def test_an_artifact_is_revoked_by_its_whole_id(named: str, host: Setting) -> No
     policy = new_policy("prod", [("release", host.keys["release"].public_pem)], 30)
     for change in (Change(revoked=Revoked(artifacts=(named,))), Change(rollback=(named,))):
         with pytest.raises(AotcError) as caught:
-            changed(policy, change)
+            apply_change(policy, change)
         assert (caught.value.code, caught.value.found) == ("AOTC-I027", named)
         assert "64 digits" in caught.value.expected
 
@@ -395,11 +396,11 @@ def test_an_artifact_is_revoked_by_its_whole_id(named: str, host: Setting) -> No
     "text", ["oms", "oms:", "oms:a:0", "oms:a:x", "vibes:a", "oms:a:1:2", ":a"]
 )
 def test_a_requirement_that_cannot_be_read(text: str) -> None:
-    assert problems(lambda: requirement(text), "AOTC-I027")
+    assert problems(lambda: parse_requirement(text), "AOTC-I027")
 
 
 def test_a_requirement_as_the_command_line_states_it() -> None:
-    need = requirement("approval:ops,security:2")
+    need = parse_requirement("approval:ops,security:2")
     assert (need.predicate, need.signers, need.threshold) == ("approval", ("ops", "security"), 2)
 
 

@@ -11,8 +11,7 @@ from aotc.contract.codec.strict_json import MAX_JSON_BYTES, strict_json
 from aotc.contract.finding import Finding
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
-from aotc.signing import dsse, oms
-from aotc.signing import statements as attest
+from aotc.signing import dsse, oms, statements
 from aotc.signing.bundle_verification import VerifiedBundle, verify_bundle
 from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
 from aotc.verification.examination import Examination, malformed
@@ -142,7 +141,7 @@ def check_signatures(state: Examination) -> None:
     for path, envelope in state.envelopes.items():
         try:
             verified = verify_bundle(envelope, anchors, at=at)
-            said = attest.statement(verified)
+            said = statements.read_verified(verified)
             if said.predicate_type == oms.PREDICATE_TYPE:
                 _take_signature(state, path, verified)
             elif is_oms(path):

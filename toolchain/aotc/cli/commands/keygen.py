@@ -70,7 +70,7 @@ def keygen(
 
     secret = None
     if password:
-        secret = passwords.new()
+        secret = passwords.ask_new()
     elif password_file is not None:
         secret = passwords.from_file(password_file)
     elif password_env is not None:

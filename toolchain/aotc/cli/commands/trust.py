@@ -57,14 +57,15 @@ def init(
     Any of its signers vouches for every artifact. Add keys and rules with 'aotc trust add' or an
     editor, then have root keys sign it.
     """
-    from aotc.authoring.policy_answers import policy_answer
     from aotc.authoring.policy_changes import new_policy
     from aotc.authoring.policy_files import write_policy
-    from aotc.signing.keys.key_loading import one_key
+    from aotc.authoring.policy_report import policy_report
+    from aotc.signing.keys.key_loading import load_one_public
 
-    signers = [(each, one_key(Path(path))) for each, path in pairs(signer, "--signer").items()]
+    stated = pairs(signer, "--signer")
+    signers = [(id_, load_one_public(Path(path))) for id_, path in stated.items()]
     written = write_policy(output, new_policy(name, signers, days), new=not force)
-    return _show(policy_answer(written), json)
+    return _show(policy_report(written), json)
 
 
 @app.command(cls=Command)
@@ -232,12 +233,12 @@ def add(
     2027-01-31T12:00:00Z. Comments in the file are not kept, and signatures no longer hold: have it
     signed again.
     """
-    from aotc.authoring.policy_answers import policy_answer
     from aotc.authoring.policy_files import change_policy
-    from aotc.authoring.requested_change import change_of
+    from aotc.authoring.policy_report import policy_report
+    from aotc.authoring.requested_change import change_from_options
     from aotc.verification.policy.revocations import unmatched_revocations
 
-    change = change_of(
+    change = change_from_options(
         id=id,
         key=key,
         authority=authority,
@@ -256,7 +257,7 @@ def add(
         name=name,
     )
     written = change_policy(policy, change)
-    return _show(policy_answer(written, findings=unmatched_revocations(written)), json)
+    return _show(policy_report(written, findings=unmatched_revocations(written)), json)
 
 
 @app.command(cls=Command)
@@ -267,14 +268,14 @@ def check(policy: _Policy, json: Json = False) -> int:
     Whether it can be used now follows from its form, signatures, period and sequence. Nothing is
     remembered.
     """
-    from aotc.authoring.policy_answers import policy_answer
+    from aotc.authoring.policy_report import policy_report
     from aotc.verification.policy.host_trust import resolve
     from aotc.verification.policy.policy_document import read_policy
 
     trust = resolve(policy, remember=False)
     file = read_policy(policy)
     signed_by = trust.policy.roots if trust.policy else ()
-    answer = policy_answer(file, signed_by=signed_by, checked=True, findings=trust.findings)
+    answer = policy_report(file, signed_by=signed_by, checked=True, findings=trust.findings)
     return _show(answer, json)
 
 
@@ -376,10 +377,10 @@ def root(
     from aotc.authoring.policy_files import write_roots
     from aotc.cli.views.policy_views import root_view
     from aotc.contract.trust.anchors import key_id
-    from aotc.signing.keys.key_loading import one_key
+    from aotc.signing.keys.key_loading import load_one_public
     from aotc.verification.policy.policy_document import read_roots
 
-    keys = [one_key(each) for each in key]
+    keys = [load_one_public(each) for each in key]
     write_roots(output, keys, threshold, policy=policy, new=not force)
     found = read_roots(output)
     answer = RootReport(

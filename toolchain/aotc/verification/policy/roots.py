@@ -17,8 +17,7 @@ from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 from aotc.files.user_folders import config_folder
 from aotc.records import record
-from aotc.signing import dsse
-from aotc.signing import statements as attest
+from aotc.signing import dsse, statements
 
 if TYPE_CHECKING:
     from aotc.contract.finding import Finding
@@ -149,7 +148,7 @@ def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:
             bundle = opened.read(dsse.MAX_BUNDLE_BYTES + 1)
     except OSError as error:
         raise cannot_read(error, "cannot read the bundle", str(path)) from None
-    said = attest.read(bundle, trusted, predicate_type=POLICY_PREDICATE)
+    said = statements.verify(bundle, trusted, predicate_type=POLICY_PREDICATE)
     if tuple(said.subjects.values()) != (file.sha256,):
         raise AotcError(
             "AOTC-G003",
