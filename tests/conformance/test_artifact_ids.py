@@ -47,12 +47,12 @@ def built(
     return {name: str(each) for name, each in made.items()}
 
 
-@pytest.mark.parametrize("name", [each.name for each in IDENTIFIED])
+@pytest.mark.parametrize("name", [model.name for model in IDENTIFIED])
 def test_id_is_the_one_that_is_kept(
     name: str, host: dict[str, Any], kept: dict[str, str], built: dict[str, str]
 ) -> None:
     _, absent = artifact_ids.buildable_models(host)
-    if reasons := [each for each in absent if each.startswith(f"{name}:")]:
+    if reasons := [line for line in absent if line.startswith(f"{name}:")]:
         pytest.skip(reasons[0])
     assert built[name] == kept.get(name), (
         "'make ids AGAINST=REVISION' says which bytes differ from what a revision builds;"
@@ -61,14 +61,14 @@ def test_id_is_the_one_that_is_kept(
 
 
 def test_ten_models_are_built_on_any_host() -> None:
-    assert len([each for each in IDENTIFIED if not each.needs]) == 10
-    assert len({each.name for each in IDENTIFIED}) == len(IDENTIFIED)
+    assert len([model for model in IDENTIFIED if not model.needs]) == 10
+    assert len({model.name for model in IDENTIFIED}) == len(IDENTIFIED)
 
 
 def test_every_host_kept_the_ten() -> None:
-    ten = {each.name for each in IDENTIFIED if not each.needs}
-    for each in artifact_ids.read_kept():
-        assert ten <= set(each["ids"]) <= {model.name for model in IDENTIFIED}
+    ten = {model.name for model in IDENTIFIED if not model.needs}
+    for host in artifact_ids.read_kept():
+        assert ten <= set(host["ids"]) <= {model.name for model in IDENTIFIED}
 
 
 def test_differences_name_the_model() -> None:
@@ -98,7 +98,9 @@ def test_ids_of_other_hosts_are_dropped_once_builds_are_others(
     ]
 
 
-def test_another_byte_is_told_by_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_byte_is_reported_with_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sides = []
     for side, weights in (("here", b"1"), ("there", b"2")):
         folder = tmp_path / side

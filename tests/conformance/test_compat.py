@@ -34,7 +34,7 @@ from aotc.verification.policy.policy_document import read_policy, read_roots
 from aotc.verification.policy.roots import require_root_signatures
 
 COMPAT = ROOT / "manifests" / "compat"
-RELEASES = sorted(each.name for each in COMPAT.iterdir() if each.is_dir())
+RELEASES = sorted(path.name for path in COMPAT.iterdir() if path.is_dir())
 FORMS = ("digits.aotc", "digits.aotc.zip")
 
 
@@ -112,16 +112,18 @@ def test_it_is_verified_as_it_was_then(release: Release, form: str) -> None:
     assert (report.authentic, report.verdict) == (True, said["verdict"])
     assert report.artifact_id == said["artifact_id"]
     assert list(report.signers) == said["signers"]
-    assert {each.step: each.status for each in report.steps} == said["steps"]
+    assert {step.step: step.status for step in report.steps} == said["steps"]
     assert report.policy is not None
     assert report.policy.rule == said["rule"]
     assert sorted(report.policy.roots) == said["policy_signers"]
-    assert [each.predicate for each in report.policy.requirements] == said["requirements"]
-    assert all(each.met for each in report.policy.requirements)
+    assert [requirement.predicate for requirement in report.policy.requirements] == said[
+        "requirements"
+    ]
+    assert all(requirement.met for requirement in report.policy.requirements)
     fits_schema("verify", encode(report, full=True))
 
 
-def test_its_public_key_alone_vouches_for_it(release: Release) -> None:
+def test_only_its_public_key_is_needed_to_verify_it(release: Release) -> None:
     public = release.folder / "release.pub"
     report = verify(release.artifact, key=public, target=release.folder / "target.yaml")
     assert report.authentic
@@ -130,7 +132,7 @@ def test_its_public_key_alone_vouches_for_it(release: Release) -> None:
 
 def test_its_policy_denies_what_it_is_not_for(release: Release) -> None:
     report = verify(release.artifact, trust=dataclasses.replace(release.trust, channel="other"))
-    assert [each.code for each in report.refusals] == ["AOTC-G023"]
+    assert [refusal.code for refusal in report.refusals] == ["AOTC-G023"]
     file = read_policy(release.folder / "trust.yaml")
     roots = read_roots(release.folder / "root.yaml")
     assert len(release.roots) == roots.threshold < len(roots.keys)
@@ -163,28 +165,30 @@ def test_its_packed_form_holds_the_same_bytes(release: Release, tmp_path: Path) 
 def test_it_answers_or_does_not_fit_this_host(release: Release, form: str, tmp_path: Path) -> None:
     report = release.verified(form)
     assert report.authentic
-    assert all(each.code.startswith("AOTC-C") for each in report.refusals)
+    assert all(refusal.code.startswith("AOTC-C") for refusal in report.refusals)
     path = release.folder / form
     if report.verdict == "incompatible":
         with pytest.raises(AotcError) as caught:
             load(path, trust=release.trust, store=tmp_path / "store")
         refused = (caught.value, *caught.value.also)
-        assert {each.code[:6] for each in refused} == {"AOTC-C"}
+        assert {refusal.code[:6] for refusal in refused} == {"AOTC-C"}
         return
     with load(path, trust=release.trust, store=tmp_path / "store") as model:
         # Loading itself compares the answers to the fixtures with the golden ones.
         assert model.ready
-        assert sum(each.accepted for each in model.report.variants) == len(model.manifest.fixtures)
+        assert sum(variant.accepted for variant in model.report.variants) == len(
+            model.manifest.fixtures
+        )
         fits_schema("load", encode(model.report, full=True))
         for fixture in model.manifest.fixtures:
             given = {
-                each.name: np.load(release.artifact / "payload" / each.path)
-                for each in fixture.inputs
+                value.name: np.load(release.artifact / "payload" / value.path)
+                for value in fixture.inputs
             }
             answer = model.run(given)
-            for each in fixture.outputs:
-                golden = np.load(release.artifact / "payload" / each.path)
-                np.testing.assert_allclose(answer[each.name], golden, rtol=1e-3, atol=1e-4)
+            for value in fixture.outputs:
+                golden = np.load(release.artifact / "payload" / value.path)
+                np.testing.assert_allclose(answer[value.name], golden, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -203,9 +207,9 @@ def test_a_host_that_it_does_not_fit(
     (tmp_path / "other.yaml").write_text(yaml_text(other))
     report = release.verified("digits.aotc", tmp_path / "other.yaml")
     assert (report.authentic, report.verdict) == (True, "incompatible")
-    codes = {each.code for each in report.refusals}
+    codes = {refusal.code for refusal in report.refusals}
     assert code in codes
-    assert all(each.startswith("AOTC-C") for each in codes)
+    assert all(code.startswith("AOTC-C") for code in codes)
 
 
 @pytest.mark.parametrize("file", ["payload/aotc.json", "payload/model/portable/model.onnx"])
@@ -217,7 +221,7 @@ def test_a_changed_copy_is_refused(release: Release, file: str, tmp_path: Path) 
     path.write_bytes(data)
     report = copy.verified("digits.aotc")
     assert not report.authentic
-    assert "AOTC-G005" in {each.code for each in report.refusals}
+    assert "AOTC-G005" in {refusal.code for refusal in report.refusals}
 
 
 def generate(*words: str) -> subprocess.CompletedProcess[str]:

@@ -93,30 +93,30 @@ def test_the_page_is_of_what_is_kept(suite: ModuleType, kept: CheckModelsReport)
     assert page == suite.page_text(kept), "run make docs"
 
 
-def test_what_is_kept_is_short_and_says_outcomes_alone(
+def test_the_kept_results_are_short_and_contain_only_outcomes(
     suite: ModuleType, kept: CheckModelsReport
 ) -> None:
     text = KEPT.read_text("utf-8")
     assert text == suite.kept_text(kept)
     assert len(text) < 200_000
-    assert len({each.model for each in kept.models}) == len(kept.models)
+    assert len({model.model for model in kept.models}) == len(kept.models)
 
 
 def test_every_case_is_kept(suite: ModuleType, kept: CheckModelsReport) -> None:
     if kept.versions.onnx != metadata.version("onnx"):
         pytest.skip(f"the cases are kept of onnx {kept.versions.onnx}")
-    assert {each.model for each in kept.models} == {name for name, _ in suite.cases()}
+    assert {model.model for model in kept.models} == {name for name, _ in suite.cases()}
 
 
 def test_no_case_is_a_bug_or_answers_wrongly(kept: CheckModelsReport) -> None:
-    assert [each.model for each in kept.models if in_words(each).startswith("bug")] == []
-    assert [each.model for each in kept.models if each.answers == "differ"] == []
+    assert [model.model for model in kept.models if in_words(model).startswith("bug")] == []
+    assert [model.model for model in kept.models if model.answers == "differ"] == []
 
 
 def test_some_cases_are_as_they_are_kept(checked: dict[str, Any], kept: CheckModelsReport) -> None:
     assert checked["unchecked"] == []
-    assert {each["model"] for each in checked["models"]} == set(SOME)
+    assert {model["model"] for model in checked["models"]} == set(SOME)
     against = checked["against"]
     assert (against["worse"], against["better"], against["changed"], against["new"]) == ([],) * 4
     # They show more than that all is well.
-    assert len({rank(each) for each in kept.models if each.model in SOME}) > 2
+    assert len({rank(model) for model in kept.models if model.model in SOME}) > 2

@@ -64,14 +64,14 @@ def signer(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
 def test_the_index_lists_every_file_once(folder: str) -> None:
     listed = [row["file"] for row in rows(folder)]
     assert sorted([*listed, "index.json"]) == sorted(
-        each.name for each in (VECTORS / folder).iterdir()
+        path.name for path in (VECTORS / folder).iterdir()
     )
     assert all(row["why"] for row in rows(folder))
 
 
 def test_there_are_enough_and_they_are_small() -> None:
     payloads = {row.get("payload", "payload") for _, row in MANIFESTS}
-    assert {each.name for each in VECTORS.iterdir()} == {*FOLDERS, *payloads, "trusted.pub"}
+    assert {path.name for path in VECTORS.iterdir()} == {*FOLDERS, *payloads, "trusted.pub"}
     assert len(rows("valid")) >= 8
     assert len(rows("invalid")) >= 25
     assert len([row for folder, row in MANIFESTS if folder == "invalid-payload"]) >= 10

@@ -80,14 +80,14 @@ def profile(base: str = "edge", **fields: Any) -> Profile:
 
 
 def entries(kind: str = "") -> list[CacheEntry]:
-    return [each for each in BuildCache().entries() if not kind or each.kind == kind]
+    return [entry for entry in BuildCache().entries() if not kind or entry.kind == kind]
 
 
 def places(kind: str) -> Iterator[Path]:
     folder = BuildCache().folder
     assert folder is not None
-    for each in entries(kind):
-        yield folder / "v1" / each.key[:2] / each.key
+    for entry in entries(kind):
+        yield folder / "v1" / entry.key[:2] / entry.key
 
 
 def digests(built: Built) -> dict[str, str]:
@@ -315,7 +315,7 @@ def test_a_replaced_library_is_another_key(bench: Workbench) -> None:
     other = bench.build(first.source, "three", profile=stated)
     assert not other.report.cached
     assert len(entries(PARTITION)) == 2
-    plugins = [each.manifest.variants[0].requirements.plugins[0] for each in (first, other)]
+    plugins = [built.manifest.variants[0].requirements.plugins[0] for built in (first, other)]
     assert plugins[0].sha256 != plugins[1].sha256
 
 
@@ -324,7 +324,7 @@ def test_a_replaced_library_is_another_key(bench: Workbench) -> None:
 
 def flip(place: Path) -> None:
     files = [path for path in (place / "files").rglob("*") if path.is_file()]
-    path = max(files, key=lambda each: each.stat().st_size)
+    path = max(files, key=lambda file: file.stat().st_size)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -347,14 +347,14 @@ def forget(place: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip, cut, link, forget])
-def test_a_damaged_entry_is_built_anew_and_told(
+def test_a_damaged_entry_is_built_anew_and_reported(
     bench: Workbench, first: Built, damage: Any
 ) -> None:
     (place,) = places(ARTIFACT)
     damage(place)
     again = bench.build(first.source, "again", profile=profile())
     assert not again.report.cached
-    (finding,) = (each for each in again.report.findings if each.code == "AOTC-R015")
+    (finding,) = (finding for finding in again.report.findings if finding.code == "AOTC-R015")
     assert finding.where == str(place)
     # It is a matter of this machine, and not of the artifact.
     assert "AOTC-R015" not in again.codes()
@@ -373,7 +373,7 @@ def test_a_damaged_partition_is_compiled_anew(bench: Workbench) -> None:
     (place,) = places(PARTITION)
     flip(place)
     again = bench.build(first.source, "again", profile=profile("edge-openvino"))
-    assert [each.code for each in again.report.findings].count("AOTC-R015") == 1
+    assert [finding.code for finding in again.report.findings].count("AOTC-R015") == 1
     assert again.report.artifact_id == first.report.artifact_id
     assert verify(again.path, key=bench.public).verdict == "optimal"
 
@@ -382,7 +382,7 @@ def test_a_cache_that_others_may_write_is_not_used(bench: Workbench, first: Buil
     (bench.folder / "cache").chmod(0o777)
     again = bench.build(first.source, "again", profile=profile())
     assert not again.report.cached
-    assert "AOTC-R014" in [each.code for each in again.report.findings]
+    assert "AOTC-R014" in [finding.code for finding in again.report.findings]
     assert again.report.artifact_id == first.report.artifact_id
 
 
@@ -391,7 +391,7 @@ def test_a_cache_that_is_too_small_does_no_harm(
 ) -> None:
     monkeypatch.setenv("AOTC_CACHE_BYTES", "1000")
     built = bench.build(models.plain(), "plain", profile=profile())
-    assert "AOTC-R014" in [each.code for each in built.report.findings]
+    assert "AOTC-R014" in [finding.code for finding in built.report.findings]
     assert entries() == []
 
 
@@ -411,11 +411,11 @@ def test_what_was_compiled_survives_another_variants_failure(bench: Workbench) -
     # Moments are told in seconds: an hour ago, so that another one shows.
     for place in places(PARTITION):
         os.utime(place / SEAL, (time.time() - 3600, time.time() - 3600))
-    kept = {each.key: each.used for each in entries()}
+    kept = {entry.key: entry.used for entry in entries()}
     assert len(kept) == len(entries(PARTITION)) == 2
     mended = bench.build(source, "mended", profile=profile("edge-openvino", variants=variants[:1]))
     assert not mended.report.cached
-    now = {each.key: each.used for each in entries(PARTITION)}
+    now = {entry.key: entry.used for entry in entries(PARTITION)}
     assert now.keys() == kept.keys()
     assert all(now[key] > used for key, used in kept.items())
     assert sum(node.op_type == "EPContext" for node in mended.nodes("whole")) == 2
@@ -471,10 +471,10 @@ def test_no_cache_takes_nothing_and_keeps_nothing(bench: Workbench) -> None:
     first = bench.build(models.plain(), "plain", profile=profile(), cache=False)
     assert not (bench.folder / "cache").exists()
     kept = bench.build(first.source, "kept", profile=profile())
-    used = [each.used for each in entries()]
+    used = [entry.used for entry in entries()]
     again = bench.build(first.source, "again", profile=profile(), cache=False)
     assert not again.report.cached
-    assert [each.used for each in entries()] == used
+    assert [entry.used for entry in entries()] == used
     assert first.report.artifact_id == kept.report.artifact_id == again.report.artifact_id
 
 

@@ -109,7 +109,9 @@ def built(request: pytest.FixtureRequest, bench: Workbench) -> Built:
 
 
 def graph_of(built: Built, variant: str) -> onnx.ModelProto:
-    (chosen,) = (each for each in built.manifest.variants if each.name == variant)
+    (chosen,) = (
+        built_variant for built_variant in built.manifest.variants if built_variant.name == variant
+    )
     model = onnx.load(built.payload / chosen.model, load_external_data=False)
     if chosen.weights is not None:
         folder = built.payload / chosen.weights
@@ -122,12 +124,12 @@ def test_nothing_of_the_portable_variant_hangs_on_the_cpu(built: Built) -> None:
     portable = built.manifest.variants[0]
     assert (portable.name, portable.component) == ("portable", "model")
     assert portable.requirements.isa == ()
-    assert "same-sign-weights" in [each.name for each in portable.passes]
+    assert "same-sign-weights" in [record.name for record in portable.passes]
     # On a CPU without the feature, the reference has a finding of its own.
     (told,) = (
-        each.what
-        for each in built.manifest.findings
-        if each.code == "AOTC-O008" and each.where == "variant portable"
+        finding.what
+        for finding in built.manifest.findings
+        if finding.code == "AOTC-O008" and finding.where == "variant portable"
     )
     assert told.startswith("the weights of 1 integer product are written in the sign")
 
@@ -161,7 +163,7 @@ def test_a_host_with_the_feature_takes_the_quicker_one(built: Built, bench: Work
 
 
 @needs_exact_cpu
-def test_a_host_without_it_is_told_so_at_verify(built: Built) -> None:
+def test_verify_reports_a_host_without_it(built: Built) -> None:
     host = replace(probe(gpus=False), isa=tuple(PLAIN_ISA.split()))
     judgement = judge(built.manifest, host)
     # A build on such a host would give no other.
@@ -210,7 +212,7 @@ def test_a_cpu_without_it_gives_the_golden_answers(built: Built, bench: Workbenc
     assert told == ["portable 2", "AOTC-C009 AOTC-C004"]
 
 
-def test_a_build_host_without_it_makes_the_portable_variant_alone(
+def test_a_build_host_without_it_makes_only_the_portable_variant(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTC_HOST_ISA", PLAIN_ISA)
@@ -220,13 +222,13 @@ def test_a_build_host_without_it_makes_the_portable_variant_alone(
     finally:
         monkeypatch.undo()
         probe.cache_clear()
-    assert [each.name for each in built.manifest.variants] == ["portable", "native"]
+    assert [variant.name for variant in built.manifest.variants] == ["portable", "native"]
     # What runs on such CPUs is exact there, too, the reference first of all.
     assert all(
         not list(saturating_operands(graph_of(built, name))) for name in ("native", "portable")
     )
     told = [f"{f.where}: {f.what}" for f in built.manifest.findings if f.code == "AOTC-O008"]
-    assert [each.partition(":")[0] for each in told] == [
+    assert [line.partition(":")[0] for line in told] == [
         "reference",
         "variant portable",
         "variant native",
@@ -249,7 +251,7 @@ def test_buckets_have_their_quicker_forms(bench: Workbench) -> None:
         dims={"n": json_range({"buckets": [1, 4], "max": 8, "outside": ["pad", "route"]})},
     )
     built = bench.build(dynamic(), "bucketed", profile=profile)
-    assert [(each.name, each.component) for each in built.manifest.variants] == [
+    assert [(variant.name, variant.component) for variant in built.manifest.variants] == [
         ("portable", "model"),
         ("portable.n1", "model.n1"),
         ("portable.n4", "model.n4"),
@@ -275,11 +277,11 @@ def test_every_variant_is_a_component_of_its_own(bench: Workbench) -> None:
     built = bench.build(
         dynamic(), "named", profile=replace(load_profile("edge"), variants=variants)
     )
-    components = [each.component for each in built.manifest.variants]
+    components = [variant.component for variant in built.manifest.variants]
     assert len(set(components)) == len(components) == 4
 
 
-def test_a_target_that_this_host_cannot_prove_is_told(
+def test_a_target_that_this_host_cannot_prove_is_reported(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTC_HOST_ISA", PLAIN_ISA)
@@ -289,16 +291,16 @@ def test_a_target_that_this_host_cannot_prove_is_told(
     finally:
         monkeypatch.undo()
         probe.cache_clear()
-    assert [each.name for each in built.manifest.variants] == ["portable"]
+    assert [variant.name for variant in built.manifest.variants] == ["portable"]
     wanted = [f.what for f in built.manifest.findings if f.code == "AOTC-O009"]
     vnni = "avx512_vnni" in (load_target("linux-x86-64-avx512").isa or ())
-    assert [each.endswith("cannot prove it") for each in wanted] == [True] * vnni
+    assert [reason.endswith("cannot prove it") for reason in wanted] == [True] * vnni
 
 
 @needs_exact_cpu
 def test_too_many_variants_leave_the_quicker_ones_out(bench: Workbench) -> None:
     built = bench.build(dynamic(), "narrow", profile=replace(load_profile("edge"), max_variants=1))
-    assert [each.name for each in built.manifest.variants] == ["portable"]
+    assert [variant.name for variant in built.manifest.variants] == ["portable"]
     assert "portable-vnni: with them there were more than max_variants (1)" in built.finding(
         "AOTC-O009"
     )
@@ -439,7 +441,7 @@ def test_what_a_cpu_without_it_builds_holds_here(bench: Workbench, tmp_path: Pat
         store = tmp_path / "store"
         with load(tmp_path / f"{name}.aotc", key=bench.public, store=store) as loaded:
             assert loaded.report.variant == "portable"
-            codes = [each.code for each in loaded.manifest.findings]
+            codes = [finding.code for finding in loaded.manifest.findings]
             assert "AOTC-O003" not in codes
             assert "AOTC-N010" not in codes
             inputs = {"x": np.random.default_rng(7).standard_normal((5, WIDTH)).astype(np.float32)}

@@ -80,7 +80,7 @@ def assert_accepted(bench: Workbench, built: Built) -> None:
 # Two models that gave artifacts which their own gate refused.
 
 
-def test_training_information_is_left_out_and_told(bench: Workbench) -> None:
+def test_training_information_is_left_out_and_reported(bench: Workbench) -> None:
     model = product()
     add_training(model)
     size = model.training_info[0].ByteSize()
@@ -100,7 +100,7 @@ def test_a_size_whose_answer_no_kernel_writes_is_not_proven(bench: Workbench) ->
     assert_accepted(bench, built)
 
 
-def test_such_a_size_is_refused_where_it_is_asked_for(bench: Workbench) -> None:
+def test_such_a_size_is_refused_if_requested(bench: Workbench) -> None:
     with pytest.raises(AotcError) as caught:
         bench.build(integers(), "integers", dims={"inner": "0..8"})
     assert caught.value.code == "AOTC-S005"
@@ -133,8 +133,8 @@ def before_packaging(plant: Callable[[ProvenModel], None]) -> Callable[..., Arti
     real = aotc.pipeline.package
 
     def planted(proven: Sequence[ProvenModel], *rest: Any) -> Artifact:
-        for each in proven:
-            plant(each)
+        for item in proven:
+            plant(item)
         return real(proven, *rest)
 
     return planted
@@ -210,9 +210,9 @@ def test_a_planted_defect_is_not_published(
     assert error.also[0].code == code
     assert error.found == f"{code} {error.also[0].what}"
     assert word in error.also[0].line()
-    assert not any(str(bench.folder) in each.line() for each in (error, *error.also))
-    assert not any("Get the artifact" in each.fix for each in (error, *error.also))
-    left = sorted(each for each in bench.folder.iterdir() if each.name != "planted.onnx")
+    assert not any(str(bench.folder) in refusal.line() for refusal in (error, *error.also))
+    assert not any("Get the artifact" in refusal.fix for refusal in (error, *error.also))
+    left = sorted(path for path in bench.folder.iterdir() if path.name != "planted.onnx")
     assert left == before
 
 
@@ -244,7 +244,7 @@ def test_what_was_at_the_output_stays(bench: Workbench, monkeypatch: pytest.Monk
     assert_accepted(bench, built)
 
 
-def test_answers_that_differ_are_mended_by_leaving_sizes_out(
+def test_answers_that_differ_are_fixed_by_leaving_sizes_out(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aotc.pipeline, "package", before_packaging(change_answers))
@@ -274,7 +274,7 @@ def test_every_variant_that_ran_here_is_loaded(
     monkeypatch.setattr(aotc.pipeline, "package", before_packaging(spoil_the_second))
     with pytest.raises(AotcError) as caught:
         bench.build(product(), "planted", profile=profile)
-    assert [(each.code, each.where) for each in caught.value.also] == [
+    assert [(error.code, error.where) for error in caught.value.also] == [
         ("AOTC-R008", "variant second")
     ]
 
@@ -292,7 +292,7 @@ def test_a_crash_while_it_is_loaded_has_a_code(
     with pytest.raises(AotcError) as caught:
         bench.build(product(), "crashing")
     assert (caught.value.code, caught.value.exit_status) == ("AOTC-G040", 1)
-    assert [each.code for each in caught.value.also] == ["AOTC-I013"]
+    assert [error.code for error in caught.value.also] == ["AOTC-I013"]
     assert "SIGSEGV" in caught.value.also[0].what
     assert not (bench.folder / "crashing.aotc").exists()
 
@@ -327,7 +327,7 @@ def test_what_was_not_published_is_not_kept(
     assert not bench.build(product(), "kept").report.cached
 
 
-def test_a_cached_build_is_judged_as_well(
+def test_a_cached_build_is_verified_as_well(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is signed anew, and what it is signed with may be wrong."""
@@ -343,13 +343,13 @@ def test_a_cached_build_is_judged_as_well(
     monkeypatch.setattr(aotc.pipeline, "seal", forgetful)
     with pytest.raises(AotcError) as caught:
         bench.build(product(), "kept", force=True)
-    assert [each.code for each in caught.value.also] == ["AOTC-G001"]
+    assert [error.code for error in caught.value.also] == ["AOTC-G001"]
 
 
 # Who judges, and what is asked of whom.
 
 
-def test_who_builds_imports_no_judge(bench: Workbench) -> None:
+def test_the_building_process_does_not_import_the_gate(bench: Workbench) -> None:
     source = bench.save(product(), "apart")
     program = (
         "import sys, aotc\n"
@@ -362,7 +362,7 @@ def test_who_builds_imports_no_judge(bench: Workbench) -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_variant_that_this_host_cannot_run_is_judged_and_not_loaded(bench: Workbench) -> None:
+def test_a_variant_that_this_host_cannot_run_is_verified_and_not_loaded(bench: Workbench) -> None:
     """The gate asks no more of the described target than that some variant fits it."""
     from aotc.host.probe import probe
 
@@ -378,12 +378,12 @@ def test_a_variant_that_this_host_cannot_run_is_judged_and_not_loaded(bench: Wor
         "variants: [{name: portable, isa: baseline}]\n"
     )
     built = bench.build(product(), "foreign", profile=profile, target=target)
-    assert [each.parity.status for each in built.manifest.variants] == ["not-run"]
+    assert [variant.parity.status for variant in built.manifest.variants] == ["not-run"]
     report = aotc.verify(built.path, key=bench.public, target=target)
     assert report.authentic
 
 
-def test_a_target_that_takes_no_variant_is_told(bench: Workbench) -> None:
+def test_a_target_that_takes_no_variant_is_reported(bench: Workbench) -> None:
     target = bench.folder / "old.yaml"
     from aotc.host.probe import probe
 
@@ -396,5 +396,5 @@ def test_a_target_that_takes_no_variant_is_told(bench: Workbench) -> None:
     with pytest.raises(AotcError) as caught:
         bench.build(product(), "old", target=target)
     assert caught.value.code == "AOTC-G040"
-    assert [each.code for each in caught.value.also] == ["AOTC-C009", "AOTC-C005"]
+    assert [error.code for error in caught.value.also] == ["AOTC-C009", "AOTC-C005"]
     assert "correct its description" in caught.value.fix

@@ -64,7 +64,7 @@ def refusal(call: Callable[[], Any]) -> AotcError:
 
 
 def codes(error: AotcError) -> list[str]:
-    return [error.code, *(each.code for each in error.also)]
+    return [error.code, *(other.code for other in error.also)]
 
 
 def assert_answers(bench: Workbench, built: Built) -> None:
@@ -128,7 +128,7 @@ def test_parts_with_and_without_weights_stay_with_their_provider(
     report = only(built).partitioning
     assert report is not None
     assert [part.provider for part in report.partitions] == [OPENVINO, CPU, OPENVINO]
-    assert [each.node for each in report.refusals] == ["odd"]
+    assert [refusal.node for refusal in report.refusals] == ["odd"]
     assert "AOTC-P006" not in built.codes()
     assert_answers(bench, built)
 
@@ -175,7 +175,7 @@ def test_tuning_does_not_pass_by_a_budget(bench: Workbench, budgets: dict[str, A
 
 
 @pytest.mark.openvino
-def test_a_choice_that_is_repeated_is_judged_by_the_budgets(bench: Workbench) -> None:
+def test_budgets_hold_for_a_repeated_choice(bench: Workbench) -> None:
     """Measured without a budget, the CPU alone was chosen; a budget for another holds for it."""
     # The CPU is the quicker one here; a burst of other work may hide it from some measurements.
     for rounds in (5, 9, 13, 17):
@@ -217,9 +217,9 @@ def test_a_model_that_changes_during_the_build_is_not_kept(
     first = bench.build(source, "first", profile=edge, progress=swap)
     source.write_bytes(given)
     second, third = (bench.build(source, name, profile=edge) for name in ("second", "third"))
-    digests = [each.manifest.source.sha256 for each in (first, second, third)]
+    digests = [built.manifest.source.sha256 for built in (first, second, third)]
     assert digests[0] != digests[1] == digests[2]
-    assert [each.report.cached for each in (first, second, third)] == [False, False, True]
+    assert [built.report.cached for built in (first, second, third)] == [False, False, True]
     assert_answers(bench, third)
 
 
@@ -232,7 +232,7 @@ def test_a_precision_that_the_target_lacks_is_refused(
 ) -> None:
     """OpenVINO would compute in float32 on such a CPU, and say nothing."""
     host = probe()
-    isa = tuple(each for each in host.isa or () if not each.startswith(("avx512", "amx")))
+    isa = tuple(feature for feature in host.isa or () if not feature.startswith(("avx512", "amx")))
     monkeypatch.setattr(aotc.pipeline, "probe", lambda: replace(host, isa=isa))
     spec = profile(precision="bfloat16")
     error = refusal(lambda: bench.build(models.plain(), "bf16", profile=spec))
@@ -252,7 +252,10 @@ def test_the_policy_gives_the_rest_to_the_cpu(bench: Workbench) -> None:
     assert only(built).placement.share[CPU] > 0
     report = only(built).partitioning
     assert report is not None
-    assert {each.provider: each.nodes for each in report.providers} == {OPENVINO: 4, CPU: 1}
+    assert {provider.provider: provider.nodes for provider in report.providers} == {
+        OPENVINO: 4,
+        CPU: 1,
+    }
     assert_answers(bench, built)
     tight = profile(providers=["openvino"], fallback={**allowed, "max_node_share": 0.1})
     error = refusal(lambda: bench.build(models.divided(), "rest-tight", profile=tight))

@@ -72,7 +72,7 @@ def table_of(artifact: Path) -> tuple[TuningCandidate, ...]:
 
 
 def chosen(table: tuple[TuningCandidate, ...], variant: str = "portable") -> TuningCandidate:
-    (winner,) = (each for each in table if each.chosen and each.variant == variant)
+    (winner,) = (row for row in table if row.chosen and row.variant == variant)
     return winner
 
 
@@ -93,7 +93,7 @@ def as_evidence(
     bundle = json.loads((built.path / PLACE).read_bytes())
     statement = strict_json(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
     evidence = decode(Evidence, statement["predicate"])
-    evidence = replace(evidence, tuning=tuple(change(each) for each in evidence.tuning))
+    evidence = replace(evidence, tuning=tuple(change(row) for row in evidence.tuning))
     statement["predicate"] = encode(evidence)
     text = json.dumps(statement).encode()
     bundle["dsseEnvelope"]["payload"] = base64.b64encode(text).decode()
@@ -111,19 +111,19 @@ def test_the_table_stands_in_report_evidence_and_summary(threads: Built) -> None
     summary = inspect(threads.path).artifact
     assert summary is not None
     assert summary.tuning == table
-    assert [(each.threads, each.passed) for each in table] == [
+    assert [(row.threads, row.passed) for row in table] == [
         (None, True), (1, True), (2, True),
     ]  # fmt: skip
-    for each in table:
-        assert (each.variant, each.providers, each.precision) == ("portable", ("cpu",), "keep")
-        assert (each.rounds, each.sizes, each.reason) == (3, "batch=2", "")
-        assert each.minimum_seconds is not None
-        assert 0 < each.minimum_seconds <= median(each)
+    for row in table:
+        assert (row.variant, row.providers, row.precision) == ("portable", ("cpu",), "keep")
+        assert (row.rounds, row.sizes, row.reason) == (3, "batch=2", "")
+        assert row.minimum_seconds is not None
+        assert 0 < row.minimum_seconds <= median(row)
 
 
 def test_the_winner_has_the_least_median(threads: Built) -> None:
     table = threads.report.tuning
-    assert median(chosen(table)) == min(median(each) for each in table)
+    assert median(chosen(table)) == min(median(row) for row in table)
 
 
 def test_the_winners_threads_are_replayed(bench: Workbench, threads: Built) -> None:
@@ -141,8 +141,8 @@ def test_nothing_that_was_measured_is_in_the_payload(threads: Built) -> None:
     for path in threads.payload.rglob("*.json"):
         text = path.read_text()
         assert "median" not in text
-        for each in threads.report.tuning:
-            assert repr(median(each)) not in text
+        for row in threads.report.tuning:
+            assert repr(median(row)) not in text
 
 
 @pytest.mark.parametrize("count", [1, 2, None])
@@ -172,14 +172,14 @@ def test_the_layout_of_this_cpu_leaves_a_portable_variant(bench: Workbench, tmp_
     """A variant for exactly this CPU may win; one that runs anywhere stays beside it."""
     stated = profile(tune={"isa": ["baseline", "host"], "rounds": 3})
     built = bench.build(models.plain(), "layout", profile=stated, tune=True)
-    assert [each.isa for each in built.report.tuning] == ["baseline", "host"]
+    assert [row.isa for row in built.report.tuning] == ["baseline", "host"]
 
     def turn(tried: TuningCandidate) -> TuningCandidate:
         return replace(tried, median_seconds=1.0 if tried.isa == "baseline" else 0.5)
 
     evidence = as_evidence(built, tmp_path, turn)
     host = bench.build(built.source, "layout-host", profile=stated, tuned_from=evidence)
-    names = {each.name: each for each in host.manifest.variants}
+    names = {variant.name: variant for variant in host.manifest.variants}
     assert set(names) == {"portable", "portable-untuned"}
     assert names["portable"].requirements.isa_exact
     assert not names["portable-untuned"].requirements.isa_exact
@@ -189,10 +189,10 @@ def test_the_layout_of_this_cpu_leaves_a_portable_variant(bench: Workbench, tmp_
 def test_orders_of_providers_are_tried_unasked(orders: Built) -> None:
     """The profile's own order, and each of its ends."""
     table = orders.report.tuning
-    assert [each.providers for each in table] == [("openvino", "cpu"), ("cpu",)]
-    assert all(each.passed for each in table)
+    assert [row.providers for row in table] == [("openvino", "cpu"), ("cpu",)]
+    assert all(row.passed for row in table)
     winner = chosen(table)
-    assert median(winner) == min(median(each) for each in table)
+    assert median(winner) == min(median(row) for row in table)
     expected = OPENVINO if winner.providers[0] == "openvino" else CPU
     assert only(orders).providers == (expected,)
 
@@ -204,13 +204,13 @@ def test_each_variant_has_a_winner(bench: Workbench) -> None:
         models.plain(), "two", profile=profile("edge-openvino", variants=variants), tune=True
     )
     table = built.report.tuning
-    assert [(each.variant, each.providers) for each in table] == [
+    assert [(row.variant, row.providers) for row in table] == [
         ("first", ("openvino", "cpu")),
         ("first", ("cpu",)),
         ("second", ("cpu",)),
     ]
     assert chosen(table, "second").threads == 1
-    assert {each.name for each in built.manifest.variants} == {"first", "second"}
+    assert {variant.name for variant in built.manifest.variants} == {"first", "second"}
 
 
 # Candidates that fail.
@@ -236,7 +236,7 @@ def gives_the_same_bits_in_bfloat16(bench: Workbench) -> bool:
 def test_a_candidate_that_fails_parity_is_out_with_the_reason(bench: Workbench, bf16: None) -> None:
     stated = profile("edge-openvino", parity=EXACT, tune={"precision": ["bfloat16"], "rounds": 3})
     built = bench.build(models.plain(), "exact", profile=stated, tune=True)
-    by_precision = {(each.providers[0], each.precision): each for each in built.report.tuning}
+    by_precision = {(row.providers[0], row.precision): row for row in built.report.tuning}
     assert set(by_precision) == {("openvino", "keep"), ("openvino", "bfloat16"), ("cpu", "keep")}
     out = by_precision["openvino", "bfloat16"]
     if out.passed and gives_the_same_bits_in_bfloat16(bench):
@@ -248,13 +248,13 @@ def test_a_candidate_that_fails_parity_is_out_with_the_reason(bench: Workbench, 
 
 
 @pytest.mark.openvino
-def test_a_precision_is_tried_where_the_profile_lists_it(
+def test_a_precision_is_tried_if_the_profile_lists_it(
     bench: Workbench, orders: Built, bf16: None, tmp_path: Path
 ) -> None:
-    assert {each.precision for each in orders.report.tuning} == {"keep"}
+    assert {row.precision for row in orders.report.tuning} == {"keep"}
     stated = profile("edge-openvino", tune={"precision": ["bfloat16"], "rounds": 3})
     built = bench.build(models.plain(), "bf16", profile=stated, tune=True)
-    assert {each.precision for each in built.report.tuning} == {"keep", "bfloat16"}
+    assert {row.precision for row in built.report.tuning} == {"keep", "bfloat16"}
 
     def turn(tried: TuningCandidate) -> TuningCandidate:
         return replace(tried, median_seconds=0.1 if tried.precision == "bfloat16" else 0.2)
@@ -273,7 +273,7 @@ def test_a_candidate_that_breaches_the_policy_is_out(bench: Workbench) -> None:
         tune={"providers": [["openvino"], ["openvino", "cpu"], ["cpu"]], "rounds": 3},
     )
     built = bench.build(models.divided(), "policy", profile=stated, tune=True)
-    table = {each.providers: each for each in built.report.tuning}
+    table = {row.providers: row for row in built.report.tuning}
     assert not table["openvino",].passed
     assert table["openvino",].reason.startswith("AOTC-P001")
     assert table["openvino", "cpu"].passed and table["cpu",].passed
@@ -291,7 +291,7 @@ def test_what_cannot_be_run_here_cannot_be_timed(bench: Workbench) -> None:
     assert "AOTC-P002" in caught.value.found and "AOTC-N002" in caught.value.found
     free = profile("server-cuda", budgets={})
     built = bench.build(models.plain(), "cuda", profile=free, tune=True)
-    table = {each.providers: each for each in built.report.tuning}
+    table = {row.providers: row for row in built.report.tuning}
     assert table["cuda", "cpu"].reason.startswith("AOTC-N002")
     assert table["cpu",].chosen
     assert only(built).providers == (CPU,)
@@ -346,8 +346,8 @@ def test_a_repeated_choice_may_come_from_the_cache(
         bench.build(threads.source, f"cached-{n}", profile=stated, tuned_from=threads.path)
         for n in range(2)
     ]
-    assert [each.report.cached for each in builds] == [False, True]
-    assert {each.report.artifact_id for each in builds} == {threads.report.artifact_id}
+    assert [build.report.cached for build in builds] == [False, True]
+    assert {build.report.artifact_id for build in builds} == {threads.report.artifact_id}
     # What was measured is told of a build from the cache, too.
     assert builds[1].report.tuning == table_of(builds[1].path) == threads.report.tuning
 
@@ -366,7 +366,9 @@ def test_evidence_of_another_profile_is_refused(bench: Workbench, threads: Built
         assert not (bench.folder / "stranger.aotc").exists()
 
 
-def test_evidence_that_is_none_is_refused(bench: Workbench, threads: Built, tmp_path: Path) -> None:
+def test_files_that_are_not_evidence_are_refused(
+    bench: Workbench, threads: Built, tmp_path: Path
+) -> None:
     untuned = bench.build(threads.source, "untuned", profile=profile())
     text = tmp_path / "text.json"
     text.write_text("{}")
@@ -395,7 +397,7 @@ def test_a_table_that_was_tampered_with_still_builds_what_is_proven(
     evidence = as_evidence(
         threads,
         tmp_path,
-        lambda each: replace(each, median_seconds=seconds) if each.threads == 2 else each,
+        lambda row: replace(row, median_seconds=seconds) if row.threads == 2 else row,
     )
     built = bench.build(
         threads.source, f"forged{seconds}", profile=profile(**THREADS), tuned_from=evidence

@@ -101,13 +101,13 @@ def test_a_fused_form_gives_way_to_a_lower_level(mobilenet: Built) -> None:
         assert variant.session.optimization == "basic"
         assert variant.parity.status == "passed"
     told = [
-        f"{each.where}: {each.what}"
-        for each in mobilenet.manifest.findings
-        if each.code == "AOTC-O003"
+        f"{finding.where}: {finding.what}"
+        for finding in mobilenet.manifest.findings
+        if finding.code == "AOTC-O003"
     ]
     steps = ("level all: AOTC-N001", "level extended: AOTC-N001")
     for name in ("native", "portable"):
-        lines = [each for each in told if each.startswith(f"variant {name}: ")]
+        lines = [line for line in told if line.startswith(f"variant {name}: ")]
         assert [
             line.partition(": ")[2][: len(step)] for line, step in zip(lines, steps, strict=True)
         ] == list(steps)
@@ -121,13 +121,15 @@ def test_what_the_change_costs_is_measured_and_stands_in_the_evidence(mobilenet:
         assert "exceeds" in first.reason or "N001" in first.reason
         assert first.slowdown is not None
         assert second.slowdown is None
-    costs = [each.what for each in mobilenet.report.findings if "times as long" in each.what]
+    costs = [
+        finding.what for finding in mobilenet.report.findings if "times as long" in finding.what
+    ]
     assert len(costs) == 2
     # Times are of this machine, and a payload holds none.
-    assert not [each for each in mobilenet.manifest.findings if "times" in each.what]
+    assert not [finding for finding in mobilenet.manifest.findings if "times" in finding.what]
 
 
-def test_a_level_that_is_stated_is_no_other(bench: Workbench) -> None:
+def test_a_stated_level_is_not_lowered(bench: Workbench) -> None:
     profile = strict(variants=(VariantSpec(name="portable", optimization="extended"),))
     if not is_wrong_when_fused(bench):
         pytest.skip("this CPU's fused kernels round as the unfused ones do")
@@ -193,13 +195,13 @@ def test_the_node_to_blame_goes_to_the_next_provider(blamed: Built) -> None:
     placed = {node.op: node.provider for node in variant.placement.nodes}
     assert placed["Mul"] == CPU
     assert variant.partitioning is not None
-    shares = {each.provider: each.nodes for each in variant.partitioning.providers}
+    shares = {provider.provider: provider.nodes for provider in variant.partitioning.providers}
     assert shares == {OPENVINO: 8, CPU: 1}
     assert blamed.finding("AOTC-P013") == (
         f"variant portable: {OPENVINO} computes otherwise than the CPU (value y); "
         "left to the next provider: 1 node (wide)"
     )
-    (refused,) = (each for each in variant.partitioning.refusals if each.node == "wide")
+    (refused,) = (refusal for refusal in variant.partitioning.refusals if refusal.node == "wide")
     assert refused.reason.startswith("computes otherwise than the CPU")
 
 
@@ -218,7 +220,7 @@ def test_without_a_next_provider_the_first_refusal_stands(bench: Workbench) -> N
     with pytest.raises(AotcError) as caught:
         bench.build(wide(), "nowhere", profile=profile, dims={"n": 3})
     assert caught.value.code == "AOTC-N001"
-    assert [each.code for each in caught.value.also] == ["AOTC-P001"]
+    assert [error.code for error in caught.value.also] == ["AOTC-P001"]
     assert not (bench.folder / "nowhere.aotc").exists()
 
 

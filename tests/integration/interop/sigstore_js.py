@@ -62,7 +62,7 @@ def _node() -> tuple[Path, Path]:
         found = [shutil.which(name) for name in ("node", "npm")]
     if found[0] is None or found[1] is None:
         pytest.skip("needs node and npm: sigstore for Node is not tried")
-    node, npm = (Path(each).resolve() for each in found if each)
+    node, npm = (Path(program).resolve() for program in found if program)
     version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True)
     if tuple(map(int, re.findall(r"\d+", version.stdout)[:2])) < LEAST_NODE:
         pytest.skip(f"node {version.stdout.strip()} is too old: sigstore for Node is not tried")

@@ -45,7 +45,7 @@ def run(block: str, place: Path, *path: Path) -> subprocess.CompletedProcess[str
 
 
 def block_of(word: str) -> str:
-    (found,) = [each for each in BLOCKS if word in each]
+    (found,) = [block for block in BLOCKS if word in block]
     return str(found)
 
 

@@ -124,9 +124,11 @@ def test_model_signing_reads_every_file(
     bundles: dict[str, dict[str, Any]], digits: BuiltArtifact
 ) -> None:
     read = signing.dsse_payload_to_manifest(statement(bundles[oms.PREDICATE_TYPE]))
-    listed = {each.identifier: each.digest for each in read.resource_descriptors()}
-    assert {each.algorithm for each in listed.values()} == {"sha256"}
-    assert {name: each.digest_hex for name, each in listed.items()} == {
+    listed = {
+        descriptor.identifier: descriptor.digest for descriptor in read.resource_descriptors()
+    }
+    assert {resource.algorithm for resource in listed.values()} == {"sha256"}
+    assert {name: file.digest_hex for name, file in listed.items()} == {
         path.relative_to(digits.payload).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in digits.payload.rglob("*")
         if path.is_file()

@@ -44,8 +44,8 @@ def oms_bundles(artifact: Path) -> list[Path]:
 def envelope(bundle: Path) -> Envelope:
     """As the library reads it: signatures by the key that the bundle names."""
     document = json.loads(bundle.read_bytes())
-    for each in document["dsseEnvelope"]["signatures"]:
-        each["keyid"] = document["verificationMaterial"]["publicKey"]["hint"]
+    for signature in document["dsseEnvelope"]["signatures"]:
+        signature["keyid"] = document["verificationMaterial"]["publicKey"]["hint"]
     return Envelope.from_dict(document["dsseEnvelope"])
 
 
@@ -65,8 +65,8 @@ def test_every_envelope_of_a_build_verifies(digits: BuiltArtifact) -> None:
     key = public_key(digits.public_key)
     bundles = sorted((digits.path / "attestations").iterdir())
     assert len(bundles) == 4
-    for each in bundles:
-        read = envelope(each)
+    for bundle in bundles:
+        read = envelope(bundle)
         assert read.payload_type == dsse.IN_TOTO
         assert read.pae() == dsse.pae(read.payload_type, read.payload)
         assert read.verify([key], 1) == {key.keyid: key}
@@ -79,7 +79,7 @@ def test_two_keys_reach_a_threshold_of_two(artifact: Path, digits: BuiltArtifact
     with pytest.raises(VerificationError):
         first.verify(trusted, 2)
     first.signatures.update(second.signatures)
-    assert set(first.verify(trusted, 2)) == {each.keyid for each in trusted}
+    assert set(first.verify(trusted, 2)) == {key.keyid for key in trusted}
 
 
 def test_the_example_verifies_and_refuses(

@@ -62,8 +62,8 @@ def test_a_flipped_statement_or_signature_is_refused(
         altered(digits.signature, tmp_path / "signature", signatures=[signature]),
         altered(digits.signature, tmp_path / "type", payloadType="text/plain"),
     )
-    for each in bad:
-        done = js.run(VERIFY, digits.public_key, each)
+    for bundle in bad:
+        done = js.run(VERIFY, digits.public_key, bundle)
         assert (done.returncode, done.stdout) == (1, "")
         assert "SIGNATURE_ERROR: signature verification failed" in done.stderr
 

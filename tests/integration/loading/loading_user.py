@@ -22,7 +22,7 @@ def main() -> None:
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
-    print(json.dumps([attempt(each, request) for each in request["loads"]]))
+    print(json.dumps([attempt(load, request) for load in request["loads"]]))
 
 
 def attempt(asked: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:

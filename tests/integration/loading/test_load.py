@@ -217,7 +217,7 @@ def test_a_model_that_is_to_leave_its_process_says_what_to_do(
     assert "aotc.load" in caught.value.fix
 
 
-def test_a_call_of_another_form_is_told_how_to_be_put(model: ReadyModel) -> None:
+def test_a_call_of_another_form_is_refused_with_the_right_one(model: ReadyModel) -> None:
     given = images(model, 1)
     name = output_of(model)
     (array,) = given.values()
@@ -275,7 +275,7 @@ def test_another_placement_than_promised_is_refused(digits: BuiltArtifact, tmp_p
         load(artifact, key=public, store=tmp_path / "store", variant="portable")
     error = caught.value
     assert (error.code, error.where) == ("AOTC-P003", "variant portable")
-    assert error.what == "1 nodes are placed otherwise than promised"
+    assert error.what == "1 nodes are not placed as promised"
     assert error.found.endswith("runs on CPUExecutionProvider, promised OtherExecutionProvider")
 
 
@@ -304,7 +304,7 @@ def test_answers_other_than_the_golden_ones_are_refused(
     with pytest.raises(AotcError) as caught:
         load(artifact, key=public, store=tmp_path / "store")
     assert caught.value.code == "AOTC-N003"
-    assert "is not the golden one: error 1" in caught.value.what
+    assert "differs from the golden output: error 1" in caught.value.what
     # The same artifact is loaded where acceptance is left out.
     load(artifact, key=public, store=tmp_path / "store", warm_up=False).close()
 

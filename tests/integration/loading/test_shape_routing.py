@@ -107,7 +107,7 @@ def test_every_size_gives_the_unpadded_answer(bench: Workbench, built: Built, pl
         counted = model.telemetry.to_dict()
         assert counted["calls"] == 36
         assert counted["routes"] == {"exact": 4, "padded": 24, "routed": 8}
-        assert sum(each["calls"] for each in counted["variants"].values()) == 36
+        assert sum(variant["calls"] for variant in counted["variants"].values()) == 36
 
 
 def test_padding_is_counted_exactly(bench: Workbench, built: Built) -> None:
@@ -163,11 +163,13 @@ def test_loading_warms_every_variant_and_says_what_each_cost(
     with bench.load(built) as model:
         assert model.ready
         loads = model.report.variants
-        assert [each.name for each in loads] == [each.name for each in built.manifest.variants]
-        assert all(each.warmed and each.session_seconds > 0 for each in loads)
-        assert all(each.first_run_seconds is not None for each in loads)
-        assert {each.accepted for each in loads} <= {1, 2}
-        assert model.report.fixtures == sum(each.accepted for each in loads)
+        assert [load.name for load in loads] == [
+            variant.name for variant in built.manifest.variants
+        ]
+        assert all(load.warmed and load.session_seconds > 0 for load in loads)
+        assert all(load.first_run_seconds is not None for load in loads)
+        assert {load.accepted for load in loads} <= {1, 2}
+        assert model.report.fixtures == sum(load.accepted for load in loads)
     assert not model.ready, "closed"
 
 
@@ -176,8 +178,8 @@ def test_only_what_is_asked_for_is_warmed(bench: Workbench, built: Built) -> Non
     store = bench.folder / "store"
     loaded = load(built.path, key=bench.public, store=store, variant=names, warm_up=names[:1])
     with loaded as model:
-        assert [each.name for each in model.variants] == names
-        assert [each.warmed for each in model.report.variants] == [True, False]
+        assert [variant.name for variant in model.variants] == names
+        assert [variant.warmed for variant in model.report.variants] == [True, False]
         assert not model.ready
         model.warm(names[1])
         assert model.ready
@@ -189,7 +191,7 @@ def test_only_what_is_asked_for_is_warmed(bench: Workbench, built: Built) -> Non
             model.warm(["portable"])
 
 
-def test_a_variant_alone(bench: Workbench, built: Built) -> None:
+def test_a_single_variant(bench: Workbench, built: Built) -> None:
     with bench.load(built, "portable.batch4-seq16") as model:
         assert model.report.variant == "portable.batch4-seq16"
         assert model.route(call(1, 1)).padded_to == {"batch": 4, "seq": 16}
@@ -228,7 +230,7 @@ def test_a_mistake_does_not_spoil_the_record(
     assert read_traffic(path, built.manifest.inputs).counts == {(2, 7): 1, (2, 0): 1}
 
 
-def test_a_record_that_cannot_be_written_is_told_of(
+def test_a_record_that_cannot_be_written_is_reported(
     bench: Workbench, built: Built, tmp_path: Path
 ) -> None:
     store = bench.folder / "store"
@@ -279,7 +281,7 @@ def test_however_weights_are_packed(bench: Workbench, prepack: Any) -> None:
     found = bench.build(encoder(), f"pack-{prepack}", profile=profile(dims, variants=variants))
     plain = plain_session(found.source)
     with bench.load(found, "fast") as model:
-        assert [each.name for each in model.variants] == ["fast.seq4", "fast.seq16"]
+        assert [variant.name for variant in model.variants] == ["fast.seq4", "fast.seq16"]
         for seq in (1, 4, 9, 16):
             assert_right(model, plain, call(1, seq))
 
@@ -337,10 +339,12 @@ def test_one_bucket_takes_all_that_is_smaller(bench: Workbench) -> None:
             assert_right(model, plain, call(1, seq))
 
 
-def test_no_output_and_no_room_are_told(bench: Workbench, built: Built, tmp_path: Path) -> None:
+def test_no_output_and_no_space_are_reported(
+    bench: Workbench, built: Built, tmp_path: Path
+) -> None:
     with bench.load(built) as model, pytest.raises(AotcError, match="AOTC-I027 no output"):
         model.run(call(1, 4), [])
-    with pytest.raises(AotcError, match="AOTC-I027 the bound of a record"):
+    with pytest.raises(AotcError, match="AOTC-I027 the limit of the record"):
         load(
             built.path,
             key=bench.public,

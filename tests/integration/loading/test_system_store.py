@@ -57,7 +57,7 @@ class Scene:
             "key": str(self.key),
             "warm": str(self.artifact),
             "warm_store": str(self.folder / "warm"),
-            "loads": [{"path": str(self.artifact), **each} for each in asked],
+            "loads": [{"path": str(self.artifact), **load} for load in asked],
         }
         program = Path(__file__).with_name("loading_user.py")
         done = subprocess.run(
@@ -169,7 +169,7 @@ def test_root_checks_the_digests_unless_it_trusts_the_store(
 
 
 @pytest.mark.parametrize("command", ["run", "bench"])
-def test_the_commands_trust_a_store_where_they_are_told(
+def test_the_commands_trust_a_store_if_asked_to(
     command: str,
     scene: Scene,
     monkeypatch: pytest.MonkeyPatch,
@@ -183,7 +183,7 @@ def test_the_commands_trust_a_store_where_they_are_told(
         assert json.loads(capsys.readouterr().out)["load"]["hashed"] is not bool(more)
 
 
-def test_a_store_that_its_owner_alone_may_search_is_always_hashed(
+def test_a_store_that_only_its_owner_may_search_is_always_hashed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is in such a one may not have been on the disk when the power failed."""
@@ -336,8 +336,8 @@ def test_a_damaged_copy_is_refused_and_installed_again(scene: Scene) -> None:
         damage(entries[-1])
         asked += [scene.stated, scene.named]
     found = scene.loads(*asked)
-    assert [each["code"] for each in found] == ["AOTC-R006"] * len(asked)
-    assert [each["where"] for each in found[::2]] == [str(entry) for entry in entries]
+    assert [refusal["code"] for refusal in found] == ["AOTC-R006"] * len(asked)
+    assert [refusal["where"] for refusal in found[::2]] == [str(entry) for entry in entries]
     for entry in entries:
         scene.root = entry.parent
         assert scene.install().installed

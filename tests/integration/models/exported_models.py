@@ -97,7 +97,7 @@ def exported(name: str, folder: Path = FOLDER) -> onnx.ModelProto:
 
 def rename_dims(model: onnx.ModelProto, name: str, dims: Mapping[int, str | int]) -> None:
     """Declare axes of the input `name` free by a name, or fixed at a size."""
-    (value,) = (each for each in model.graph.input if each.name == name)
+    (value,) = (value for value in model.graph.input if value.name == name)
     for axis, dim in dims.items():
         written = value.type.tensor_type.shape.dim[axis]
         if isinstance(dim, int):

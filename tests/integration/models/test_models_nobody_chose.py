@@ -57,7 +57,7 @@ def model(
     )
     opsets = [("", 18), ("com.microsoft", 1), ("ai.onnx.ml", 3)]
     return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid(*each) for each in opsets], ir_version=9
+        graph, opset_imports=[helper.make_opsetid(*opset) for opset in opsets], ir_version=9
     )
 
 
@@ -87,7 +87,7 @@ def ranges(built: Built) -> dict[str, str]:
 
 
 def relations(built: Built) -> dict[str, bool]:
-    return {str(each): each.enforced for each in built.manifest.domain.relations}
+    return {str(relation): relation.enforced for relation in built.manifest.domain.relations}
 
 
 def test_an_encoder_each_of_whose_inputs_names_its_own_dims(bench: Workbench) -> None:

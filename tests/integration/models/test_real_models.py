@@ -102,7 +102,7 @@ def test_verified_and_inspected(bench: Workbench, built: Built) -> None:
     runs = [verdict.name for verdict in report.variants if verdict.runs]
     # Of a quantized model, CPUs with VNNI have a quicker one too.
     assert [name for name in runs if name != "portable-vnni"] == list(VARIANTS)
-    assert runs == [each.name for each in built.manifest.variants]
+    assert runs == [variant.name for variant in built.manifest.variants]
     assert (
         report.bytes_hashed
         >= built.report.payload_bytes - (built.payload / "aotc.json").stat().st_size
@@ -159,7 +159,7 @@ def test_mobilenet_gives_the_answer_that_ships_with_it(bench: Workbench, built: 
     assert built.manifest.source.quantized
     assert built.manifest.variants[0].parity.arithmetic == "quantized"
     # The user's data proved the variants, and stays the user's.
-    fixtures = [each.fixture for each in built.report.variants[0].comparisons]
+    fixtures = [comparison.fixture for comparison in built.report.variants[0].comparisons]
     assert "user0" in fixtures
     assert [f.origin for f in built.manifest.fixtures if f.origin == "user"] == []
     with bench.load(built) as model:
@@ -221,7 +221,7 @@ def test_yunet_wants_multiples_of_32(built: Built) -> None:
 
 
 @of("xgboost_onnxmltools")
-def test_trees_of_the_ml_domain_alone(built: Built) -> None:
+def test_trees_of_only_the_ml_domain(built: Built) -> None:
     assert "ai.onnx.ml" in built.manifest.source.opsets
     assert any(op.startswith("ai.onnx.ml::TreeEnsemble") for op in built.manifest.source.op_types)
 

@@ -118,12 +118,12 @@ def test_the_name_of_an_input_or_output_is_the_callers(
 def test_the_file_is_inspected(bench: Workbench) -> None:
     source = encoded(model(MARK), "gbk", bench.folder / "other.onnx")
     report = inspect(source)
-    assert [each.code for each in report.findings].count("AOTC-I041") == 1
+    assert [finding.code for finding in report.findings].count("AOTC-I041") == 1
     assert report.source is not None
     assert report.source.domain == "\\xbdڵ\\xe3.domain"
 
 
-def test_what_onnx_runtime_says_of_such_a_name_is_told(bench: Workbench) -> None:
+def test_the_message_of_onnx_runtime_about_such_a_name_is_quoted(bench: Workbench) -> None:
     """Its message is not UTF-8 either."""
     source = encoded(model(op=f"{MARK}Foo", domain="other"), "gbk", bench.folder / "unknown.onnx")
     with pytest.raises(AotcError) as caught:

@@ -112,7 +112,7 @@ def assert_unproven(built: Built) -> None:
     (evidence,) = built.report.variants
     assert evidence.comparisons == ()
     assert evidence.undivided
-    assert all(error.passed for each in evidence.undivided for error in each.outputs)
+    assert all(error.passed for comparison in evidence.undivided for error in comparison.outputs)
     assert evidence.load_seconds is None
 
 
@@ -124,7 +124,10 @@ def assert_engines(built: Built, count: int = 1) -> None:
     folder = (built.payload / variant.model).parent
     listed = {entry.path: entry for entry in built.manifest.files if entry.role == "ep-context"}
     for node in contexts:
-        stated = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+        stated = {
+            attribute.name: onnx.helper.get_attribute_value(attribute)
+            for attribute in node.attribute
+        }
         assert node.domain == "com.microsoft"
         assert (stated["embed_mode"], stated["source"].decode()) == (0, RTX)
         assert stated["hardware_architecture"].decode() == ",".join(CAPABILITIES)
@@ -236,7 +239,7 @@ def test_a_graph_that_was_fused_for_onnx_runtime_goes_to_cuda(bench: Workbench) 
     assert engines(built) == []
     report = variant.partitioning
     assert report is not None
-    why = {each.op: each.reason for each in report.refusals if each.provider == RTX}
+    why = {refusal.op: refusal.reason for refusal in report.refusals if refusal.provider == RTX}
     for op in ("Attention", "SkipLayerNormalization", "FastGelu", "EmbedLayerNormalization"):
         assert f"the parser refuses {op}" in why[f"com.microsoft::{op}"]
     assert why["MatMul"] == "its borders cost more than it gains"
@@ -268,8 +271,8 @@ def test_a_refused_node_in_the_middle_makes_three_parts(
     assert [node.op_type for node in built.nodes()] == [
         "EPContext", op.rpartition("::")[2], "EPContext",
     ]  # fmt: skip
-    refusals = {each.provider: each for each in report.refusals}
-    assert {each.node for each in report.refusals} == {"odd"}
+    refusals = {refusal.provider: refusal for refusal in report.refusals}
+    assert {refusal.node for refusal in report.refusals} == {"odd"}
     assert (refusals[RTX].op, words in refusals[RTX].reason) == (op, True)
     assert refusals[RTX].reason.startswith(f"the parser refuses {op.rpartition('::')[2]}")
     if middle == CPU:
@@ -282,7 +285,7 @@ def test_a_refused_node_in_the_middle_makes_three_parts(
     assert_unproven(built)
 
 
-def test_what_crosses_is_counted_in_bytes(bench: Workbench) -> None:
+def test_transfers_are_counted_in_bytes(bench: Workbench) -> None:
     """[batch, 64] floats, in at the front, to the CPU, back, and out at the end."""
     dims = {"batch": {"min": 1, "opt": models.BATCH // 2, "max": models.BATCH}}
     built = bench.build(models.unique(), "crossing", profile=profile(dims=dims))
@@ -301,24 +304,24 @@ def test_what_crosses_is_counted_in_bytes(bench: Workbench) -> None:
     ]
     sums = variant.transfers
     assert (sums.count, sums.bytes, sums.bytes_max) == (4, 4 * opt, 4 * most)
-    shares = {each.provider: each for each in report.providers}
+    shares = {provider.provider: provider for provider in report.providers}
     products = 2 * models.NARROW * models.WIDE * 2 + 2 * models.WIDE**2
     tanh = models.WIDE * 2 + models.NARROW
     assert shares[RTX].opt.flops == 2 * (models.BATCH // 2) * (products + tanh)
     assert shares[CUDA].nodes == 0
 
 
-def test_borders_that_do_not_pay_are_not_made(bench: Workbench) -> None:
+def test_boundaries_that_do_not_pay_are_not_made(bench: Workbench) -> None:
     """Of few rows the products cost less than what crosses: all goes to the next provider."""
     built = bench.build(models.fused_gelu(), "few", profile=profile(dims={"batch": "1..8"}))
     assert only(built).providers == (CUDA,)
     report = only(built).partitioning
     assert report is not None
-    why = {each.node: each.reason for each in report.refusals}
+    why = {refusal.node: refusal.reason for refusal in report.refusals}
     assert why["before0_product"] == "its borders cost more than it gains"
 
 
-def test_what_crosses_in_any_case_is_no_reason(bench: Workbench) -> None:
+def test_unavoidable_transfers_are_not_a_reason(bench: Workbench) -> None:
     """Rows go to the CPU and back whether TensorRT or CUDA stands around: the quicker one does."""
     built = bench.build(models.unique(), "anyway", profile=profile(dims={"batch": "1..8"}))
     report = only(built).partitioning
@@ -482,7 +485,7 @@ def test_a_gpu_that_no_engine_is_for(
 ) -> None:
     report = judged(bench, plain, tmp_path, **gpu(capability, "NVIDIA H200"))
     assert report.verdict == "incompatible"
-    codes = [each.code for each in report.refusals]
+    codes = [refusal.code for refusal in report.refusals]
     assert codes == ["AOTC-C009", "AOTC-C008"]
     refusal = report.refusals[1]
     assert refusal.expected == "compute capability 8.6 or 8.9 or 12.0"
@@ -510,7 +513,7 @@ def test_a_host_that_lacks_something(
 ) -> None:
     report = judged(bench, plain, tmp_path, **fields)
     assert report.verdict == "incompatible"
-    (refusal,) = (each for each in report.refusals if each.code == code)
+    (refusal,) = (refusal for refusal in report.refusals if refusal.code == code)
     assert found in refusal.found
 
 
@@ -519,7 +522,7 @@ def test_what_a_described_host_does_not_say_is_not_checked(
 ) -> None:
     silent = {"gpus": [], "nvidia_driver": None, "cuda_major": None, "plugins": []}
     report = judged(bench, plain, tmp_path, **silent)
-    told = " ".join(each.what for each in report.findings if each.code == "AOTC-C011")
+    told = " ".join(finding.what for finding in report.findings if finding.code == "AOTC-C011")
     for word in ("compute capability 8.6 or 8.9 or 12.0", "NVIDIA driver", "CUDA 13", PLUGIN):
         assert word in told
     assert report.verdict == "degraded"
@@ -528,7 +531,7 @@ def test_what_a_described_host_does_not_say_is_not_checked(
 def test_this_machine_refuses_to_load_it(bench: Workbench, plain: Built) -> None:
     with pytest.raises(AotcError) as caught:
         bench.load(plain)
-    codes = {caught.value.code, *(each.code for each in caught.value.also)}
+    codes = {caught.value.code, *(error.code for error in caught.value.also)}
     assert caught.value.exit_status == 1
     assert codes & {"AOTC-C006", "AOTC-C008"}
 
@@ -591,7 +594,7 @@ def test_an_engine_that_is_not_the_signed_one(
     change(sorted((artifact / "payload").rglob("*.engine")))
     report = verify(artifact, key=bench.public, target=host(tmp_path))
     assert not report.authentic
-    assert code in {each.code for each in report.refusals}
+    assert code in {refusal.code for refusal in report.refusals}
     with pytest.raises(AotcError) as caught:
         load(artifact, key=bench.public, store=tmp_path / "store")
-    assert code in {caught.value.code, *(each.code for each in caught.value.also)}
+    assert code in {caught.value.code, *(error.code for error in caught.value.also)}

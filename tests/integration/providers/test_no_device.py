@@ -85,7 +85,7 @@ def test_a_variant_that_is_not_built_here_needs_nothing_here(bench: Workbench) -
     profile = decode(Profile, stated)
     target = "linux-x86-64" if os.uname().machine == "aarch64" else "linux-arm64"
     built = bench.build(models.plain(), "other", profile=profile, target=target)
-    assert [each.name for each in built.manifest.variants] == ["portable"]
+    assert [variant.name for variant in built.manifest.variants] == ["portable"]
     assert "fast" in built.finding("AOTC-O002")
 
 
@@ -145,7 +145,7 @@ def test_doctor_says_so(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    checks = {each["name"]: each for each in json.loads(done.stdout)["checks"]}
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert checks["openvino"]["status"] == "note"
     assert SAYS in checks["openvino"]["found"]
     assert "$AOTC_HOST_WITHOUT" in checks["openvino"]["found"]

@@ -96,7 +96,7 @@ def assert_answers(bench: Workbench, built: Built, inputs: Mapping[str, Any]) ->
 def codes_of(call: Callable[[], Any]) -> list[str]:
     with pytest.raises(AotcError) as caught:
         call()
-    return [caught.value.code, *(each.code for each in caught.value.also)]
+    return [caught.value.code, *(error.code for error in caught.value.also)]
 
 
 # What it takes, it compiles.
@@ -173,13 +173,16 @@ def test_a_refused_node_in_the_middle_makes_three_parts(bench: Workbench, divide
     )  # fmt: skip
     assert "Trilu" in refusal.reason
     assert report.alternations == 2
-    assert {each.provider: each.nodes for each in report.providers} == {OPENVINO: 4, CPU: 1}
+    assert {provider.provider: provider.nodes for provider in report.providers} == {
+        OPENVINO: 4,
+        CPU: 1,
+    }
     placed = {node.name: node.provider for node in variant.placement.nodes}
     assert placed["odd0"] == CPU and sum(p == OPENVINO for p in placed.values()) == 2
     assert_answers(bench, divided, x_of(divided, 5))
 
 
-def test_what_crosses_is_counted_in_bytes(divided: Built) -> None:
+def test_transfers_are_counted_in_bytes(divided: Built) -> None:
     """[batch, 4, 32] floats, there and back; the domain's largest batch is 8."""
     variant = only(divided)
     report = variant.partitioning
@@ -202,11 +205,11 @@ def test_shares_of_compute_are_by_operations(divided: Built) -> None:
     assert report is not None
     elements = models.ROWS * models.WIDTH * divided.manifest.domain.corner("opt")["batch"]
     theirs, ours = 2 * elements * (2 * models.WIDTH + 1), elements
-    shares = {each.provider: each for each in report.providers}
+    shares = {provider.provider: provider for provider in report.providers}
     assert shares[OPENVINO].opt.flops == theirs
     assert shares[CPU].opt.flops == ours
     assert shares[CPU].flops_share == round(ours / (ours + theirs), 4)
-    assert sum(each.opt.unknown + each.max.unknown for each in report.providers) == 0
+    assert sum(provider.opt.unknown + provider.max.unknown for provider in report.providers) == 0
 
 
 def test_many_parts_are_in_one_file(bench: Workbench) -> None:
@@ -225,7 +228,7 @@ def test_small_parts_go_to_the_neighbour(bench: Workbench) -> None:
         assert variant.providers == (CPU,)
         assert variant.requirements.plugins == ()
         assert variant.partitioning is not None
-        reasons = {each.node: each.reason for each in variant.partitioning.refusals}
+        reasons = {refusal.node: refusal.reason for refusal in variant.partitioning.refusals}
         assert why in reasons["a0_product"]
         assert variant.placement.share == {CPU: 1.0}
 
@@ -331,7 +334,7 @@ def reforged(
         ort["provider_options"] = provider_options(variant)
         described["compatibility_string"] = variant.requirements.compatibility[OPENVINO]
     (payload / "manifest.json").write_bytes(canonical_json(package))
-    manifest = replace(manifest, files=tuple(entered(payload, each) for each in manifest.files))
+    manifest = replace(manifest, files=tuple(entered(payload, file) for file in manifest.files))
     (payload / "aotc.json").write_bytes(canonical_json(encode(manifest)))
     for bundle in (artifact / "attestations").iterdir():
         bundle.unlink()
@@ -351,7 +354,7 @@ def entered(payload: Path, entry: FileEntry) -> FileEntry:
 
 
 def each_variant(change: Callable[[Variant], Variant]) -> Callable[[Manifest], Manifest]:
-    return lambda made: replace(made, variants=tuple(change(each) for each in made.variants))
+    return lambda made: replace(made, variants=tuple(change(variant) for variant in made.variants))
 
 
 def with_options(text: str) -> Callable[[Variant], Variant]:
@@ -402,7 +405,7 @@ def refused_alike(artifact: Path, public: Path, store: Path, code: str) -> None:
     """Both the gate and loading refuse with `code`."""
     assert code in codes_of(lambda: load(artifact, key=public, store=store))
     report = verify(artifact, key=public)
-    assert code in {each.code for each in report.refusals}
+    assert code in {refusal.code for refusal in report.refusals}
     assert report.verdict == "incompatible" or not report.authentic
 
 
@@ -473,7 +476,9 @@ def test_a_broken_promise_is_refused_unless_it_was_waived(
             assert refusals == [code], name
             continue
         with load(artifact, key=public, store=tmp_path / "store") as model:
-            (finding,) = (each for each in model.report.findings if each.code == "AOTC-P008")
+            (finding,) = (
+                finding for finding in model.report.findings if finding.code == "AOTC-P008"
+            )
             assert code in finding.what and "tried by hand" in finding.what
 
 
@@ -580,7 +585,7 @@ def test_an_alternate_variant_serves(bench: Workbench) -> None:
             fallback={"policy": "alternate-variant"},
         ),
     )
-    assert [each.name for each in built.manifest.variants] == ["portable"]
+    assert [variant.name for variant in built.manifest.variants] == ["portable"]
     (dropped,) = built.manifest.dropped
     assert (dropped.name, dropped.rejects) == ("fast", False)
     assert "AOTC-P001" in dropped.reason and "odd0" in dropped.reason
@@ -610,7 +615,7 @@ def test_a_route_is_rejected(bench: Workbench) -> None:
             budgets={"transfer_bytes": 2 * 4 * row},
         ),
     )
-    assert [each.buckets for each in built.manifest.dropped] == [{"batch": 8}]
+    assert [variant.buckets for variant in built.manifest.dropped] == [{"batch": 8}]
     assert built.manifest.dropped[0].rejects
     assert "calls of its sizes are refused" in built.finding("AOTC-P009")
     with bench.load(built) as model:
@@ -639,7 +644,7 @@ def test_a_budget_that_cannot_be_met_ends_the_command_with_a_table(
         subprocess.run([str(w) for w in (*words, *more)], capture_output=True, text=True)
         for more in ((), ("--json",))
     ]
-    assert [each.returncode for each in told] == [1, 1], told
+    assert [process.returncode for process in told] == [1, 1], told
     assert not output.exists()
     text, document = told[0].stderr, json.loads(told[1].stdout)
     assert told[0].stdout == ""
@@ -681,7 +686,10 @@ def test_a_share_of_nodes_is_of_the_models_nodes(bench: Workbench) -> None:
     built = bench.build(model, "share", profile=spec)
     report = only(built).partitioning
     assert report is not None
-    assert {each.provider: each.nodes for each in report.providers} == {OPENVINO: 10, CPU: 1}
+    assert {provider.provider: provider.nodes for provider in report.providers} == {
+        OPENVINO: 10,
+        CPU: 1,
+    }
 
 
 # A plugin of the user's own, by its path and name.
@@ -711,12 +719,12 @@ LOADING = """
 import sys, aotc
 from aotc.errors import AotcError
 artifact, key, store, *plugins = sys.argv[1:]
-stated = dict(each.split("=", 1) for each in plugins)
+stated = dict(pair.split("=", 1) for pair in plugins)
 try:
     with aotc.load(artifact, key=key, store=store, plugins=stated) as m:
         print("loaded", m.report.fixtures, m.manifest.variants[0].providers[0])
 except AotcError as error:
-    print(error.code, *(each.code for each in error.also))
+    print(error.code, *(other.code for other in error.also))
 """
 
 
@@ -780,7 +788,7 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
         "    try:\n        call()\n        print('done')\n"
         "    except AotcError as error:\n"
         "        print(error.code, *(e.code for e in error.also), '|', error.found, error.fix)\n"
-        "print(*(each.code for each in aotc.verify(artifact, key=key).refusals))\n"
+        "print(*(refusal.code for refusal in aotc.verify(artifact, key=key).refusals))\n"
     )
     toolchain = ROOT / "toolchain"
     words = (
@@ -833,7 +841,7 @@ def test_a_real_model(bench: Workbench, name: str) -> None:
     assert variant.placement.how == "observed"
     report = variant.partitioning
     assert report is not None
-    assert sum(each.nodes for each in report.providers) >= sum(
+    assert sum(provider.nodes for provider in report.providers) >= sum(
         part.nodes for part in report.partitions
     )
     assert {node.provider for node in variant.placement.nodes} == set(variant.providers)

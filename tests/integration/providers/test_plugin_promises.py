@@ -64,7 +64,7 @@ try:
     with aotc.load(artifact, key=key, store=store, plugins=stated) as model:
         print("loaded", model.report.fixtures)
 except AotcError as error:
-    print(error.code, *(each.code for each in error.also))
+    print(error.code, *(other.code for other in error.also))
 print(library in open("/proc/self/maps").read())
 """
 
@@ -179,7 +179,7 @@ def test_a_plugin_that_crashes_at_compile_leaves_no_path_in_the_payload(
     assert only(built).providers == (CPU,)
     report = only(built).partitioning
     assert report is not None
-    assert [each.node for each in report.refusals] == [
+    assert [refusal.node for refusal in report.refusals] == [
         "a_product", "a_tanh", "y_product", "y_tanh",
     ]  # fmt: skip
     assert "AOTC-I013" in built.finding("AOTC-P006")

@@ -71,7 +71,7 @@ def only(built: Built) -> Variant:
 
 def opset(built: Built) -> int:
     model = onnx.load(built.payload / only(built).model, load_external_data=False)
-    return {each.domain: each.version for each in model.opset_import}[""]
+    return {opset.domain: opset.version for opset in model.opset_import}[""]
 
 
 # Placement is predicted.
@@ -95,11 +95,11 @@ def test_all_that_has_kernels_is_predicted_on_cuda(plain: Built) -> None:
 def test_the_graph_was_compared_on_the_cpu_all_the_same(plain: Built) -> None:
     (evidence,) = plain.report.variants
     assert evidence.comparisons == ()
-    assert {tuple(each.sizes.items()) for each in evidence.undivided} >= {
+    assert {tuple(comparison.sizes.items()) for comparison in evidence.undivided} >= {
         (("batch", 1),),
         (("batch", 4),),
     }
-    assert all(error.passed for each in evidence.undivided for error in each.outputs)
+    assert all(error.passed for comparison in evidence.undivided for error in comparison.outputs)
 
 
 def test_what_a_host_must_have_is_stated(plain: Built) -> None:
@@ -134,7 +134,11 @@ def test_a_refused_node_goes_to_the_cpu_with_the_reason(divided: Built) -> None:
     placed = {node.name: node.provider for node in variant.placement.nodes}
     assert [name for name, provider in placed.items() if provider == CPU] == ["whole_product"]
     rows = divided.manifest.domain.corner("opt")["batch"]
-    crossing = {each.value: each for each in report.transfers if each.source and each.target}
+    crossing = {
+        transfer.value: transfer
+        for transfer in report.transfers
+        if transfer.source and transfer.target
+    }
     assert {name: (one.dtype, one.bytes) for name, one in crossing.items()} == {
         "whole": ("int32", 4 * 64 * rows),
         "product": ("int32", 4 * 64 * rows),
@@ -159,7 +163,7 @@ def test_a_model_that_is_not_worth_the_way_is_proven_here(bench: Workbench) -> N
     assert variant.requirements.cuda_major is None
     report = variant.partitioning
     assert report is not None
-    why = {each.node: each.reason for each in report.refusals}
+    why = {refusal.node: refusal.reason for refusal in report.refusals}
     assert why["whole_product"].startswith(NO_KERNEL)
     assert why["squash"] == "its borders cost more than it gains"
     assert verify(built.path, key=bench.public).verdict == "optimal"
@@ -217,7 +221,7 @@ def test_a_share_of_compute_on_the_cpu_ends_the_build(
     assert not output.exists()
 
 
-def test_an_alternate_variant_serves_where_cuda_breaches(bench: Workbench) -> None:
+def test_an_alternate_variant_serves_if_cuda_breaches(bench: Workbench) -> None:
     built = bench.build(
         models.whole_numbers(),
         "alternate",
@@ -227,7 +231,7 @@ def test_an_alternate_variant_serves_where_cuda_breaches(bench: Workbench) -> No
             fallback={"policy": "alternate-variant"},
         ),
     )
-    assert [each.name for each in built.manifest.variants] == ["portable"]
+    assert [variant.name for variant in built.manifest.variants] == ["portable"]
     (dropped,) = built.manifest.dropped
     assert (dropped.name, dropped.rejects) == ("gpu", False)
     assert "AOTC-P002" in dropped.reason
@@ -245,9 +249,9 @@ def test_an_opset_that_costs_a_kernel_is_converted(newer: Built) -> None:
     assert opset(newer) == 21
     assert newer.manifest.source.opsets["ai.onnx"] == 23
     variant = only(newer)
-    (record,) = (each for each in variant.passes if each.name == "convert-opset")
+    (record,) = (record for record in variant.passes if record.name == "convert-opset")
     assert record.options == {"to": 21}
-    names = [each.name for each in variant.passes]
+    names = [record.name for record in variant.passes]
     assert names.index("convert-opset") < names.index("onnxruntime-optimizer")
     assert variant.placement.share == {CUDA: 1.0}
     assert variant.partitioning is not None
@@ -257,16 +261,16 @@ def test_an_opset_that_costs_a_kernel_is_converted(newer: Built) -> None:
 def test_the_converted_graph_was_compared_with_the_original(newer: Built) -> None:
     (evidence,) = newer.report.variants
     assert len(evidence.undivided) >= 3
-    assert all(error.passed for each in evidence.undivided for error in each.outputs)
+    assert all(error.passed for comparison in evidence.undivided for error in comparison.outputs)
     assert only(newer).parity.arithmetic == "float16"
 
 
-def test_the_opset_is_kept_where_the_profile_says_so(bench: Workbench) -> None:
+def test_the_opset_is_kept_if_the_profile_says_so(bench: Workbench) -> None:
     built = bench.build(models.residual(23), "kept", profile=profile(opset="keep"))
     assert opset(built) == 23
     assert "AOTC-O005" not in built.codes()
     variant = only(built)
-    assert not any(each.name == "convert-opset" for each in variant.passes)
+    assert not any(record.name == "convert-opset" for record in variant.passes)
     report = variant.partitioning
     assert report is not None
     (refusal,) = report.refusals
@@ -277,9 +281,9 @@ def test_the_opset_is_kept_where_the_profile_says_so(bench: Workbench) -> None:
 
 def test_an_opset_that_costs_nothing_stays(bench: Workbench, plain: Built) -> None:
     built = bench.build(models.residual(20), "older", profile=profile())
-    for each, version in ((built, 20), (plain, 18)):
-        assert opset(each) == version
-        assert "AOTC-O005" not in each.codes()
+    for artifact, version in ((built, 20), (plain, 18)):
+        assert opset(artifact) == version
+        assert "AOTC-O005" not in artifact.codes()
 
 
 def test_the_cpu_keeps_its_opset(bench: Workbench) -> None:
@@ -297,7 +301,7 @@ def test_a_float16_model_computes_in_float16(newer: Built) -> None:
     kinds = {value.name: value.type.tensor_type.elem_type for value in typed.graph.value_info}
     made = [name for node in model.graph.node[:-1] for name in node.output]
     assert {kinds[name] for name in made} == {TensorProto.FLOAT16}
-    assert {each.data_type for each in model.graph.initializer} == {TensorProto.FLOAT16}
+    assert {tensor.data_type for tensor in model.graph.initializer} == {TensorProto.FLOAT16}
 
 
 # What a host must have.
@@ -331,7 +335,7 @@ def host(folder: Path, **fields: Any) -> Path:
         ({"providers": [CPU]}, "incompatible", "AOTC-C006", CPU),
     ],
 )
-def test_a_host_is_judged_by_the_manifest_alone(
+def test_a_host_is_checked_against_the_manifest_only(
     bench: Workbench,
     plain: Built,
     tmp_path: Path,
@@ -342,7 +346,7 @@ def test_a_host_is_judged_by_the_manifest_alone(
 ) -> None:
     report = verify(plain.path, key=bench.public, target=host(tmp_path, **fields))
     assert (report.authentic, report.verdict) == (True, verdict)
-    refusals = {each.code: each for each in report.refusals}
+    refusals = {refusal.code: refusal for refusal in report.refusals}
     assert set(refusals) == ({"AOTC-C009", code} if code else set())
     if code:
         assert found in refusals[code].found
@@ -351,7 +355,7 @@ def test_a_host_is_judged_by_the_manifest_alone(
 def test_this_machine_refuses_to_load_it(bench: Workbench, plain: Built) -> None:
     with pytest.raises(AotcError) as caught:
         bench.load(plain)
-    codes = {caught.value.code, *(each.code for each in caught.value.also)}
+    codes = {caught.value.code, *(error.code for error in caught.value.also)}
     assert codes & {"AOTC-C006", "AOTC-C007"}
 
 
@@ -381,7 +385,7 @@ def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
     assert variant.placement.share == {CUDA: 1.0}
     report = variant.partitioning
     assert report is not None
-    assert {each.node for each in report.refusals} == {"product", "squash"}
+    assert {refusal.node for refusal in report.refusals} == {"product", "squash"}
     for refusal in report.refusals:
         assert (refusal.provider, "double" in refusal.reason) == (RTX, True)
     assert variant.requirements.compute_capabilities == ()

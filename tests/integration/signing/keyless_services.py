@@ -174,7 +174,9 @@ class Services:
         issuer = claims.get("federated_claims", {}).get("connector_id") or claims["iss"]
         der = self.world.certificate(key, self.name(claims), issuer, now)
         chain = [x509.load_der_x509_certificate(der), self.world.root]
-        listed = [each.public_bytes(serialization.Encoding.PEM).decode() for each in chain]
+        listed = [
+            certificate.public_bytes(serialization.Encoding.PEM).decode() for certificate in chain
+        ]
         said = {"signedCertificateEmbeddedSct": {"chain": {"certificates": listed}}}
         return json.dumps(said).encode()
 
@@ -203,7 +205,7 @@ class Services:
             "verification": {
                 "inclusionProof": {
                     "checkpoint": self.world.checkpoint(size, root),
-                    "hashes": [each.hex() for each in path],
+                    "hashes": [digest.hex() for digest in path],
                     "logIndex": index,
                     "rootHash": root.hex(),
                     "treeSize": size,
@@ -243,7 +245,7 @@ class Services:
                 "logIndex": str(index),
                 "rootHash": text(root),
                 "treeSize": str(size),
-                "hashes": [text(each) for each in path],
+                "hashes": [text(digest) for digest in path],
                 "checkpoint": {"envelope": self.world.checkpoint(size, root)},
             },
             "canonicalizedBody": text(body),
@@ -266,7 +268,7 @@ class Services:
 
     def _add(self, body: bytes) -> tuple[int, bytes, list[bytes]]:
         self.bodies.append(body)
-        leaves = [leaf_hash(each) for each in self.bodies]
+        leaves = [leaf_hash(body) for body in self.bodies]
         index = len(leaves) - 1
         return index, tree(leaves), proof(leaves, index)
 

@@ -129,7 +129,7 @@ def test_a_second_of_the_same_name_is_refused_and_replaced_by_force(bench: Bench
     assert digests(bench.artifact) == before
 
 
-def test_force_replaces_that_file_alone(bench: Bench) -> None:
+def test_force_replaces_only_that_file(bench: Bench) -> None:
     words: dict[str, Any] = {"channel": "prod", "trust": bench.trust}
     first = approve(bench.artifact, bench.signer, expires="2098-01-01", **words)
     before = digests(bench.artifact)
@@ -140,7 +140,7 @@ def test_force_replaces_that_file_alone(bench: Bench) -> None:
     assert changed == {Path(first.path).relative_to(bench.artifact).as_posix()}
 
 
-def test_a_further_signature_vouches_for_the_payload_alone(bench: Bench) -> None:
+def test_a_further_signature_vouches_only_for_the_payload(bench: Bench) -> None:
     assert not verify(bench.artifact, key=bench.public).authentic
     answer = sign(bench.artifact, bench.signer, trust=bench.trust)
     assert Path(answer.path).name == f"oms-{bench.signer.key_id[:16]}.sigstore.json"
@@ -218,9 +218,9 @@ def test_what_a_qualification_says(bench: Bench) -> None:
     assert said.target_sha256 == target_digest(host) == target_digest(probe())
     assert (said.variant, said.variants) == ("portable", ("portable",))
     assert said.artifact.name == "digits"
-    assert [each.runs for each in said.latency] == [5] * said.fixtures
-    for each in said.latency:
-        assert 0 < each.lower_seconds <= each.median_seconds <= each.upper_seconds
+    assert [latency.runs for latency in said.latency] == [5] * said.fixtures
+    for latency in said.latency:
+        assert 0 < latency.lower_seconds <= latency.median_seconds <= latency.upper_seconds
     # A process with numpy and ONNX Runtime takes more, and this model next to nothing.
     assert 10 << 20 < said.peak_memory_bytes < 1 << 30
     assert said.load_seconds > 0
@@ -228,8 +228,8 @@ def test_what_a_qualification_says(bench: Bench) -> None:
 
 def test_variants_are_qualified_one_by_one(bench: Bench) -> None:
     paths = {
-        qualify(bench.artifact, bench.signer, trust=bench.trust, variant=[each], runs=1).path
-        for each in ("portable", "native")
+        qualify(bench.artifact, bench.signer, trust=bench.trust, variant=[name], runs=1).path
+        for name in ("portable", "native")
     }
     assert len(paths) == 2
 
@@ -240,7 +240,7 @@ def spoil_fixture(digits: BuiltArtifact, artifact: Path) -> None:
     manifest = json.loads((payload / "aotc.json").read_bytes())
     path = payload / manifest["fixtures"][0]["outputs"][0]["path"]
     np.save(path, np.load(path) + 1)
-    entry = next(each for each in manifest["files"] if payload / each["path"] == path)
+    entry = next(file for file in manifest["files"] if payload / file["path"] == path)
     entry["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
     _sign_anew(digits, artifact, manifest)
 
@@ -249,7 +249,7 @@ def drop_fixtures(digits: BuiltArtifact, artifact: Path) -> None:
     payload = artifact / "payload"
     manifest = json.loads((payload / "aotc.json").read_bytes())
     shutil.rmtree(payload / "fixtures")
-    manifest["files"] = [each for each in manifest["files"] if each["role"] != "fixture"]
+    manifest["files"] = [file for file in manifest["files"] if file["role"] != "fixture"]
     del manifest["fixtures"]
     _sign_anew(digits, artifact, manifest)
 
@@ -276,7 +276,7 @@ def test_a_failed_acceptance_leaves_nothing(
     spoil(digits, bench.artifact)
     before = digests(bench.artifact)
     error = refusal(lambda: qualify(bench.artifact, bench.signer, trust=bench.trust, runs=1))
-    assert [each.code for each in (error, *error.also)] == reasons
+    assert [refusal.code for refusal in (error, *error.also)] == reasons
     assert error.exit_status == 1
     assert digests(bench.artifact) == before
 
@@ -310,7 +310,7 @@ def test_nothing_is_said_of_an_artifact_that_is_not_authentic(bench: Bench, add:
 
 
 @pytest.mark.parametrize("add", [_sign, _approve, _qualify])
-def test_nothing_is_said_where_nobody_trusted_vouches(bench: Bench, add: Add) -> None:
+def test_nothing_is_attested_if_no_trusted_signature_vouches(bench: Bench, add: Add) -> None:
     before = digests(bench.artifact)
     error = refusal(lambda: add(bench.artifact, bench.signer, bench.public))
     assert error.code == "AOTC-G002"
@@ -319,7 +319,7 @@ def test_nothing_is_said_where_nobody_trusted_vouches(bench: Bench, add: Add) ->
     assert digests(bench.artifact) == before
 
 
-def test_the_signer_s_own_signature_vouches_where_no_trust_is_stated(
+def test_the_signer_s_own_signature_vouches_if_no_trust_is_stated(
     bench: Bench, digits: BuiltArtifact
 ) -> None:
     own = load_private(digits.public_key.with_suffix(".pem"))
@@ -380,7 +380,7 @@ def test_a_qualification_calls_no_bundle_unknown_whose_key_the_policy_knows(
     )
     said = _qualify(bench.artifact, bench.signer, path).qualification
     assert said is not None
-    unknown = [each.where for each in said.findings if each.code == "AOTC-G018"]
+    unknown = [finding.where for finding in said.findings if finding.code == "AOTC-G018"]
     assert unknown == [f"attestations/{Path(stranger.path).name}"]
 
 
@@ -460,7 +460,7 @@ def test_inspect_tells_what_each_says(bench: Bench) -> None:
     assert report.status == "UNVERIFIED"
     assert report.problems == ()
     assert report.artifact is not None
-    said = {each.predicate_type: each.says for each in report.artifact.claims}
+    said = {claim.predicate_type: claim.says for claim in report.artifact.claims}
     assert said["urn:aotc:approval:v1"] == "approved for prod until 2099-01-31T00:00:00Z"
     assert "accepted on" in said["urn:aotc:qualification:v1"]
     assert "built by urn:aotc:builder:local" in said["https://slsa.dev/provenance/v1"]
@@ -475,7 +475,10 @@ def test_a_build_attests_by_the_official_schemas(digits: BuiltArtifact) -> None:
     read = json_format.ParseDict(provenance["predicate"], provenance_pb2.Provenance())
     assert read.build_definition.external_parameters["model"] == "digits.onnx"
     source = hashlib.sha256(digits.source.read_bytes()).hexdigest()
-    digest = {each.name: dict(each.digest) for each in read.build_definition.resolved_dependencies}
+    digest = {
+        dependency.name: dict(dependency.digest)
+        for dependency in read.build_definition.resolved_dependencies
+    }
     assert digest["digits.onnx"] == {"sha256": source}
     root = statement(place / "oms.sigstore.json")["subject"]
     subject = [{"name": "aotc.json", "digest": {"sha256": artifact_id}}, *root]

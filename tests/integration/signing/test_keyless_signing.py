@@ -209,7 +209,7 @@ def test_a_policy_of_another_identity_or_another_root_does_not_count_it(
         {"trusted_root": impostor},
     ):
         rules = trust(services, tmp_path, digits, **other)
-        codes = [each.code for each in verify(artifact, trust=rules).refusals]
+        codes = [refusal.code for refusal in verify(artifact, trust=rules).refusals]
         assert codes[0] == "AOTC-G026"
     rules = trust(services, tmp_path, digits, trusted_root="roots.json")
     assert aotc("verify", artifact, "--trust", rules, status=3)["errors"][0]["code"] == "AOTC-G019"
@@ -353,7 +353,7 @@ def test_a_token_that_expires_meanwhile_is_read_again(
     monkeypatch.undo()
     held = signer._identity.token
     monkeypatch.setattr(
-        type(held), "in_validity_period", lambda each: each is not held, raising=True
+        type(held), "in_validity_period", lambda other: other is not held, raising=True
     )
     path.write_text(services.token(email=WHO, jti="2"))
     assert vouched(services, signer.seal(STATEMENT), WHO) == STATEMENT

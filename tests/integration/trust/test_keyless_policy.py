@@ -72,7 +72,7 @@ class Site:
 
     def codes(self) -> list[str]:
         report = verify(self.artifact, trust=self.policy, channel="prod")
-        return [each.code for each in report.refusals]
+        return [refusal.code for refusal in report.refusals]
 
     def attestations(self) -> list[str]:
         return sorted(path.name for path in (self.artifact / "attestations").iterdir())

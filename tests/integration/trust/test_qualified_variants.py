@@ -107,11 +107,13 @@ class Site:
         with load(self.artifact, trust=self.policy, store=self.store, **options) as model:
             payload = model.payload
             fixture = self.manifest["fixtures"][0]
-            inputs = {each["name"]: np.load(payload / each["path"]) for each in fixture["inputs"]}
+            inputs = {
+                value["name"]: np.load(payload / value["path"]) for value in fixture["inputs"]
+            }
             found = model.run(inputs)
-            for each in fixture["outputs"]:
-                wanted = np.load(payload / each["path"])
-                np.testing.assert_allclose(found[each["name"]], wanted, rtol=1e-3, atol=1e-4)
+            for value in fixture["outputs"]:
+                wanted = np.load(payload / value["path"])
+                np.testing.assert_allclose(found[value["name"]], wanted, rtol=1e-3, atol=1e-4)
             return model.report.variant
 
     def refused(self, **options: Any) -> AotcError:
@@ -143,12 +145,12 @@ def preferred(site: Site) -> tuple[str, str]:
     """The variant that loads where nothing is demanded, and the other one."""
     with load(site.artifact, trust=site.public, store=site.store, warm_up=False) as model:
         first = model.report.variant
-    (second,) = {each["name"] for each in site.manifest["variants"]} - {first}
+    (second,) = {variant["name"] for variant in site.manifest["variants"]} - {first}
     return first, second
 
 
 def test_without_a_qualification_nothing_loads(site: Site) -> None:
-    assert [each.code for each in site.verified().refusals] == ["AOTC-G025"]
+    assert [refusal.code for refusal in site.verified().refusals] == ["AOTC-G025"]
     assert site.refused().code == "AOTC-G025"
 
 
@@ -161,20 +163,23 @@ def test_a_qualification_of_variants_that_are_not_there(site: Site) -> None:
     site.say(KINDS["qualification"].predicate_type, predicate, site.lab, "qualification-x")
     error = site.refused()
     assert error.code == NO_VARIANT
-    reasons = [(each.code, each.where) for each in error.also]
-    names = [each["name"] for each in site.manifest["variants"]]
+    reasons = [(other.code, other.where) for other in error.also]
+    names = [variant["name"] for variant in site.manifest["variants"]]
     assert sorted(reasons) == sorted((UNQUALIFIED, f"variant {name}") for name in names)
     report = site.verified()
     assert report.verdict == "incompatible"
-    assert not any(each.runs for each in report.variants)
-    assert [each.code for each in report.refusals] == [NO_VARIANT, *[UNQUALIFIED] * len(names)]
+    assert not any(variant.runs for variant in report.variants)
+    assert [refusal.code for refusal in report.refusals] == [
+        NO_VARIANT,
+        *[UNQUALIFIED] * len(names),
+    ]
     assert report.policy is not None
     assert report.policy.qualified == ("no-such",)
     # Nor does naming one help.
     for name in names:
         asked = site.refused(variant=name)
         assert asked.code == NO_VARIANT
-        assert UNQUALIFIED in [each.code for each in asked.also]
+        assert UNQUALIFIED in [error.code for error in asked.also]
 
 
 def test_the_qualified_variant_loads_though_another_is_preferred(site: Site) -> None:
@@ -185,12 +190,15 @@ def test_the_qualified_variant_loads_though_another_is_preferred(site: Site) -> 
     assert [site.loaded() for _ in range(3)] == [second] * 3
     assert site.loaded(variant=second) == second
     asked = site.refused(variant=first)
-    assert (asked.code, [each.code for each in asked.also]) == (NO_VARIANT, [UNQUALIFIED])
+    assert (asked.code, [error.code for error in asked.also]) == (NO_VARIANT, [UNQUALIFIED])
     report = site.verified()
     assert report.authentic
     assert report.verdict == "degraded"
-    assert {each.name: each.runs for each in report.variants} == {first: False, second: True}
-    (reason,) = next(each.reasons for each in report.variants if each.name == first)
+    assert {variant.name: variant.runs for variant in report.variants} == {
+        first: False,
+        second: True,
+    }
+    (reason,) = next(variant.reasons for variant in report.variants if variant.name == first)
     assert reason.code == UNQUALIFIED
     assert report.policy is not None
     assert report.policy.qualified == (second,)
@@ -205,7 +213,9 @@ def test_the_bytes_of_the_variant_that_loads_are_checked(site: Site) -> None:
     _, second = preferred(site)
     site.qualify(second)
     assert site.loaded() == second
-    (model,) = [each["model"] for each in site.manifest["variants"] if each["name"] == second]
+    (model,) = [
+        variant["model"] for variant in site.manifest["variants"] if variant["name"] == second
+    ]
     (entry,) = site.store.glob("sha256-*")
     copy = entry / "payload" / model
     good = copy.read_bytes()
@@ -235,7 +245,7 @@ def test_a_threshold_is_of_one_variant(site: Site) -> None:
     site.say(KINDS["qualification"].predicate_type, encode(seen), other, "qualification-other")
     error = site.refused()
     assert error.code == NO_VARIANT
-    assert {each.code for each in error.also} == {UNQUALIFIED}
+    assert {other.code for other in error.also} == {UNQUALIFIED}
     assert site.verified().verdict == "incompatible"
 
 
@@ -296,7 +306,7 @@ def test_what_runs_here_is_remembered(look: str, site: Site) -> None:
     release_of(site, "2.0")
     assert site.verified().authentic if look == "verify" else site.loaded()
     release_of(site, "1.0")
-    assert [each.code for each in site.verified().refusals] == [OLDER]
+    assert [refusal.code for refusal in site.verified().refusals] == [OLDER]
     assert site.refused().code == OLDER
 
 

@@ -57,7 +57,7 @@ def host(tmp_path: Path, digits: BuiltArtifact, monkeypatch: pytest.MonkeyPatch)
 
 def codes(document: dict[str, Any]) -> list[str]:
     """Codes of a report, or of an error."""
-    return [each["code"] for each in document.get("refusals", document.get("errors"))]
+    return [error["code"] for error in document.get("refusals", document.get("errors"))]
 
 
 def test_from_a_first_policy_to_a_loaded_model(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     assert codes(host.aotc("trust", "check", "trust.yaml", status=1)) == ["AOTC-G021"]
     stray = host.aotc("trust", "sign", "trust.yaml", "--key", "ops.pem")
     assert stray["counting"] == first["counting"]
-    assert [each["code"] for each in stray["findings"]] == ["AOTC-G021"]
+    assert [finding["code"] for finding in stray["findings"]] == ["AOTC-G021"]
     (refused,) = host.aotc("trust", "check", "trust.yaml", status=1)["errors"][1:]
     assert refused["code"] == "AOTC-G002"
     assert "aotc trust sign" in refused["mend"]
@@ -136,8 +136,8 @@ def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     host.aotc("trust", "add", "trust.yaml", "--revoke-artifact", artifact)
     assert codes(host.aotc(*under, status=1))[0] == "AOTC-G021"
     stale = host.aotc("trust", "check", "trust.yaml", status=1)["errors"][1:]
-    assert [each["code"] for each in stale] == ["AOTC-G003"] * 2
-    assert all("sign again with 'aotc trust sign'" in each["mend"] for each in stale)
+    assert [name["code"] for name in stale] == ["AOTC-G003"] * 2
+    assert all("sign again with 'aotc trust sign'" in name["mend"] for name in stale)
     host.aotc("trust", "sign", "trust.yaml", "--key", "root-a.pem")
     host.aotc("trust", "sign", "trust.yaml", "--key", "root-b.pem")
     assert codes(host.aotc(*under, status=1)) == ["AOTC-G029"]
@@ -171,11 +171,11 @@ def test_a_host_with_roots_and_no_policy_asks_for_one(host: Host) -> None:
         "policy": str(policy),
         "state": str(host.folder / "state" / "aotc" / "trust-state.json"),
     }
-    status = {each["name"]: each["status"] for each in found["checks"]}
+    status = {check["name"]: check["status"] for check in found["checks"]}
     assert (status["root keys"], status["trust policy"]) == ("ok", "bad")
     host.aotc("trust", "sign", policy, "--key", "root-b.pem")
     assert host.aotc("run", "digits.aotc")["runs"]
-    found = {each["name"]: each["found"] for each in host.aotc("doctor")["checks"]}
+    found = {check["name"]: check["found"] for check in host.aotc("doctor")["checks"]}
     assert "sequence 1" in found["trust policy"]
     assert "artifacts: 1" in found["trust state"]
 
@@ -229,7 +229,7 @@ def test_explaining_remembers_nothing_and_says_who_decides(host: Host) -> None:
     host.aotc("trust", "add", "trust.yaml", "--rule", "more", "--require", "sbom:release")
     found = host.aotc("trust", "explain", "trust.yaml", "digits.aotc", status=1)
     assert codes(found) == ["AOTC-G024"]
-    assert [each["matches"] for each in found["policy"]["rules"]] == [True, True]
+    assert [rule["matches"] for rule in found["policy"]["rules"]] == [True, True]
     shown = host.text("trust", "explain", "trust.yaml", "digits.aotc")
     assert "several rules" in shown
     assert shown.startswith("digits.aotc  REFUSED")

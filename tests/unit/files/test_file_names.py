@@ -74,7 +74,7 @@ def test_no_two_names_are_one_file_whatever_the_case() -> None:
     names = [*HOSTILE, "logits", "Logits", "LOGITS", "\u212a", "k", "K"]
     found = file_names(names, ".npy")
     assert set(found) == set(names)
-    assert len({each.lower() for each in found.values()}) == len(set(names))
+    assert len({name.lower() for name in found.values()}) == len(set(names))
     assert found["logits"] == "logits.npy"
     for one, other in itertools.combinations(sorted(set(names)), 2):
         assert file_name(one) != file_name(other)

@@ -1,4 +1,4 @@
-"""Folders that we make have the mode that is meant, whatever the umask says."""
+"""Folders that aotc makes have the intended mode, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_all_that_is_made_has_the_mode(mask: int, wanted: int, tmp_path: Path) -
     tmp_path.chmod(0o2775)
     with umask(mask):
         make_folder(tmp_path / "a" / "b" / "c", wanted)
-    assert [mode(tmp_path / each) for each in ("a", "a/b", "a/b/c")] == [wanted] * 3
+    assert [mode(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [wanted] * 3
     assert mode(tmp_path) == 0o2775
 
 

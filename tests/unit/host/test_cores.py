@@ -1,4 +1,4 @@
-"""As many threads as ONNX Runtime takes by itself, none of them tied to a core."""
+"""The default number of threads is ONNX Runtime's own; no thread is bound to a core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODEL = ROOT / "examples" / "digits" / "digits.onnx"
 
 
 def cpuinfo(*cores: tuple[int, int]) -> str:
-    """Processors 0.. with (package, core)."""
+    """Text of /proc/cpuinfo: processors 0, 1, ... on (package, core)."""
     return "\n\n".join(
         f"processor\t: {number}\nphysical id\t: {package}\ncore id\t\t: {core}\nflags\t\t: avx"
         for number, (package, core) in enumerate(cores)
@@ -40,11 +40,11 @@ def test_cores_of_a_machine(text: str, allowed: set[int], number: int) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux alone ties threads")
 def test_no_thread_of_a_session_is_tied_to_a_core() -> None:
-    before = {each.name for each in Path("/proc/self/task").iterdir()}
+    before = {path.name for path in Path("/proc/self/task").iterdir()}
     session = create_session(
         MODEL.read_bytes(), SessionSpec(optimization="all"), providers=["CPUExecutionProvider"]
     )
-    made = [int(each.name) for each in Path("/proc/self/task").iterdir() if each.name not in before]
+    made = [int(path.name) for path in Path("/proc/self/task").iterdir() if path.name not in before]
     assert len(made) == (usable_cores() or 1) - 1
-    assert all(os.sched_getaffinity(each) == os.sched_getaffinity(0) for each in made)
+    assert all(os.sched_getaffinity(thread) == os.sched_getaffinity(0) for thread in made)
     assert session.get_providers() == ["CPUExecutionProvider"]

@@ -1,4 +1,4 @@
-"""Every code is explained, in the catalogue's words and its check's."""
+"""Every code is explained with the texts of the catalogue and of its check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aotc.reasons import REASONS
 
 
 def test_every_code_is_explained() -> None:
-    assert [each.code for each in explain_all()] == list(REASONS)
+    assert [explanation.code for explanation in explain_all()] == list(REASONS)
     assert {code[5] for code in REASONS} == set(CODE_GROUPS)
 
 

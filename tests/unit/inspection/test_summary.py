@@ -1,4 +1,4 @@
-"""Inspection of an artifact: everything that it says, and nothing vouched for."""
+"""Inspection of an artifact: everything that it states, without verifying it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_an_artifact_says(artifact: Path, development: PrivateKey) -> None:
     assert said.built_at == "2026-11-21T00:00:00+00:00"
 
 
-def test_a_foreign_key_is_no_development_key(tmp_path: Path, artifact: Path) -> None:
+def test_a_foreign_key_is_not_a_development_key(tmp_path: Path, artifact: Path) -> None:
     private, _ = key_files.generate(tmp_path / "other.pem")
     sign_artifact(artifact, load_private(private))
     said = inspect(artifact).artifact
@@ -104,7 +104,7 @@ def test_evidence_about_another_artifact_is_not_shown(
 ) -> None:
     attest_evidence(artifact, development, subject="0" * 64)
     report = inspect(artifact)
-    assert [(each.code, each.what) for each in report.problems] == [
+    assert [(problem.code, problem.what) for problem in report.problems] == [
         ("AOTC-G014", "the attestation is about another artifact")
     ]
     assert report.artifact is not None
@@ -115,7 +115,7 @@ def test_a_broken_attestation_is_a_problem_and_no_end(artifact: Path) -> None:
     (artifact / "attestations" / "oms.sigstore.json").write_text("{", encoding="utf-8")
     (artifact / "attestations" / "evidence.sigstore.json").unlink()
     report = inspect(artifact)
-    assert [each.code for each in report.problems] == ["AOTC-G004"]
+    assert [problem.code for problem in report.problems] == ["AOTC-G004"]
     assert report.artifact is not None
     assert report.artifact.claims == ()
 
@@ -128,7 +128,7 @@ def change(artifact: Path, **fields: object) -> None:
 def test_a_newer_minor_and_an_unknown_feature_are_said(artifact: Path) -> None:
     change(artifact, schema="aotc.manifest/1.99", later=1, required_features=["time-travel"])
     report = inspect(artifact)
-    assert [each.code for each in report.findings] == ["AOTC-G017"]
+    assert [finding.code for finding in report.findings] == ["AOTC-G017"]
     assert "time-travel" in report.problems[0].what
 
 
@@ -150,7 +150,7 @@ def test_a_manifest_that_cannot_be_read(
     assert caught.value.line().startswith(line)
 
 
-def test_what_is_no_artifact(tmp_path: Path, artifact: Path) -> None:
+def test_what_is_not_an_artifact(tmp_path: Path, artifact: Path) -> None:
     with pytest.raises(AotcError) as missing:
         inspect(tmp_path / "none")
     assert missing.value.code == "AOTC-I001"
@@ -189,7 +189,7 @@ def test_a_failed_comparison_is_the_worst() -> None:
         OutputError(output="y", max_abs=1.0, max_rel=0.1, passed=False, reason="too far"),
         OutputError(output="y", max_abs=0.5, max_rel=0.2),
     )
-    comparisons = tuple(Comparison(fixture="f", outputs=(each,)) for each in outputs)
+    comparisons = tuple(Comparison(fixture="f", outputs=(value,)) for value in outputs)
     assert worst_errors(VariantEvidence(name="v", comparisons=comparisons)) == (
         OutputError(output="y", max_abs=1.0, max_rel=0.2, passed=False, reason="too far"),
     )

@@ -1,4 +1,4 @@
-"""Packing and unpacking: the same bytes each time, all or nothing, and what is refused."""
+"""Packing and unpacking: reproducible, complete or not at all, and what is refused."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def refusal(code: str, *arguments: Path, unpacks: bool = False) -> AotcError:
     folder = arguments[1].parent
-    before = {each.name for each in folder.iterdir()} if folder.is_dir() else set()
+    before = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     with pytest.raises(AotcError) as caught:
         (unpack if unpacks else pack)(*arguments)
     assert caught.value.code == code, caught.value.line()
     if folder.is_dir():
-        assert {each.name for each in folder.iterdir()} == before
+        assert {path.name for path in folder.iterdir()} == before
     return caught.value
 
 
@@ -99,7 +99,7 @@ def test_outputs_that_exist(artifact: Path, tmp_path: Path) -> None:
     assert caught.value.code == "AOTC-I017"
 
 
-def test_unpacking_by_force_replaces_an_artifact_alone(artifact: Path, tmp_path: Path) -> None:
+def test_unpacking_by_force_replaces_only_an_artifact(artifact: Path, tmp_path: Path) -> None:
     archive = tmp_path / "a.zip"
     pack(artifact, archive)
     place = write(tmp_path / "there.aotc", {"payload/aotc.json": b"old", "payload/gone": b"x"})
@@ -113,14 +113,14 @@ def test_unpacking_by_force_replaces_an_artifact_alone(artifact: Path, tmp_path:
             unpack(archive, other, force=True)
         assert caught.value.code == "AOTC-I017"
     assert contents(mine) == {"notes.txt": b"x"}
-    # What was there stays where the archive is none.
+    # The existing file stays if the archive is not valid.
     broken = tmp_path / "broken.zip"
     broken.write_bytes(archive.read_bytes() + b"x")
     with pytest.raises(AotcError) as caught:
         unpack(broken, place, force=True)
     assert caught.value.code == "AOTC-G039"
     assert contents(place) == contents(artifact)
-    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_a_write_that_fails_leaves_nothing(artifact: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Partitions as models: run one after another they compute what the whole computes."""
+"""Partitions as models: run one after another, they compute what the complete model computes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def constant(name: str, value: Any) -> onnx.TensorProto:
 
 
 def node(op: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx.NodeProto:
-    """A node of the name of its output."""
+    """A node named like its output."""
     return helper.make_node(op, inputs, [output], name=f"node_{output}", **attributes)
 
 
@@ -45,13 +45,13 @@ def model_of(
     functions: Sequence[onnx.FunctionProto] = (),
 ) -> onnx.ModelProto:
     """A model with the types of all values."""
-    stated = {each.name for each in inputs}
+    stated = {value.name for value in inputs}
     graph = helper.make_graph(
         nodes,
         "made",
         inputs,
         [
-            next(each for each in inputs if each.name == name)
+            next(value for value in inputs if value.name == name)
             if name in stated
             else onnx.ValueInfoProto(name=name)
             for name in outputs
@@ -59,7 +59,7 @@ def model_of(
         constants,
     )
     opsets = [helper.make_opsetid("", OPSET)]
-    opsets += [helper.make_opsetid(name, 1) for name in {each.domain for each in functions}]
+    opsets += [helper.make_opsetid(name, 1) for name in {function.domain for function in functions}]
     made = helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=functions)
     return with_types(made, Path())
 
@@ -75,22 +75,22 @@ def run(
     session = ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    names = list(wanted) or [each.name for each in session.get_outputs()]
-    given_ = {each.name: values[each.name] for each in session.get_inputs()}
+    names = list(wanted) or [value.name for value in session.get_outputs()]
+    given_ = {value.name: values[value.name] for value in session.get_inputs()}
     return dict(zip(names, session.run(names, given_), strict=True))
 
 
 def run_parts(
     model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence[Part], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Each part as a model of its own, in order, with what those before it made."""
-    values = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    """Run each part as its own model, in order, with the outputs of those before it."""
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     values |= inputs
     for number, part in enumerate(parts):
         inside, outside = boundary_values(graph, part.nodes)
         extracted = extract(model, graph, part.nodes, f"part{number}")
-        assert [each.name for each in extracted.graph.input] == list(inside)
-        assert [each.name for each in extracted.graph.output] == list(outside)
+        assert [value.name for value in extracted.graph.input] == list(inside)
+        assert [value.name for value in extracted.graph.output] == list(outside)
         values |= run(extracted, values)
     return {name: values[name] for name in graph.outputs}
 
@@ -102,18 +102,18 @@ def assert_same(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
 
 
 def divided(model: onnx.ModelProto, taken: Callable[[int], bool]) -> list[Part]:
-    """Parts where `a` takes the nodes at some indices, and `b` the others, bodies with them."""
+    """Parts: `a` gets the nodes at some indices, `b` the others, each with their subgraphs."""
     graph = read_graph(model)
-    first = {each.name for index, each in enumerate(graph.nodes) if taken(index)}
-    first |= {each.name for each in graph.subgraph_nodes if each.owner in first}
-    names = frozenset(each.name for each in (*graph.nodes, *graph.subgraph_nodes))
+    first = {node.name for index, node in enumerate(graph.nodes) if taken(index)}
+    first |= {node.name for node in graph.subgraph_nodes if node.owner in first}
+    names = frozenset(node.name for node in (*graph.nodes, *graph.subgraph_nodes))
     found, missing = assign(graph, [("a", frozenset(first)), ("b", names)], Rules())
     assert missing == ()
     return list(found.parts)
 
 
 def check(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> None:
-    """Every node alone, all but one, and each second one: all compute what the whole computes."""
+    """Extract every single node, all but one, and every second one, and compare the answers."""
     graph = read_graph(model)
     expected = run(model, inputs)
     count = len(graph.nodes)
@@ -127,7 +127,7 @@ def check(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> None:
 
 
 def assert_hybrid(model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence[Part]) -> None:
-    """Every part of `a` as an EPContext node: a well-formed graph with the same signature."""
+    """With the parts of `a` as EPContext nodes, the graph is valid and its signature the same."""
     chosen = {
         index: (f"context{index}", {"embed_mode": 0, "ep_cache_context": f"{index}.bin"})
         for index, part in enumerate(parts)
@@ -137,9 +137,9 @@ def assert_hybrid(model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence
     onnx.checker.check_model(made)
     assert list(made.graph.input) == list(model.graph.input)
     assert list(made.graph.output) == list(model.graph.output)
-    contexts = {each.name: each for each in made.graph.node if each.op_type == EP_CONTEXT}
+    contexts = {node.name: node for node in made.graph.node if node.op_type == EP_CONTEXT}
     assert set(contexts) == {name for name, _ in chosen.values()}
-    stated = {each.name for each in (*made.graph.value_info, *made.graph.output)}
+    stated = {value.name for value in (*made.graph.value_info, *made.graph.output)}
     for index, (name, _) in chosen.items():
         read, written = boundary_values(graph, parts[index].nodes)
         assert (list(contexts[name].input), list(contexts[name].output)) == (
@@ -147,8 +147,8 @@ def assert_hybrid(model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence
             list(written),
         )
         assert stated.issuperset(written)
-    made_there = {value for each in made.graph.node for value in each.output}
-    assert {each.name for each in made.graph.value_info} <= made_there
+    made_there = {value for node in made.graph.node for value in node.output}
+    assert {value.name for value in made.graph.value_info} <= made_there
     if chosen:
         assert {p.key: p.value for p in made.metadata_props} == {
             "ep_compatibility_info.SomeProvider": "1;2"
@@ -162,7 +162,7 @@ def assert_undivided(
     inputs: Mapping[str, Any],
     expected: Mapping[str, Any],
 ) -> None:
-    """With nothing compiled the hybrid graph is the model, its nodes in another order at most."""
+    """With nothing compiled, the hybrid graph is the model, except for the order of its nodes."""
     made = hybrid_model(model, graph, parts, {}, {})
     assert sorted(n.name for n in made.graph.node) == sorted(n.name for n in model.graph.node)
     assert_same(expected, run(made, inputs))
@@ -186,7 +186,7 @@ def test_a_chain_with_constants_that_several_parts_read() -> None:
     )
     check(model, {"x": x_of()})
     graph = read_graph(model)
-    kept = [each.name for each in extract(model, graph, [1, 2], "p").graph.initializer]
+    kept = [tensor.name for tensor in extract(model, graph, [1, 2], "p").graph.initializer]
     assert kept == ["w", "v"]
 
 
@@ -249,7 +249,7 @@ def condition() -> list[onnx.NodeProto]:
     ]
 
 
-def test_an_if_whose_bodies_read_values_and_constants_of_the_outer_graph() -> None:
+def test_an_if_whose_subgraphs_read_values_and_constants_of_the_outer_graph() -> None:
     then = helper.make_graph(
         [helper.make_node("Add", ["a", "only_then"], ["t"], name="then_add")],
         "then",
@@ -293,7 +293,7 @@ def test_an_if_whose_bodies_read_values_and_constants_of_the_outer_graph() -> No
     graph = read_graph(model)
     assert set(graph.nodes[4].inputs) == {"positive", "a", "b", "x"}
     assert set(graph.nodes[4].inner_nodes) == {"then_add", "inner_if", "inner_mul", "inner_neg"}
-    bodies = {each.name: (each.owner, each.subgraph) for each in graph.subgraph_nodes}
+    bodies = {node.name: (node.owner, node.subgraph) for node in graph.subgraph_nodes}
     assert bodies["inner_mul"] == ("if", "inner_if.then_branch")
     for sign in (1, -1):
         check(model, {"x": sign * np.abs(x_of())})
@@ -344,7 +344,7 @@ def test_a_loop_and_a_scan() -> None:
     check(model, {"x": x_of()})
 
 
-def test_a_body_that_gives_an_outer_value_as_it_is() -> None:
+def test_a_subgraph_that_returns_an_outer_value_unchanged() -> None:
     """An If's branch may have no node at all: its output is a value of the outer graph."""
     then = helper.make_graph([], "then", [], [info("a")])
     otherwise = helper.make_graph(
@@ -387,11 +387,11 @@ def test_functions_of_the_model() -> None:
         ["y"],
         functions=[function],
     )
-    assert [each.op for each in read_graph(model).nodes] == ["own::Twice", "Neg", "own::Twice"]
+    assert [node.op for node in read_graph(model).nodes] == ["own::Twice", "Neg", "own::Twice"]
     check(model, {"x": x_of()})
 
 
-def test_sparse_constants_are_no_inputs_and_stay() -> None:
+def test_sparse_constants_are_not_inputs_and_stay() -> None:
     dense = constant("w", np.array([1.5, 2.5], np.float32))
     indices = constant("w_indices", np.array([0, 4], np.int64))
     sparse = helper.make_sparse_tensor(dense, indices, [2, 3])
@@ -402,7 +402,7 @@ def test_sparse_constants_are_no_inputs_and_stay() -> None:
     graph = read_graph(model)
     assert boundary_values(graph, (1,)) == (("a",), ("y",))
     extracted = extract(model, graph, (1,), "p")
-    assert [each.values.name for each in extracted.graph.sparse_initializer] == ["w"]
+    assert [tensor.values.name for tensor in extracted.graph.sparse_initializer] == ["w"]
     assert not extract(model, graph, (0,), "p").graph.sparse_initializer
 
 
@@ -419,7 +419,7 @@ def test_external_data_stays_where_it_is() -> None:
     assert kept == weight
 
 
-def test_a_border_of_unknown_type_is_named() -> None:
+def test_a_boundary_value_of_unknown_type_is_named() -> None:
     model = model_of([node("Relu", ["x"], "a"), node("Neg", ["a"], "y")], [info("x")], ["y"])
     del model.graph.value_info[:]
     graph = read_graph(model)
@@ -467,7 +467,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 
 @settings(max_examples=25)
 @given(models(), st.randoms(use_true_random=False))
-def test_parts_of_random_graphs_compute_what_the_whole_computes(
+def test_parts_of_random_graphs_compute_what_the_model_computes(
     model: onnx.ModelProto, random: Any
 ) -> None:
     graph = read_graph(model)

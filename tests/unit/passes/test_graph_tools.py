@@ -30,14 +30,14 @@ def model_of(
     graph = helper.make_graph(
         nodes,
         "graph",
-        [helper.make_tensor_value_info(*each) for each in inputs],
+        [helper.make_tensor_value_info(*value) for value in inputs],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
         [numpy_helper.from_array(a, n) for n, a in (initializers or {}).items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def test_names_are_unique_also_in_bodies_and_good_ones_stay() -> None:
+def test_names_become_unique_also_in_subgraphs_and_unique_ones_stay() -> None:
     body = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["b"], name="same")],
         "body",

@@ -1,7 +1,7 @@
-"""Steps 3 and 4 of a load: sessions of the chosen variants, held to what the manifest promises.
+"""Steps 3 and 4 of a load: sessions of the chosen variants, checked against the manifest.
 
-All that ONNX Runtime and numpy are needed for is imported from here on, so that a load can verify
-before these imports, and hash while they run.
+Everything that needs ONNX Runtime and numpy is imported from here, so that a load can verify before
+these imports, and hash during them.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ def open_model(
     chosen: Sequence[Variant],
     threads: int | None,
     libraries: Mapping[str, Path],
-    passed: Sequence[Finding],
+    earlier_findings: Sequence[Finding],
     record: str | Path | None,
     record_bytes: int,
 ) -> ReadyModel:
-    """Steps 3 and 4 for one kind of variants."""
+    """Steps 3 and 4 for variants of one kind."""
     manifest = stored.authentic.manifest
-    noticed = list(passed)
-    noticed += [
+    findings = list(earlier_findings)
+    findings += [
         finding
-        for each in chosen
-        for finding in check_compatibility_strings(manifest, each, libraries)
+        for variant in chosen
+        for finding in check_compatibility_strings(manifest, variant, libraries)
     ]
     # 3.
     started = time.perf_counter()
     opened, seconds = _open_all(stored.folder, chosen, threads, libraries)
     created = time.perf_counter()
     # 4.
-    placed = []
-    for each, session_of in zip(chosen, opened, strict=True):
+    placement_seconds = []
+    for variant, session in zip(chosen, opened, strict=True):
         placing = time.perf_counter()
-        check_session(session_of, manifest, each)
-        noticed += check_placement(session_of, manifest, each)
-        placed.append(time.perf_counter() - placing)
+        check_session(session, manifest, variant)
+        findings += check_placement(session, manifest, variant)
+        placement_seconds.append(time.perf_counter() - placing)
     recorder: ShapeRecorder | None = None
     if stated := record or os.environ.get("AOTC_RECORD_SHAPES"):
         from aotc.runtime.recorder import ShapeRecorder
@@ -74,12 +74,14 @@ def open_model(
             hashed=stored.hashed,
             verify_seconds=stored.seconds,
             session_seconds=created - started,
-            warmup_seconds=sum(placed),
+            warmup_seconds=sum(placement_seconds),
             variants=tuple(
-                VariantLoad(name=each.name, session_seconds=one, warmup_seconds=other)
-                for each, one, other in zip(chosen, seconds, placed, strict=True)
+                VariantLoad(name=variant.name, session_seconds=opening, warmup_seconds=placing)
+                for variant, opening, placing in zip(
+                    chosen, seconds, placement_seconds, strict=True
+                )
             ),
-            findings=(*compatible.findings, *noticed),
+            findings=(*compatible.findings, *findings),
         ),
         payload=stored.folder,
         hold=stored.hold,

@@ -10,16 +10,17 @@ from __future__ import annotations
 import base64
 import binascii
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import Json, ParseError, Problem
 from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.trust.anchors import (
-    der_of_pem,
-)
-from aotc.contract.trust.signer import Sealer, Signer
+from aotc.contract.trust.anchors import der_of_pem
 from aotc.errors import AotcError
 from aotc.records import field, record, replace
+
+if TYPE_CHECKING:
+    from aotc.contract.trust.signer import Sealer, Signer
 
 IN_TOTO = "application/vnd.in-toto+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -59,6 +60,8 @@ def sign(statement: Json, signer: Signer | Sealer) -> bytes:
 
     With a key in a file, equal arguments give equal bytes; a signer command may use random nonces.
     """
+    from aotc.contract.trust.signer import Sealer
+
     payload = canonical_json(statement)
     if isinstance(signer, Sealer):
         return signer.seal(payload)

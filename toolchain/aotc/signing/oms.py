@@ -10,18 +10,20 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import Json, ParseError, Problem, decode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.payload_files import PayloadPath
 from aotc.contract.trust.anchors import Anchor, TrustedKey
-from aotc.contract.trust.signer import Sealer, Signer
 from aotc.records import record
 from aotc.signing import dsse
 from aotc.signing.bundle_verification import verify_bundle
 from aotc.signing.statements import STATEMENT_TYPE
+
+if TYPE_CHECKING:
+    from aotc.contract.trust.signer import Sealer, Signer
 
 PREDICATE_TYPE: Final = KINDS["oms"].predicate_type
 SUBJECT_NAME = "payload"

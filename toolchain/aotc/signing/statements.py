@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aotc.contract.codec.parsing import Json, ParseError, Problem
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.trust.anchors import Anchor, TrustedKey
-from aotc.contract.trust.signer import Sealer, Signer
 from aotc.signing import dsse
 from aotc.signing.bundle_verification import VerifiedBundle, claimed_signer, verify_bundle
+
+if TYPE_CHECKING:
+    from aotc.contract.trust.signer import Sealer, Signer
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 

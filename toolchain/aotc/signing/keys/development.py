@@ -1,21 +1,21 @@
 """The development key of a user, made at its first use, and the default trust.
 
-The default trust does not need `cryptography`.
+The default trust needs neither `cryptography` nor what writes files.
 """
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aotc.contract.trust.anchors import TrustedKey, split_pem
 from aotc.errors import AotcError
-from aotc.files import writing
 from aotc.files.folders import belongs_to_others, make_folder
 from aotc.files.user_folders import config_folder
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
+
+if TYPE_CHECKING:
+    from aotc.signing.keys.key_loading import PrivateKey
 
 _FIX_FOLDER: Final = "Set XDG_CONFIG_HOME to a folder of yours, or sign with --key."
 
@@ -26,6 +26,9 @@ def development_key() -> PrivateKey:
     Raises AOTC-I023 if the file is unusable, and I026 if it cannot be written or its folder belongs
     to another user.
     """
+    from aotc.files import writing
+    from aotc.signing.keys.key_loading import load_private
+
     require_own_folder()
     secret_path, public_path = _paths()
     if not _exists(secret_path):
@@ -61,6 +64,8 @@ def default_trust() -> tuple[TrustedKey, ...]:
     except (AotcError, OSError, UnicodeDecodeError):
         return ()
     if len(blocks) != 1:
+        from aotc.signing.keys.key_loading import load_private
+
         return (load_private(secret_path, development=True).trusted(),)
     return (TrustedKey(pem=blocks[0], origin="development key", development=True),)
 
@@ -75,6 +80,8 @@ def resolve_trust(
     """
     if trust is None and key is None:
         return default_trust()
+    from aotc.signing.keys.key_loading import load_public
+
     found: dict[str, TrustedKey] = {}
     if trust is not None:
         found.update((item.pem, item) for item in load_public(Path(trust)))
@@ -108,6 +115,9 @@ def _exists(path: Path) -> bool:
 
 def _create(path: Path) -> None:
     """Create the key; if several processes do so at once, all use the key of the first."""
+    from aotc.files import writing
+    from aotc.signing.keys import key_files
+
     secret_pem, _ = key_files.new_pair()
     try:
         make_folder(path.parent)
@@ -127,6 +137,8 @@ def _belongs_to_others(folder: Path) -> bool:
 
 
 def _cannot_write(path: Path, error: OSError) -> AotcError:
+    from aotc.signing.keys import key_files
+
     found = key_files.cannot_write_key(path, error)
     if found.code == "AOTC-I026":
         found.fix = _FIX_FOLDER

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from aotc.contract.finding import Finding
 from aotc.errors import AotcError
-from aotc.files import writing
 from aotc.files.failures import cannot_read, cannot_write
-from aotc.files.locking import editing
 from aotc.signing.keys.p256 import public_pem
 
 MAX_KEY_FILE_BYTES = 1 << 20
@@ -61,6 +59,8 @@ def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
 def remove_empty(path: Path) -> None:
     """Remove a file if it is empty; raises OSError, AOTC-G041, I018 and I026."""
     if _is_empty(path):
+        from aotc.files.locking import editing
+
         # The lock prevents that another process removes a key that was written meanwhile.
         with editing(path):
             if _is_empty(path):
@@ -120,6 +120,8 @@ def exposure_findings(path: Path) -> tuple[Finding, ...]:
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
     """Write a new file atomically; raises AOTC-I017 if it exists, I018 and I026."""
+    from aotc.files import writing
+
     try:
         writing.write_new(path, data, mode=mode, durable=True)
     except FileExistsError:

@@ -13,7 +13,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.trust.anchors import PEM, TrustedKey, key_id, split_certificates, split_pem
 from aotc.errors import AotcError
 from aotc.records import field, record
-from aotc.signing.keys import key_files, passwords
+from aotc.signing.keys import key_files
 from aotc.signing.keys.p256 import any_key, p256_key, public_pem
 
 if TYPE_CHECKING:
@@ -153,6 +153,8 @@ def _has_only_keys(text: str) -> bool:
 def _secret_key(data: bytes, path: Path, password: bytes | None) -> object:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    from aotc.signing.keys import passwords
 
     block = re.search(_SECRET, data, re.ASCII | re.DOTALL)
     secret = block[0] if block else data

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from pathlib import Path
 from typing import Final
 
 from aotc.reasons import REASONS
@@ -27,9 +27,9 @@ def checks() -> Mapping[str, type[Check]]:
     without a check, so that a missing file never makes a host pass.
     """
     found: dict[str, type[Check]] = {}
-    for module in iter_modules(__path__, f"{__name__}."):
-        for value in vars(import_module(module.name)).values():
-            if not isinstance(value, type) or value.__module__ != module.name:
+    for name in _modules():
+        for value in vars(import_module(name)).values():
+            if not isinstance(value, type) or value.__module__ != name:
                 continue
             if issubclass(value, Check) and value is not Check:
                 if value.code in found:
@@ -38,6 +38,12 @@ def checks() -> Mapping[str, type[Check]]:
     if missing := _required_codes() - found.keys():
         raise ImportError(f"the installation does not have the checks {', '.join(sorted(missing))}")
     return dict(sorted(found.items()))
+
+
+def _modules() -> list[str]:
+    """The names of the modules of this package, without `pkgutil`, which would import `inspect`."""
+    files = (file for folder in __path__ for file in Path(folder).glob("*.py*"))
+    return [f"{__name__}.{stem}" for stem in sorted({file.stem for file in files} - {"__init__"})]
 
 
 def _required_codes() -> set[str]:
