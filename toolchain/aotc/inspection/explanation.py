@@ -59,5 +59,5 @@ def _check_with(code: str) -> type[Check] | None:
 
 
 def explain_all() -> tuple[Explanation, ...]:
-    """The explanations of all codes, in the order of the catalogue."""
-    return tuple(explain(code) for code in REASONS)
+    """The explanations of all codes, sorted by code."""
+    return tuple(explain(code) for code in sorted(REASONS))
