@@ -350,7 +350,7 @@ class Reference:
                 raise AotcError(
                     "AOTC-I015" if out_of_memory(error.found) else code,
                     "the original model fails on its fixture",
-                    where=f"{fixture.name} {_sizes_text(fixture.sizes)}".strip(),
+                    where=f"fixture {fixture.name} {_sizes_text(fixture.sizes)}".strip(),
                     found=error.found,
                 ) from None
             self._note_shapes(fixture.sizes, _shapes_of(outputs))
