@@ -155,7 +155,7 @@ class Reference:
             refuse_text(error, self.model.name)
             trial = Trial(ok=False, error=error.found)
         done = FinishedRun(trial, shapes)
-        self._log.keep(sizes, self._values_number, done)
+        self._log.add(sizes, self._values_number, done)
         return self._remember(sizes, done)
 
     def _recall(self, sizes: Mapping[str, int]) -> Trial | None:
