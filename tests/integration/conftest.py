@@ -1,4 +1,4 @@
-"""One real artifact, built once for every test that reads it with another project's tools."""
+"""A real artifact, built once for all tests that read it with tools of other projects."""
 
 from __future__ import annotations
 
