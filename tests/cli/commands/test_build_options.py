@@ -131,7 +131,7 @@ def test_tuned_and_repeated(aotc: Command) -> None:
     third = built(aotc(*words, evidence, "-o", "three.aotc"))
     assert third["artifact_id"] == tuned["artifact_id"]
     first = refused(aotc, "AOTC-O006", 3, "--tuned-from", "one.aotc")
-    assert "not of this profile's candidates" in first["what"]
+    assert "do not match this profile's candidates" in first["what"]
 
 
 def test_the_table_is_shown(aotc: Command) -> None:

@@ -1,4 +1,4 @@
-"""Jobs in forked processes: their answers, and every way they can end."""
+"""Jobs in forked processes: their results, and every way they can end."""
 
 from __future__ import annotations
 

@@ -14,7 +14,19 @@ from aotc.files import failures
 STDOUT = "standard output"
 
 
-def take_closed() -> None:
+def prepare() -> None:
+    """Make standard streams ready for any text; what a closed one is told goes nowhere."""
+    _take_closed()
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            # What the terminal's encoding cannot show is escaped, and never an error.
+            reconfigure(errors="backslashreplace")
+
+
+def _take_closed() -> None:
     """Open the null device in place of standard streams that are closed.
 
     The next file that is opened would have the number, and what a library writes to standard error

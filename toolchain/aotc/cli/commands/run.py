@@ -24,9 +24,7 @@ from aotc.cli.grammar.options import (
     Variants,
 )
 from aotc.cli.grammar.typed_values import comma_separated
-from aotc.contract.results.command_reports import RunCase, RunReport
 from aotc.errors import EXIT_YES, AotcError
-from aotc.files.names import file_names
 
 if TYPE_CHECKING:
     from aotc.runtime.ready_model import ReadyModel
@@ -94,6 +92,8 @@ def run(
     """
     from aotc.cli.extras import needs
     from aotc.cli.views.measurement_views import run_view
+    from aotc.contract.results.command_reports import RunCase, RunReport
+    from aotc.files.names import file_names
 
     with needs("run", loads=True):
         from aotc.runtime import arrays

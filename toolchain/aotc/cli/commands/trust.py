@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,8 +12,10 @@ from aotc.cli.grammar import suggestions
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Artifact, Channel, Json, TargetHost
 from aotc.cli.grammar.typed_values import pairs, positive
-from aotc.contract.results.trust_reports import RootReport, TrustReport
 from aotc.errors import EXIT_NO, EXIT_YES
+
+if TYPE_CHECKING:
+    from aotc.contract.results.trust_reports import TrustReport
 
 app = new_app("Make, sign, check and explain trust policies.")
 
@@ -376,6 +378,7 @@ def root(
     """
     from aotc.authoring.policy_files import write_roots
     from aotc.cli.views.policy_views import root_view
+    from aotc.contract.results.trust_reports import RootReport
     from aotc.contract.trust.anchors import key_id
     from aotc.signing.keys.key_loading import load_one_public
     from aotc.verification.policy.policy_document import read_roots

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from pathlib import Path
 from typing import Final
 
 from aotc.reasons import REASONS
@@ -27,9 +27,9 @@ def checks() -> Mapping[str, type[Check]]:
     where the catalogue has a code whose check is not found, as nothing may pass for want of a file.
     """
     found: dict[str, type[Check]] = {}
-    for module in iter_modules(__path__, f"{__name__}."):
-        for each in vars(import_module(module.name)).values():
-            if not isinstance(each, type) or each.__module__ != module.name:
+    for name in _modules():
+        for each in vars(import_module(name)).values():
+            if not isinstance(each, type) or each.__module__ != name:
                 continue
             if issubclass(each, Check) and each is not Check:
                 if each.code in found:
@@ -38,6 +38,12 @@ def checks() -> Mapping[str, type[Check]]:
     if missing := _demanded() - found.keys():
         raise ImportError(f"the installation lacks the checks {', '.join(sorted(missing))}")
     return dict(sorted(found.items()))
+
+
+def _modules() -> list[str]:
+    """The modules of this room; `pkgutil` would find them too, and import `inspect` for it."""
+    files = (file for folder in __path__ for file in Path(folder).glob("*.py*"))
+    return [f"{__name__}.{stem}" for stem in sorted({file.stem for file in files} - {"__init__"})]
 
 
 def _demanded() -> set[str]:

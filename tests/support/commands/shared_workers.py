@@ -1,4 +1,4 @@
-"""The process that forks jobs, shared by builds of one test session.
+"""The process that forks jobs, shared by the builds of one test session.
 
 Each build would start its own and import numpy, onnx and ONNX Runtime in it, which takes longer
 than the jobs of a small model.  Builds may share one, as those of `aotc check-models` do.
@@ -48,7 +48,7 @@ def shared_workers(limits: WorkerLimits) -> Iterator[Workers]:
 
 
 class _Watched(Workers):
-    """Workers that know whether anything they were given is still to be done."""
+    """Workers that know whether any of their work is unfinished."""
 
     def __init__(self, limits: WorkerLimits) -> None:
         super().__init__(limits, PRELOADED_MODULES)
@@ -56,12 +56,12 @@ class _Watched(Workers):
 
     def submit(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
         future = super().submit(function, *arguments, **named)
-        self._given = [*(each for each in self._given if not each.done()), future]
+        self._given = [*(item for item in self._given if not item.done()), future]
         return future
 
     @property
     def busy(self) -> bool:
-        return not all(each.done() for each in self._given)
+        return not all(item.done() for item in self._given)
 
 
 _WORKERS: Final[OrderedDict[Any, _Watched]] = OrderedDict()
