@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-plain test-intel test-slow test-conformance ids fuzz lint format bench schemas compat docs lock clean
+.PHONY: help setup demo test test-plain test-intel test-slow test-conformance ids fuzz lint format bench schemas compat docs site lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,14 @@ docs: $(STAMP)  ## generate the pages of codes, of conformance and of rooms, and
 	$(BIN)/python ci/conformance.py --page
 	$(BIN)/python ci/architecture --write
 	$(BIN)/python ci/pictures/draw_pictures.py --write
+
+# Sphinx and its theme stand in an environment of their own.
+$(VENV)-site/.site: requirements/site.lock pyproject.toml ci/setup.sh
+	sh ci/setup.sh $(VENV)-site site $(PYTHON)
+	touch $@
+
+site: $(VENV)-site/.site  ## build the website in build/site; fails on a warning or a broken link
+	$(VENV)-site/bin/python ci/site/build_site.py
 
 lock: $(STAMP)  ## pin all dependencies (LOCK_OPTIONS=--upgrade: to newer releases)
 	sh ci/lock.sh $(BIN)/python $(LOCK_OPTIONS)

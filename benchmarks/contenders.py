@@ -137,11 +137,11 @@ def _input_maker(model: str) -> Callable[[Mapping[str, int]], Inputs]:
     described = input_shapes(Path(model))
     dtypes = {name: dtype for name, (_, dtype) in described.items()}
 
-    def drawn(sizes: Mapping[str, int]) -> Inputs:
+    def random_inputs(sizes: Mapping[str, int]) -> Inputs:
         shapes = {
             name: [size if isinstance(size, int) else sizes[size] for size in shape]
             for name, (shape, _) in described.items()
         }
         return inputs_of(shapes, dtypes)
 
-    return drawn
+    return random_inputs

@@ -51,10 +51,10 @@ print(json.dumps({"from": aotc.__file__, "version": aotc.__version__}), flush=Tr
 for line in sys.stdin:
     wanted = json.loads(line)
     try:
-        told = {"id": aotc.build(**wanted).artifact_id}
+        outcome = {"id": aotc.build(**wanted).artifact_id}
     except AotcError as error:
-        told = {"refused": error.line()}
-    print(json.dumps(told), flush=True)
+        outcome = {"refused": error.line()}
+    print(json.dumps(outcome), flush=True)
 """
 
 

@@ -54,7 +54,7 @@ class Identified:
         return path
 
 
-def drawn(name: str, *shape: int) -> TensorProto:
+def random_weight(name: str, *shape: int) -> TensorProto:
     """Weights that depend only on the name and the shape."""
     rng = np.random.default_rng([*name.encode(), *shape])
     return numpy_helper.from_array(
@@ -122,8 +122,8 @@ def branches(path: Path) -> onnx.ModelProto:
         {"x": (FLOAT, ["batch", WIDTH])},
         {"y": (FLOAT, ["batch", WIDTH])},
         [
-            *(drawn(name, WIDTH, WIDTH) for name in ("first", "turn", "only_large")),
-            drawn("only_small", WIDTH),
+            *(random_weight(name, WIDTH, WIDTH) for name in ("first", "turn", "only_large")),
+            random_weight("only_small", WIDTH),
             constant("rounds", np.int64(3)),
             constant("yes", np.True_),
             constant("zero", np.float32(0)),
@@ -185,8 +185,8 @@ def words(path: Path) -> onnx.ModelProto:
         {"ids": (INT64, ["batch", "seq"]), "mask": (FLOAT, ["batch", "seq"])},
         {"vectors": (FLOAT, ["batch", "seq", WIDTH]), "mean": (FLOAT, ["batch", WIDTH])},
         [
-            drawn("table", WORDS, WIDTH),
-            drawn("w", WIDTH, WIDTH),
+            random_weight("table", WORDS, WIDTH),
+            random_weight("w", WIDTH, WIDTH),
             constant("flat", np.array([-1, WIDTH])),
             constant("last", np.array([-1])),
             constant("middle", np.array([1])),
@@ -221,7 +221,7 @@ def functions(path: Path) -> onnx.ModelProto:
         ],
         {"x": (FLOAT, ["rows", WIDTH])},
         {"y": (FLOAT, ["rows", 4])},
-        [drawn("first", WIDTH, WIDTH), drawn("last", 4, WIDTH)],
+        [random_weight("first", WIDTH, WIDTH), random_weight("last", 4, WIDTH)],
         {"": 18, "own": 1},
         [bend, twice],
     )
@@ -247,10 +247,10 @@ def residual(path: Path) -> onnx.ModelProto:
         {"image": (FLOAT, ["batch", 3, 32, 32])},
         {"logits": (FLOAT, ["batch", 10])},
         [
-            drawn("stem", width, 3, 3, 3),
-            drawn("inner", width, width, 3, 3),
-            drawn("outer", width, width, 3, 3),
-            drawn("head", 10, width),
+            random_weight("stem", width, 3, 3, 3),
+            random_weight("inner", width, width, 3, 3),
+            random_weight("outer", width, width, 3, 3),
+            random_weight("head", 10, width),
         ],
         {"": 23},
     )
@@ -268,7 +268,7 @@ def divided(path: Path) -> onnx.ModelProto:
         ],
         {"x": (FLOAT, ["batch", 4, WIDTH])},
         {"y": (FLOAT, ["batch", 4, WIDTH])},
-        [drawn("first", WIDTH, WIDTH), drawn("last", WIDTH, WIDTH)],
+        [random_weight("first", WIDTH, WIDTH), random_weight("last", WIDTH, WIDTH)],
         {"": 18, "com.microsoft": 1},
     )
 

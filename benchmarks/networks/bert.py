@@ -35,18 +35,18 @@ class _Graph:
         self.weights.append(numpy_helper.from_array(value, name))
         return name
 
-    def drawn(self, name: str, *shape: int) -> str:
+    def random_weight(self, name: str, *shape: int) -> str:
         return self.constant(name, self._rng.standard_normal(shape, np.float32) * np.float32(0.02))
 
     def dense(self, value: str, name: str, inner: int, outer: int) -> str:
         product = self.node(
-            "MatMul", [value, self.drawn(f"{name}.weight", inner, outer)], f"{name}.matmul"
+            "MatMul", [value, self.random_weight(f"{name}.weight", inner, outer)], f"{name}.matmul"
         )
-        return self.node("Add", [self.drawn(f"{name}.bias", outer), product], f"{name}.add")
+        return self.node("Add", [self.random_weight(f"{name}.bias", outer), product], f"{name}.add")
 
     def normalized(self, value: str, name: str, width: int) -> str:
         scale = self.constant(f"{name}.scale", np.ones(width, np.float32))
-        bias = self.drawn(f"{name}.bias", width)
+        bias = self.random_weight(f"{name}.bias", width)
         return self.node("LayerNormalization", [value, scale, bias], name, axis=-1, epsilon=1e-12)
 
 
@@ -101,14 +101,18 @@ def _mask(graph: _Graph) -> str:
 
 
 def _embeddings(graph: _Graph, hidden: int, vocabulary: int) -> str:
-    words = graph.node("Gather", [graph.drawn("words", vocabulary, hidden), "input_ids"], "word")
-    types = graph.node("Gather", [graph.drawn("types", 2, hidden), "token_type_ids"], "type")
+    words = graph.node(
+        "Gather", [graph.random_weight("words", vocabulary, hidden), "input_ids"], "word"
+    )
+    types = graph.node(
+        "Gather", [graph.random_weight("types", 2, hidden), "token_type_ids"], "type"
+    )
     ids = graph.constant("position.ids", np.arange(POSITIONS, dtype=np.int64)[None, :])
     sizes = graph.node("Shape", ["input_ids"], "sizes")
     bounds = {n: graph.constant(f"const.{n}", np.array([n], np.int64)) for n in (0, 1, 2)}
     length = graph.node("Slice", [sizes, bounds[1], bounds[2], bounds[0]], "length")
     used = graph.node("Slice", [ids, bounds[0], length, bounds[1]], "position.used")
-    table = graph.drawn("positions", POSITIONS, hidden)
+    table = graph.random_weight("positions", POSITIONS, hidden)
     positions = graph.node("Gather", [table, used], "position")
     total = graph.node("Add", [graph.node("Add", [words, types], "word.type"), positions], "sum")
     return graph.normalized(total, "embeddings", hidden)

@@ -100,12 +100,14 @@ def write_light(name: str, path: Path) -> None:
         if node.op_type == "BatchNormalization"
         for role, tensor in zip(("scale", "bias", "mean", "variance"), node.input[1:], strict=True)
     }
-    nodes, drawn = [], []
+    nodes, random_weights = [], []
     for node in model.graph.node:
         if node.op_type == "ConstantOfShape":
             shape = tuple(int(size) for size in initial[node.input[0]])
             weights = _draw(roles.get(node.output[0], ""), shape, rng)
-            drawn.append(numpy_helper.from_array(weights.astype(np.float32), node.output[0]))
+            random_weights.append(
+                numpy_helper.from_array(weights.astype(np.float32), node.output[0])
+            )
         else:
             nodes.append(node)
     read = {name for node in nodes for name in node.input}
@@ -114,7 +116,7 @@ def write_light(name: str, path: Path) -> None:
         name,
         [value for value in model.graph.input if value.name not in initial],
         list(model.graph.output),
-        [*(tensor for tensor in model.graph.initializer if tensor.name in read), *drawn],
+        [*(tensor for tensor in model.graph.initializer if tensor.name in read), *random_weights],
     )
     opsets = [helper.make_opsetid("", model.opset_import[0].version)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=4), path)

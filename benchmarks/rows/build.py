@@ -75,7 +75,7 @@ def _rows(
             f"{median(our_processor):.1f} s to {median(their_processor):.1f} s",
         ),
         Row(
-            what=f"{title}: what is published is judged and loaded before",
+            what=f"{title}: the artifact is verified and loaded before",
             asked=f"≤ {CHECK_SECONDS:g} s" if asked else "",
             measured=f"{check:.2f} s ({check / median(floors):.2f} of ONNX Runtime's own work)",
             held=round(check, 2) <= CHECK_SECONDS if asked else None,

@@ -120,35 +120,35 @@ def _height(room: Room, wrap: int, width: int = BOX) -> int:
 
 def _box(room: Room, kind: str, place: tuple[int, int, int, int], wrap: int) -> list[str]:
     x, y, width, height = place
-    drawn = [
+    elements = [
         f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>',
         f'<text class="name" x="{x + PAD}" y="{y + 21}">{escape(room.name)}</text>',
     ]
     if room.files > 1:
-        drawn.append(
+        elements.append(
             f'<text class="text" x="{x + width - PAD}" y="{y + 21}" text-anchor="end">'
             f"{room.files} files</text>"
         )
     at = y + HEADER + 9
     for line in _wrapped(room.purpose, wrap):
-        drawn.append(f'<text class="text" x="{x + PAD}" y="{at}">{escape(line)}</text>')
+        elements.append(f'<text class="text" x="{x + PAD}" y="{at}">{escape(line)}</text>')
         at += LINE
     if room.cycles:
         label = "1 cycle" if len(room.cycles) == 1 else f"{len(room.cycles)} cycles"
-        drawn.append(f'<text class="wrong" x="{x + PAD}" y="{at}">{label} between files</text>')
+        elements.append(f'<text class="wrong" x="{x + PAD}" y="{at}">{label} between files</text>')
         at += LINE
     at -= 8
     for line_of_parts in _flow(room.parts, width - 2 * PAD):
         left = x + PAD
         for part, size in line_of_parts:
-            drawn += [
+            elements += [
                 f'<rect class="part" x="{left}" y="{at}" width="{size}" height="{PART}" rx="4"/>',
                 f'<text class="text" x="{left + size // 2}" y="{at + 15}" text-anchor="middle">'
                 f"{escape(part.name)}</text>",
             ]
             left += size + 6
         at += PART + 4
-    return drawn
+    return elements
 
 
 Ports = dict[tuple[Edge, bool], int]
@@ -179,7 +179,7 @@ def _edge(
 ) -> str:
     """One line from box to box; it passes the layers between them vertically."""
     x, y = ports[edge, True], spans[layer[edge[0]]][1]
-    drawn = [f"M {x} {y}"]
+    commands = [f"M {x} {y}"]
     for item in path(edge, layer)[1:]:
         ends = isinstance(item, str)
         number = layer[item] if isinstance(item, str) else item[1]
@@ -187,11 +187,11 @@ def _edge(
         # The tip of the arrow touches the box.
         to_y = spans[number][0] - (7 if ends else 0)
         half = (to_y - y) // 2
-        drawn.append(f"C {x} {y + half}, {to_x} {to_y - half}, {to_x} {to_y}")
+        commands.append(f"C {x} {y + half}, {to_x} {to_y - half}, {to_x} {to_y}")
         if not ends:
-            drawn.append(f"L {to_x} {spans[number][1]}")
+            commands.append(f"L {to_x} {spans[number][1]}")
         x, y = to_x, spans[number][1]
-    return f'<path class="edge" marker-end="url(#tip)" d="{" ".join(drawn)}"/>'
+    return f'<path class="edge" marker-end="url(#tip)" d="{" ".join(commands)}"/>'
 
 
 def _wrong_edge(
@@ -201,7 +201,7 @@ def _wrong_edge(
     spans: dict[int, tuple[int, int]],
     found: list[list[Item]],
 ) -> str:
-    """An import against the order, drawn upwards beside everything in between."""
+    """An import against the order, drawn upwards to the left of everything in between."""
     between = [row[0] for row in found[layer[edge[0]] : layer[edge[1]] + 1] if row]
     (x, y), (to_x, to_y) = (
         (MARGIN + round(middle[name]) - BOX // 2, sum(spans[layer[name]]) // 2) for name in edge
@@ -222,7 +222,7 @@ def _bars(base: list[Room], y: int, inner: int) -> tuple[list[str], int]:
     edges = [(room.name, other) for room in base for other in room.imports if other in names]
     wrong = reversed_edges({room.name: room.imports for room in base})
     layer = layers(names, [edge for edge in edges if edge not in wrong], at_most=2)
-    drawn = [f'<text class="text" x="{MARGIN}" y="{y}">Every room may import these:</text>']
+    elements = [f'<text class="text" x="{MARGIN}" y="{y}">Every room may import these:</text>']
     y += 12
     for number in sorted(set(layer.values()), reverse=True):
         row = [room for room in base if layer[room.name] == number]
@@ -230,12 +230,14 @@ def _bars(base: list[Room], y: int, inner: int) -> tuple[list[str], int]:
         wrap = width * 2 // 15
         height = max(_height(room, wrap, width) for room in row)
         for at, room in enumerate(row):
-            drawn += _box(room, "base", (MARGIN + at * (width + GAP), y, width, height), wrap)
+            elements += _box(room, "base", (MARGIN + at * (width + GAP), y, width, height), wrap)
         y += height + 10
-    return drawn, y
+    return elements, y
 
 
-def _document(title: str, rooms: tuple[Room, ...], size: tuple[int, int], drawn: list[str]) -> str:
+def _document(
+    title: str, rooms: tuple[Room, ...], size: tuple[int, int], elements: list[str]
+) -> str:
     width, height = size
     description = "; ".join(
         f"{room.name} imports {', '.join(room.imports) or 'no other room'}" for room in rooms
@@ -255,7 +257,7 @@ def _document(title: str, rooms: tuple[Room, ...], size: tuple[int, int], drawn:
             f"<style>{STYLE}</style>",
             f"<defs>{tips}</defs>",
             f'<rect class="paper" width="{width}" height="{height}"/>',
-            *drawn,
+            *elements,
             "</svg>",
             "",
         ]

@@ -16,7 +16,7 @@ _PAYLOAD: Final = (
     ("shared_assets/sha256-…/", "weights, shared by all variants"),
     ("fixtures/…", "golden inputs and outputs"),
 )
-_SAYS: Final[dict[Usage, str]] = {
+_STATEMENTS: Final[dict[Usage, str]] = {
     "oms": "the signature, over every file of the payload",
     "provenance": "from what and how it was built (SLSA)",
     "sbom": "model, data, libraries, licences (CycloneDX)",
@@ -27,17 +27,19 @@ _SAYS: Final[dict[Usage, str]] = {
 
 
 def draw() -> str:
-    """The picture; raises KeyError for a kind of attestation that it does not know."""
-    said = [(kind.path if kind.by_build else f"{kind.usage}-*", _SAYS[kind.usage], kind.by_build)
-            for kind in KINDS.values()]  # fmt: skip
+    """The picture as SVG; raises KeyError for an attestation kind not in `_STATEMENTS`."""
+    attestations = [
+        (kind.path if kind.by_build else f"{kind.usage}-*", _STATEMENTS[kind.usage])
+        for kind in KINDS.values()
+    ]
     canvas = Canvas(
         900,
-        92 + 26 * (len(_PAYLOAD) + len(said)) + 84,
+        92 + 26 * (len(_PAYLOAD) + len(attestations)) + 84,
         "What is in an artifact",
         "The folder payload is reproducible byte for byte and every file of it is signed: "
         + "; ".join(f"{name}: {what}" for name, what in _PAYLOAD)
         + f". The folder {ATTESTATIONS} holds one sigstore bundle in each file: "
-        + "; ".join(f"{name.rpartition('/')[2]}: {what}" for name, what, _ in said)
+        + "; ".join(f"{name.rpartition('/')[2]}: {what}" for name, what in attestations)
         + ".",
     )
     canvas.text((24, 34), "digits.aotc/", "title")
@@ -47,10 +49,10 @@ def draw() -> str:
     canvas.text((860, y + 22), "reproducible; every byte is signed", anchor="end")
     _rows(canvas, y + 48, [(name, what) for name, what in _PAYLOAD])
     y += height + 18
-    height = 40 + 26 * len(said)
+    height = 40 + 26 * len(attestations)
     canvas.box("step", (24, y, 852, height), f"{ATTESTATIONS}/")
     canvas.text((860, y + 22), "one sigstore bundle in each file", anchor="end")
-    _rows(canvas, y + 48, [(name.rpartition("/")[2], what) for name, what, _ in said])
+    _rows(canvas, y + 48, [(name.rpartition("/")[2], what) for name, what in attestations])
     return canvas.svg()
 
 

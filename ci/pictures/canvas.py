@@ -1,4 +1,4 @@
-"""Boxes, arrows and words of a picture, as SVG that reads in light and dark, with any font."""
+"""Boxes, arrows and text of a picture, as SVG for light and dark mode and for any font."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 Kind = Literal["thing", "step", "signed", "refused", "lane", "plain"]
 
-# A letter of a wide sans-serif font takes no more of its size on the average.
+# Average width of a letter, relative to the font size, in a wide sans-serif font.
 _LETTER: Final = 0.56
 _FIXED: Final = 0.62
 _TITLE, _TEXT, _LINE = 15, 12, 17
@@ -48,12 +48,12 @@ text { font-family: system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Aria
 
 
 class TooWide(Exception):
-    """Words do not fit into their box, in a font that a reader may have."""
+    """Text may not fit into its box, depending on the reader's font."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """Where a box is; its sides are where arrows begin and end."""
+    """Position and size of a box; arrows begin and end at its sides."""
 
     x: int
     y: int
@@ -83,13 +83,13 @@ class Box:
 
 @dataclass
 class Canvas:
-    """A picture of a size, with what it shows and tells those who do not see it."""
+    """A picture of a given size, its title, and a description for readers who do not see it."""
 
     width: int
     height: int
     title: str
-    told: str
-    _drawn: list[str] = field(default_factory=list)
+    description: str
+    _elements: list[str] = field(default_factory=list)
 
     def box(
         self,
@@ -102,7 +102,7 @@ class Canvas:
     ) -> Box:
         """A box with a title and lines below it; raises `TooWide`."""
         box = Box(*place)
-        self._drawn.append(
+        self._elements.append(
             f'<rect class="{kind}" x="{box.x}" y="{box.y}" width="{box.width}" '
             f'height="{box.height}" rx="7"/>'
         )
@@ -121,14 +121,14 @@ class Canvas:
     def text(
         self, at: tuple[int, int], words: str, style: str = "", width: int = 0, anchor: str = ""
     ) -> None:
-        """Words at a place; raises `TooWide` where they may be wider than `width`."""
+        """Text at a position; raises `TooWide` if it may be wider than `width` pixels."""
         size = _TITLE if style == "title" else _TEXT
         letter = _FIXED if style == "code" else _LETTER
         if width and len(words) * size * letter > width:
             raise TooWide(f"{words!r} may be wider than {width}")
-        told = f' class="{style}"' if style else ""
-        told += f' text-anchor="{anchor}"' if anchor else ""
-        self._drawn.append(f'<text{told} x="{at[0]}" y="{at[1]}">{escape(words)}</text>')
+        attributes = f' class="{style}"' if style else ""
+        attributes += f' text-anchor="{anchor}"' if anchor else ""
+        self._elements.append(f'<text{attributes} x="{at[0]}" y="{at[1]}">{escape(words)}</text>')
 
     def arrow(self, *points: tuple[int, int], label: str = "", style: str = "") -> None:
         """An arrow along points, its label above the middle of its first part."""
@@ -137,7 +137,7 @@ class Canvas:
         # The tip touches what it points at.
         end = (x - 8, y) if last[1] == y else (x, y - 8)
         path = " L ".join(f"{a} {b}" for a, b in (*way, end))
-        self._drawn.append(f'<path class="arrow" marker-end="url(#tip)" d="M {path}"/>')
+        self._elements.append(f'<path class="arrow" marker-end="url(#tip)" d="M {path}"/>')
         if label:
             (ax, ay), (bx, by) = points[0], points[1]
             at = ((ax + bx) // 2, ay - 8) if ay == by else (ax + 8, (ay + by) // 2 + 4)
@@ -151,13 +151,13 @@ class Canvas:
                 f'width="{self.width}" height="{self.height}" role="img" '
                 'aria-labelledby="title desc">',
                 f'<title id="title">{escape(self.title)}</title>',
-                f'<desc id="desc">{escape(self.told)}</desc>',
+                f'<desc id="desc">{escape(self.description)}</desc>',
                 f"<style>{_STYLE}</style>",
                 '<defs><marker id="tip" viewBox="0 0 8 8" refX="0" refY="4" markerWidth="8" '
                 'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">'
                 '<path class="tip" d="M 0 0 L 8 4 L 0 8 z"/></marker></defs>',
                 f'<rect class="paper" width="{self.width}" height="{self.height}"/>',
-                *self._drawn,
+                *self._elements,
                 "</svg>",
                 "",
             ]

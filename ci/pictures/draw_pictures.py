@@ -1,7 +1,7 @@
 """Draw the pictures of the README and the guides, in docs/pictures.
 
-`python ci/pictures/draw_pictures.py` says whether they are current, `--write` writes them.  What
-they tell of codes and of kinds of attestations is read from the toolchain.
+`python ci/pictures/draw_pictures.py` checks that they are current, `--write` writes them.
+Codes and kinds of attestations are read from the toolchain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PICTURES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Compare, or with `--write` write, every picture; 1 where one is not current."""
+    """Compare every picture, or write it with `--write`; exit status 1 if one is not current."""
     stale = 0
     for name, draw in PICTURES.items():
         path, text = FOLDER / f"{name}.svg", draw()

@@ -10,7 +10,7 @@ _REFUSAL = "AOTC-G005"
 
 
 def draw() -> str:
-    """The picture."""
+    """The picture as SVG."""
     refused = REASONS[_REFUSAL].title
     canvas = Canvas(
         1000,

@@ -1,7 +1,7 @@
-"""Every place that writes to a terminal is known, and writes no foreign text as it is.
+"""Every place that writes to a terminal is known, and does not write foreign text unescaped.
 
-What is shown goes through `aotc.escaping.printable`.  Here are all places that could go past it:
-whoever adds one either uses `aotc.cli.render`, or is read by somebody, who lists it.
+Text is shown through `aotc.escaping.printable`.  Listed here are all places that could bypass it: a
+new one either uses `aotc.cli.render`, or is reviewed and listed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ SHOWN = {
 
 
 def functions(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Each node with the name of the outermost function that it stands in."""
+    """Each node with the name of the outermost function that contains it."""
     for child in ast.iter_child_nodes(tree):
         inner = name
         if not name and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -99,7 +99,7 @@ def parsed(path: str) -> ast.AST:
 
 
 def at_type_checking(tree: ast.AST) -> set[ast.AST]:
-    """What is imported for type checkers alone."""
+    """Imports for type checkers only."""
     return {
         inner
         for node in ast.walk(tree)
@@ -116,10 +116,10 @@ def test_every_import_of_what_writes_is_known() -> None:
         for node in ast.walk(tree):
             names: list[str] = []
             if isinstance(node, ast.Import):
-                names = [each.name for each in node.names]
+                names = [item.name for item in node.names]
             elif isinstance(node, ast.ImportFrom) and node not in skipped:
                 names = [node.module or ""]
-            found |= {(path, top) for each in names if (top := each.split(".")[0]) in WRITERS}
+            found |= {(path, top) for item in names if (top := item.split(".")[0]) in WRITERS}
     assert found == set(IMPORTED)
 
 
@@ -134,7 +134,7 @@ def test_every_use_of_the_streams_is_known() -> None:
             assert not (
                 isinstance(node, ast.ImportFrom)
                 and node.module == "sys"
-                and {each.name for each in node.names} & {"stdout", "stderr"}
+                and {item.name for item in node.names} & {"stdout", "stderr"}
             ), f"{path} takes a stream by itself"
     assert {(*place, count) for place, count in found.items()} == set(STREAMS)
 
@@ -157,13 +157,13 @@ def test_nothing_is_printed_past_the_streams() -> None:
 
 
 def is_safe(node: ast.expr) -> bool:
-    """Whether an expression is a literal, or text through a function that makes it safe."""
+    """Whether an expression is a literal, or text passed through a function that makes it safe."""
     if isinstance(node, ast.Constant):
         return True
     if isinstance(node, ast.Starred | ast.FormattedValue):
         return is_safe(node.value)
     if isinstance(node, ast.JoinedStr):
-        return all(is_safe(each) for each in node.values)
+        return all(is_safe(item) for item in node.values)
     if isinstance(node, ast.GeneratorExp):
         return is_safe(node.elt)
     return isinstance(node, ast.Call) and ast.unparse(node.func) in SAFE
@@ -176,25 +176,25 @@ def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func).rpartition(".")[2]
-        if name not in SHOWS or all(is_safe(each) for each in node.args):
+        if name not in SHOWS or all(is_safe(item) for item in node.args):
             continue
         text = ast.unparse(node)
         assert text in reviewed, f"{path} shows what nobody made safe: {text}"
         used.add(text)
-    missing = {each for each in reviewed - used if each != "console.print(Text())"}
+    missing = {item for item in reviewed - used if item != "console.print(Text())"}
     assert not missing, "no longer there"
 
 
 def test_whatever_is_given_to_plotly_is_safe() -> None:
-    """It takes tags and links in every text."""
+    """Plotly interprets tags and links in every text."""
     texts = {"subplot_titles", "name", "title", "text", "annotation_text", "y", "hovertemplate"}
     tree = parsed("cli/views/learned_page.py")
     found = [
-        ast.unparse(each.value)
+        ast.unparse(keyword.value)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
-        for each in node.keywords
-        if each.arg in texts and not is_safe(each.value)
+        for keyword in node.keywords
+        if keyword.arg in texts and not is_safe(keyword.value)
     ]
     assert sorted(found) == sorted(
         [

@@ -1,4 +1,4 @@
-"""The wheel holds the package, its profiles and schemas, and nothing that only tests read."""
+"""The wheel has the package, its profiles and schemas, but nothing that only tests read."""
 
 from __future__ import annotations
 

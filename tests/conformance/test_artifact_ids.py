@@ -98,7 +98,9 @@ def test_ids_of_other_hosts_are_dropped_once_builds_are_others(
     ]
 
 
-def test_another_byte_is_told_by_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_byte_is_reported_with_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sides = []
     for side, weights in (("here", b"1"), ("there", b"2")):
         folder = tmp_path / side

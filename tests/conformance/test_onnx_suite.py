@@ -93,7 +93,7 @@ def test_the_page_is_of_what_is_kept(suite: ModuleType, kept: CheckModelsReport)
     assert page == suite.page_text(kept), "run make docs"
 
 
-def test_what_is_kept_is_short_and_says_outcomes_alone(
+def test_the_kept_results_are_short_and_contain_only_outcomes(
     suite: ModuleType, kept: CheckModelsReport
 ) -> None:
     text = KEPT.read_text("utf-8")

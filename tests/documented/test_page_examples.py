@@ -87,6 +87,7 @@ def test_example(page: Page, at: int, followed: Callable[[Page], Followed]) -> N
 
 @pytest.mark.parametrize("page", [README, *OTHERS], ids=lambda page: page.path)
 def test_every_block_is_run_or_only_shown(page: Page) -> None:
+    assert page.indented == ()
     for block in page.blocks:
         assert block.language in (*RUN, *SHOWN, *ALSO_SHOWN), f"line {block.line}"
         assert set(block.notes) <= {"not run", "needs", "part of", "run by"}

@@ -1,4 +1,4 @@
-"""Every reader of untrusted files under the fuzzer, for three quarters of a minute in all."""
+"""Every reader of untrusted files under the fuzzer, for 45 seconds in total."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def build_artifact(
 
 
 def sign_artifact(folder: Path, key: PrivateKey, name: str = "oms.sigstore.json") -> None:
-    """Sign the payload as it is, and attest to a piece of evidence."""
+    """Sign the current payload, and add an evidence attestation."""
     digests = payload_digests(folder)
     attestations = folder / "attestations"
     attestations.mkdir(exist_ok=True)

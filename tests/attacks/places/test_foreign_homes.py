@@ -136,7 +136,7 @@ def test_a_trust_state_is_not_kept_in_another_users_home(home: Path, secret: Pat
             user_state().note_policy("plant", seen, now, exact=True)
         assert "XDG_STATE_HOME" in caught.value.fix
         with pytest.raises(AotcError, match="AOTC-G035"):
-            user_state().require_keeping()
+            user_state().require_writable()
         assert not target.with_name(f"{target.name}.lock").exists()
     # What a deployer gives to compare with is read.
     (folder / "trust-state.json").unlink()

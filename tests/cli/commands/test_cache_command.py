@@ -107,7 +107,7 @@ def test_a_cache_that_cannot_be_used(
 
 
 @pytest.mark.parametrize("limit", ["-1", "2 gigabytes", "2gB", "", "9" * 40])
-def test_a_limit_that_is_no_number(limit: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_that_is_not_a_number(limit: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["cache", "prune", f"--limit={limit}"]) == 2
     assert f"argument --limit: {limit!r} is not a size such as" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Sigstore bundles: nothing is accepted that the trusted key, or a certified one, did not sign."""
+"""Sigstore bundles: accepted ones are signed by the trusted key, or by a certified one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aotc.signing.keys.key_loading import PrivateKey, load_public
 
 VECTORS = ROOT / "manifests" / "vectors"
 ANCHORS = (TRUSTED.trusted(), *load_public(VECTORS / "trusted.pub"), AUTHORITY)
-PEMS = {each.pem for each in ANCHORS}
+PEMS = {anchor.pem for anchor in ANCHORS}
 CERTIFIED = {LEAF: "leaf", LOWER_LEAF: "lower leaf"}
 REFUSED = {"AOTC-G002", "AOTC-G003", "AOTC-G037", "AOTC-G038"}
 WORDS = frozenset(
@@ -48,11 +48,11 @@ WORDS = frozenset(
 
 
 def check(data: bytes) -> bool:
-    """What is accepted has, as another reader sees it, a right signature by one of the keys."""
+    """What is accepted has, according to another reader, a valid signature by one of the keys."""
     try:
         parsed = dsse.parse(data)
     except AotcError as error:
-        assert {each.code for each in (error, *error.also)} == {"AOTC-G004"}
+        assert {refusal.code for refusal in (error, *error.also)} == {"AOTC-G004"}
         return False
     try:
         claimed_signer(parsed)

@@ -348,7 +348,7 @@ def forget(place: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip, cut, link, forget])
-def test_a_damaged_entry_is_built_anew_and_told(
+def test_a_damaged_entry_is_built_anew_and_reported(
     bench: Workbench, first: Built, damage: Any
 ) -> None:
     (place,) = places(ARTIFACT)

@@ -163,7 +163,7 @@ def test_a_host_with_the_feature_takes_the_quicker_one(built: Built, bench: Work
 
 
 @needs_exact_cpu
-def test_a_host_without_it_is_told_so_at_verify(built: Built) -> None:
+def test_verify_reports_a_host_without_it(built: Built) -> None:
     host = replace(probe(gpus=False), isa=tuple(PLAIN_ISA.split()))
     judgement = judge(built.manifest, host)
     # A build on such a host would give no other.
@@ -212,7 +212,7 @@ def test_a_cpu_without_it_gives_the_golden_answers(built: Built, bench: Workbenc
     assert told == ["portable 2", "AOTC-C009 AOTC-C004"]
 
 
-def test_a_build_host_without_it_makes_the_portable_variant_alone(
+def test_a_build_host_without_it_makes_only_the_portable_variant(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTC_HOST_ISA", PLAIN_ISA)
@@ -281,7 +281,7 @@ def test_every_variant_is_a_component_of_its_own(bench: Workbench) -> None:
     assert len(set(components)) == len(components) == 4
 
 
-def test_a_target_that_this_host_cannot_prove_is_told(
+def test_a_target_that_this_host_cannot_prove_is_reported(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTC_HOST_ISA", PLAIN_ISA)

@@ -80,7 +80,7 @@ def assert_accepted(bench: Workbench, built: Built) -> None:
 # Two models that gave artifacts which their own gate refused.
 
 
-def test_training_information_is_left_out_and_told(bench: Workbench) -> None:
+def test_training_information_is_left_out_and_reported(bench: Workbench) -> None:
     model = product()
     add_training(model)
     size = model.training_info[0].ByteSize()
@@ -100,7 +100,7 @@ def test_a_size_whose_answer_no_kernel_writes_is_not_proven(bench: Workbench) ->
     assert_accepted(bench, built)
 
 
-def test_such_a_size_is_refused_where_it_is_asked_for(bench: Workbench) -> None:
+def test_such_a_size_is_refused_if_requested(bench: Workbench) -> None:
     with pytest.raises(AotcError) as caught:
         bench.build(integers(), "integers", dims={"inner": "0..8"})
     assert caught.value.code == "AOTC-S005"
@@ -244,7 +244,7 @@ def test_what_was_at_the_output_stays(bench: Workbench, monkeypatch: pytest.Monk
     assert_accepted(bench, built)
 
 
-def test_answers_that_differ_are_mended_by_leaving_sizes_out(
+def test_answers_that_differ_are_fixed_by_leaving_sizes_out(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aotc.pipeline, "package", before_packaging(change_answers))
@@ -327,7 +327,7 @@ def test_what_was_not_published_is_not_kept(
     assert not bench.build(product(), "kept").report.cached
 
 
-def test_a_cached_build_is_judged_as_well(
+def test_a_cached_build_is_verified_as_well(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is signed anew, and what it is signed with may be wrong."""
@@ -349,7 +349,7 @@ def test_a_cached_build_is_judged_as_well(
 # Who judges, and what is asked of whom.
 
 
-def test_who_builds_imports_no_judge(bench: Workbench) -> None:
+def test_the_building_process_does_not_import_the_gate(bench: Workbench) -> None:
     source = bench.save(product(), "apart")
     program = (
         "import sys, aotc\n"
@@ -362,7 +362,7 @@ def test_who_builds_imports_no_judge(bench: Workbench) -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_variant_that_this_host_cannot_run_is_judged_and_not_loaded(bench: Workbench) -> None:
+def test_a_variant_that_this_host_cannot_run_is_verified_and_not_loaded(bench: Workbench) -> None:
     """The gate asks no more of the described target than that some variant fits it."""
     from aotc.host.probe import probe
 
@@ -383,7 +383,7 @@ def test_a_variant_that_this_host_cannot_run_is_judged_and_not_loaded(bench: Wor
     assert report.authentic
 
 
-def test_a_target_that_takes_no_variant_is_told(bench: Workbench) -> None:
+def test_a_target_that_takes_no_variant_is_reported(bench: Workbench) -> None:
     target = bench.folder / "old.yaml"
     from aotc.host.probe import probe
 

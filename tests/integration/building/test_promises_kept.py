@@ -175,7 +175,7 @@ def test_tuning_does_not_pass_by_a_budget(bench: Workbench, budgets: dict[str, A
 
 
 @pytest.mark.openvino
-def test_a_choice_that_is_repeated_is_judged_by_the_budgets(bench: Workbench) -> None:
+def test_budgets_hold_for_a_repeated_choice(bench: Workbench) -> None:
     """Measured without a budget, the CPU alone was chosen; a budget for another holds for it."""
     # The CPU is the quicker one here; a burst of other work may hide it from some measurements.
     for rounds in (5, 9, 13, 17):

@@ -134,7 +134,7 @@ def test_a_breach_names_output_shape_and_error(bench: Workbench) -> None:
     assert 0 < number < 1e-4
 
 
-def test_a_breach_is_told_for_each_shape(bench: Workbench) -> None:
+def test_a_breach_is_reported_for_each_shape(bench: Workbench) -> None:
     exact = f"parity: {{float32: {{atol: 0, rtol: 0}}}}\ndims: {{batch: 1..4}}\n{FUSED}"
     error = refused(bench, normalized(), exact, "AOTC-N001")
     told = [error, *error.also]
@@ -173,7 +173,7 @@ def test_the_evidence_attestation_holds_what_was_measured(bench: Workbench) -> N
     assert b"max_abs" not in (built.payload / "aotc.json").read_bytes()
 
 
-def test_values_that_are_not_finite_are_told(bench: Workbench) -> None:
+def test_values_that_are_not_finite_are_reported(bench: Workbench) -> None:
     model = model_of(
         [
             helper.make_node("Exp", ["x"], ["e"], name="exp"),
@@ -248,7 +248,7 @@ def test_the_users_data_stays_the_users(bench: Workbench) -> None:
             assert secret not in content and text not in content, file
 
 
-def test_the_users_data_is_embedded_where_asked_for(bench: Workbench) -> None:
+def test_the_users_data_is_embedded_if_requested(bench: Workbench) -> None:
     path, data = user_data(bench.folder)
     built = bench.build(counted(), "embedded", fixtures=path, embed_fixtures=True)
     first = built.manifest.fixtures[0]
@@ -354,7 +354,7 @@ def test_a_stated_size_folds_what_computes_shapes(bench: Workbench, size: int | 
         assert_agree(expected, model.run(inputs), tolerance_of(fixed))
 
 
-def test_a_dim_that_nobody_names_is_probed(bench: Workbench) -> None:
+def test_an_unnamed_dim_is_probed(bench: Workbench) -> None:
     built = bench.build(counted(), "probed")
     dim = built.manifest.domain.dims["batch"]
     assert (dim.min, dim.max, dim.origin, dim.stopped_by) == (1, 1024, "probed", "size")
@@ -440,7 +440,7 @@ def test_a_stated_size_at_which_the_model_fails(bench: Workbench) -> None:
     assert (caught.value.expected, caught.value.found) == ("7", "6..7")
 
 
-def test_an_input_that_the_profile_alone_knows(bench: Workbench) -> None:
+def test_an_input_that_only_the_profile_names(bench: Workbench) -> None:
     with pytest.raises(AotcError) as caught:
         bench.build(counted(), "bad", profile=profile(bench, "inputs: {image: {dtype: float32}}"))
     assert caught.value.line() == (
@@ -476,7 +476,7 @@ def test_what_this_host_cannot_run_is_not_proven(bench: Workbench) -> None:
     assert not (bench.folder / "foreign.aotc").exists()
 
 
-def test_what_is_not_proven_is_built_where_the_profile_allows_it(bench: Workbench) -> None:
+def test_unproven_variants_are_built_if_the_profile_allows_it(bench: Workbench) -> None:
     target = other_architecture()
     wanted = profile(bench, "unproven: allow")
     built = bench.build(normalized(), "foreign", profile=wanted, target=target)

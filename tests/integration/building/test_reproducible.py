@@ -132,7 +132,7 @@ def test_signatures_are_the_same_bytes(twins: tuple[Path, Path]) -> None:
     assert one == other
 
 
-def test_payload_says_nothing_of_where_and_when(twins: tuple[Path, Path]) -> None:
+def test_the_payload_contains_no_place_and_no_time(twins: tuple[Path, Path]) -> None:
     today = datetime.datetime.now(datetime.UTC).date()
     user, host = getpass.getuser(), socket.gethostname()
     # Names between quotes, slashes or spaces: a short one stands among weights by chance.
@@ -154,7 +154,7 @@ def test_payload_says_nothing_of_where_and_when(twins: tuple[Path, Path]) -> Non
             assert found == [], f"{name} holds {found}"
 
 
-def test_evidence_and_provenance_alone_say_when(twins: tuple[Path, Path]) -> None:
+def test_only_evidence_and_provenance_contain_the_time(twins: tuple[Path, Path]) -> None:
     one, other = (contents(path / "attestations") for path in twins)
     assert sorted(name for name in one if one[name] != other[name]) == [
         "evidence.sigstore.json",

@@ -248,7 +248,7 @@ def test_a_candidate_that_fails_parity_is_out_with_the_reason(bench: Workbench, 
 
 
 @pytest.mark.openvino
-def test_a_precision_is_tried_where_the_profile_lists_it(
+def test_a_precision_is_tried_if_the_profile_lists_it(
     bench: Workbench, orders: Built, bf16: None, tmp_path: Path
 ) -> None:
     assert {row.precision for row in orders.report.tuning} == {"keep"}
@@ -366,7 +366,9 @@ def test_evidence_of_another_profile_is_refused(bench: Workbench, threads: Built
         assert not (bench.folder / "stranger.aotc").exists()
 
 
-def test_evidence_that_is_none_is_refused(bench: Workbench, threads: Built, tmp_path: Path) -> None:
+def test_files_that_are_not_evidence_are_refused(
+    bench: Workbench, threads: Built, tmp_path: Path
+) -> None:
     untuned = bench.build(threads.source, "untuned", profile=profile())
     text = tmp_path / "text.json"
     text.write_text("{}")

@@ -129,7 +129,7 @@ def test_what_the_change_costs_is_measured_and_stands_in_the_evidence(mobilenet:
     assert not [finding for finding in mobilenet.manifest.findings if "times" in finding.what]
 
 
-def test_a_level_that_is_stated_is_no_other(bench: Workbench) -> None:
+def test_a_stated_level_is_not_lowered(bench: Workbench) -> None:
     profile = strict(variants=(VariantSpec(name="portable", optimization="extended"),))
     if not is_wrong_when_fused(bench):
         pytest.skip("this CPU's fused kernels round as the unfused ones do")

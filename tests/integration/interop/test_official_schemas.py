@@ -128,7 +128,7 @@ def test_model_signing_reads_every_file(
         descriptor.identifier: descriptor.digest for descriptor in read.resource_descriptors()
     }
     assert {resource.algorithm for resource in listed.values()} == {"sha256"}
-    assert {name: each.digest_hex for name, each in listed.items()} == {
+    assert {name: file.digest_hex for name, file in listed.items()} == {
         path.relative_to(digits.payload).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in digits.payload.rglob("*")
         if path.is_file()

@@ -217,7 +217,7 @@ def test_a_model_that_is_to_leave_its_process_says_what_to_do(
     assert "aotc.load" in caught.value.fix
 
 
-def test_a_call_of_another_form_is_told_how_to_be_put(model: ReadyModel) -> None:
+def test_a_call_of_another_form_is_refused_with_the_right_one(model: ReadyModel) -> None:
     given = images(model, 1)
     name = output_of(model)
     (array,) = given.values()

@@ -191,7 +191,7 @@ def test_only_what_is_asked_for_is_warmed(bench: Workbench, built: Built) -> Non
             model.warm(["portable"])
 
 
-def test_a_variant_alone(bench: Workbench, built: Built) -> None:
+def test_a_single_variant(bench: Workbench, built: Built) -> None:
     with bench.load(built, "portable.batch4-seq16") as model:
         assert model.report.variant == "portable.batch4-seq16"
         assert model.route(call(1, 1)).padded_to == {"batch": 4, "seq": 16}
@@ -230,7 +230,7 @@ def test_a_mistake_does_not_spoil_the_record(
     assert read_traffic(path, built.manifest.inputs).counts == {(2, 7): 1, (2, 0): 1}
 
 
-def test_a_record_that_cannot_be_written_is_told_of(
+def test_a_record_that_cannot_be_written_is_reported(
     bench: Workbench, built: Built, tmp_path: Path
 ) -> None:
     store = bench.folder / "store"
@@ -339,7 +339,9 @@ def test_one_bucket_takes_all_that_is_smaller(bench: Workbench) -> None:
             assert_right(model, plain, call(1, seq))
 
 
-def test_no_output_and_no_room_are_told(bench: Workbench, built: Built, tmp_path: Path) -> None:
+def test_no_output_and_no_space_are_reported(
+    bench: Workbench, built: Built, tmp_path: Path
+) -> None:
     with bench.load(built) as model, pytest.raises(AotcError, match="AOTC-I027 no output"):
         model.run(call(1, 4), [])
     with pytest.raises(AotcError, match="AOTC-I027 the limit of the record"):

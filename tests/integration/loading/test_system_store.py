@@ -169,7 +169,7 @@ def test_root_checks_the_digests_unless_it_trusts_the_store(
 
 
 @pytest.mark.parametrize("command", ["run", "bench"])
-def test_the_commands_trust_a_store_where_they_are_told(
+def test_the_commands_trust_a_store_if_asked_to(
     command: str,
     scene: Scene,
     monkeypatch: pytest.MonkeyPatch,
@@ -183,7 +183,7 @@ def test_the_commands_trust_a_store_where_they_are_told(
         assert json.loads(capsys.readouterr().out)["load"]["hashed"] is not bool(more)
 
 
-def test_a_store_that_its_owner_alone_may_search_is_always_hashed(
+def test_a_store_that_only_its_owner_may_search_is_always_hashed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is in such a one may not have been on the disk when the power failed."""

@@ -96,7 +96,7 @@ def test_what_the_artifact_refuses(ask: Ask, tmp_path: Path) -> None:
     assert (found["answers"], found["code"], found["where"]) == ("refused", "AOTC-R002", "a")
 
 
-def test_data_that_is_none(ask: Ask, tmp_path: Path) -> None:
+def test_data_with_another_number_of_outputs(ask: Ask, tmp_path: Path) -> None:
     found = ask(write(tmp_path / "a", X, 2 * X, X))
     assert (found["answers"], found["code"]) == ("refused", "AOTC-I024")
     assert found["what"] == "the number of outputs differs"

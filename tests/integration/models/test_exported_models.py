@@ -179,7 +179,7 @@ def _above(dim: Dim) -> list[int]:
 
 
 @of(*DETECTORS, "unet")
-def test_a_batch_of_one_that_the_graph_states_is_no_failing_dim(opened: Opened) -> None:
+def test_a_batch_of_one_that_the_graph_states_is_not_a_failing_dim(opened: Opened) -> None:
     assert set(opened.built.manifest.domain.dims) == {"height", "width"}
     assert "AOTC-S006" not in opened.built.codes()
 
@@ -233,7 +233,7 @@ def test_dims_named_none_are_stated_by_their_places(bench: Workbench) -> None:
     opened.assert_answers(inputs_for(opened.plain, sizes), str(sizes))
 
 
-def test_an_encoder_of_3000_frames_alone_is_built_where_they_are_stated(bench: Workbench) -> None:
+def test_an_encoder_of_only_3000_frames_is_built_if_they_are_stated(bench: Workbench) -> None:
     built = bench.build(exported("whisper"), "whisper", dims={"frames": 3000})
     dims = built.manifest.domain.dims
     assert (dims["frames"].min, dims["frames"].max) == (3000, 3000)

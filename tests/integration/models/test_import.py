@@ -143,7 +143,7 @@ def moved_out(tensor: onnx.TensorProto, folder: Path, **entries: int) -> onnx.Te
     return tensor
 
 
-def test_external_data_of_no_stated_length_and_within_a_body(bench: Workbench) -> None:
+def test_external_data_of_no_stated_length_and_within_a_subgraph(bench: Workbench) -> None:
     folder = bench.folder / "source"
     folder.mkdir()
     weights = moved_out(drawn("outer", (64, 64)), folder)
@@ -688,7 +688,7 @@ def test_names_with_colons_slashes_and_dots(bench: Workbench) -> None:
     assert_works(bench, built)
 
 
-def test_blank_node_names_and_names_that_bodies_repeat(bench: Workbench) -> None:
+def test_blank_node_names_and_names_that_subgraphs_repeat(bench: Workbench) -> None:
     built = bench.build(
         model_of(
             [
@@ -859,7 +859,7 @@ def test_dims_without_names_or_ranks(bench: Workbench) -> None:
 @pytest.mark.parametrize(
     ("shape", "inputs"), [((0, 3), (0, 3)), ((-1, 3), ("x.0", 3)), (("?", 3), ("x.0", 3))]
 )
-def test_sizes_that_are_none(
+def test_declared_sizes_of_zero_below_zero_and_no_number(
     bench: Workbench, shape: tuple[int | str, ...], inputs: tuple[int | str, ...]
 ) -> None:
     """Zero is a size; what is negative or a question mark is free."""
@@ -908,7 +908,7 @@ def test_no_input_at_all(bench: Workbench) -> None:
 # -- evidence
 
 
-def test_the_checker_is_no_gate(bench: Workbench) -> None:
+def test_the_checker_is_not_a_gate(bench: Workbench) -> None:
     """The checker wants sorted nodes; ONNX Runtime sorts them itself."""
     model = model_of(
         [
@@ -1046,7 +1046,7 @@ def test_random_numbers_are_refused(bench: Workbench, kind: str, nested: bool) -
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("form", ["initializer", "node"])
-def test_dropout_is_refused_where_it_trains(bench: Workbench, training: bool, form: str) -> None:
+def test_dropout_is_refused_if_it_trains(bench: Workbench, training: bool, form: str) -> None:
     flag = constant("flag", training, bool)
     nodes = [helper.make_node("Dropout", ["x", "ratio", "flag"], ["y"], name="drop")]
     initializers = [constant("ratio", 0.5)]

@@ -221,7 +221,7 @@ def test_yunet_wants_multiples_of_32(built: Built) -> None:
 
 
 @of("xgboost_onnxmltools")
-def test_trees_of_the_ml_domain_alone(built: Built) -> None:
+def test_trees_of_only_the_ml_domain(built: Built) -> None:
     assert "ai.onnx.ml" in built.manifest.source.opsets
     assert any(op.startswith("ai.onnx.ml::TreeEnsemble") for op in built.manifest.source.op_types)
 

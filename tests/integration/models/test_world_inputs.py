@@ -153,7 +153,7 @@ def nested(depth: int) -> bytes:
     return varint(1 << 3) + varint(8) + graph + opset
 
 
-def test_subgraphs_within_bodies(bench: Workbench) -> None:
+def test_subgraphs_within_subgraphs(bench: Workbench) -> None:
     """As many as ONNX Runtime reads; it takes no more than 100 messages within each other."""
     deepest = bench.folder / "deepest.onnx"
     deepest.write_bytes(nested(31))
@@ -217,7 +217,7 @@ def test_an_optional_list(bench: Workbench) -> None:
     assert_works(bench, built, {"x": [np.full((2, 4), i, np.float32) for i in range(3)]})
 
 
-def test_a_narrow_float_beside_a_list(bench: Workbench) -> None:
+def test_a_narrow_float_next_to_a_list(bench: Workbench) -> None:
     listed = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, ["batch", 4]))
     model = model_of(
         [

@@ -124,7 +124,7 @@ def test_the_file_is_inspected(bench: Workbench) -> None:
     assert report.source.domain == "\\xbdڵ\\xe3.domain"
 
 
-def test_what_onnx_runtime_says_of_such_a_name_is_told(bench: Workbench) -> None:
+def test_the_message_of_onnx_runtime_about_such_a_name_is_quoted(bench: Workbench) -> None:
     """Its message is not UTF-8 either."""
     source = encoded(model(op=f"{MARK}Foo", domain="other"), "gbk", bench.folder / "unknown.onnx")
     with pytest.raises(AotcError) as caught:

@@ -189,11 +189,11 @@ def _block(net: _Decoder, value: str, name: str, hidden: int) -> str:
     query, key, content = (
         net.node(
             "Transpose",
-            [net.node("Reshape", [each, "split"], f"{each}.heads")],
-            f"{each}.turned",
+            [net.node("Reshape", [third, "split"], f"{third}.heads")],
+            f"{third}.turned",
             perm=order,
         )
-        for each, order in zip(thirds, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True)
+        for third, order in zip(thirds, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True)
     )
     scores = net.node("MatMul", [query, key], f"{name}.scores")
     scaled = net.node("Div", [scores, "scale"], f"{name}.scaled")

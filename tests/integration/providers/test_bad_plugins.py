@@ -56,7 +56,7 @@ def test_a_plugin_that_is_not_there(bench: Workbench, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tune", [False, True])
-def test_what_is_missing_is_told_before_the_model_is_read(
+def test_a_missing_library_is_reported_before_the_model_is_read(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tune: bool
 ) -> None:
     read: list[object] = []
@@ -69,7 +69,7 @@ def test_what_is_missing_is_told_before_the_model_is_read(
     assert not read
 
 
-def test_a_library_that_is_none(bench: Workbench, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_library(bench: Workbench, tmp_path: Path) -> None:
     library = tmp_path / "text.so"
     library.write_text("no library")
     refuses(bench, library, OPENVINO)

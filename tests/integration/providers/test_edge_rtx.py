@@ -286,7 +286,7 @@ def test_a_refused_node_in_the_middle_makes_three_parts(
     assert_unproven(built)
 
 
-def test_what_crosses_is_counted_in_bytes(bench: Workbench) -> None:
+def test_transfers_are_counted_in_bytes(bench: Workbench) -> None:
     """[batch, 64] floats, in at the front, to the CPU, back, and out at the end."""
     dims = {"batch": {"min": 1, "opt": models.BATCH // 2, "max": models.BATCH}}
     built = bench.build(models.unique(), "crossing", profile=profile(dims=dims))
@@ -312,7 +312,7 @@ def test_what_crosses_is_counted_in_bytes(bench: Workbench) -> None:
     assert shares[CUDA].nodes == 0
 
 
-def test_borders_that_do_not_pay_are_not_made(bench: Workbench) -> None:
+def test_boundaries_that_do_not_pay_are_not_made(bench: Workbench) -> None:
     """Of few rows the products cost less than what crosses: all goes to the next provider."""
     built = bench.build(models.fused_gelu(), "few", profile=profile(dims={"batch": "1..8"}))
     assert only(built).providers == (CUDA,)
@@ -322,7 +322,7 @@ def test_borders_that_do_not_pay_are_not_made(bench: Workbench) -> None:
     assert why["before0_product"] == "its borders cost more than it gains"
 
 
-def test_what_crosses_in_any_case_is_no_reason(bench: Workbench) -> None:
+def test_unavoidable_transfers_are_not_a_reason(bench: Workbench) -> None:
     """Rows go to the CPU and back whether TensorRT or CUDA stands around: the quicker one does."""
     built = bench.build(models.unique(), "anyway", profile=profile(dims={"batch": "1..8"}))
     report = only(built).partitioning

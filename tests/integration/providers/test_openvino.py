@@ -183,7 +183,7 @@ def test_a_refused_node_in_the_middle_makes_three_parts(bench: Workbench, divide
     assert_answers(bench, divided, x_of(divided, 5))
 
 
-def test_what_crosses_is_counted_in_bytes(divided: Built) -> None:
+def test_transfers_are_counted_in_bytes(divided: Built) -> None:
     """[batch, 4, 32] floats, there and back; the domain's largest batch is 8."""
     variant = only(divided)
     report = variant.partitioning
@@ -720,12 +720,12 @@ LOADING = """
 import sys, aotc
 from aotc.errors import AotcError
 artifact, key, store, *plugins = sys.argv[1:]
-stated = dict(each.split("=", 1) for each in plugins)
+stated = dict(pair.split("=", 1) for pair in plugins)
 try:
     with aotc.load(artifact, key=key, store=store, plugins=stated) as m:
         print("loaded", m.report.fixtures, m.manifest.variants[0].providers[0])
 except AotcError as error:
-    print(error.code, *(each.code for each in error.also))
+    print(error.code, *(other.code for other in error.also))
 """
 
 
@@ -789,7 +789,7 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
         "    try:\n        call()\n        print('done')\n"
         "    except AotcError as error:\n"
         "        print(error.code, *(e.code for e in error.also), '|', error.found, error.fix)\n"
-        "print(*(each.code for each in aotc.verify(artifact, key=key).refusals))\n"
+        "print(*(refusal.code for refusal in aotc.verify(artifact, key=key).refusals))\n"
     )
     toolchain = ROOT / "toolchain"
     words = (

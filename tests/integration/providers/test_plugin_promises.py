@@ -64,7 +64,7 @@ try:
     with aotc.load(artifact, key=key, store=store, plugins=stated) as model:
         print("loaded", model.report.fixtures)
 except AotcError as error:
-    print(error.code, *(each.code for each in error.also))
+    print(error.code, *(other.code for other in error.also))
 print(library in open("/proc/self/maps").read())
 """
 

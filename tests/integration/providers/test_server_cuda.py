@@ -221,7 +221,7 @@ def test_a_share_of_compute_on_the_cpu_ends_the_build(
     assert not output.exists()
 
 
-def test_an_alternate_variant_serves_where_cuda_breaches(bench: Workbench) -> None:
+def test_an_alternate_variant_serves_if_cuda_breaches(bench: Workbench) -> None:
     built = bench.build(
         models.whole_numbers(),
         "alternate",
@@ -265,7 +265,7 @@ def test_the_converted_graph_was_compared_with_the_original(newer: Built) -> Non
     assert only(newer).parity.arithmetic == "float16"
 
 
-def test_the_opset_is_kept_where_the_profile_says_so(bench: Workbench) -> None:
+def test_the_opset_is_kept_if_the_profile_says_so(bench: Workbench) -> None:
     built = bench.build(models.residual(23), "kept", profile=profile(opset="keep"))
     assert opset(built) == 23
     assert "AOTC-O005" not in built.codes()
@@ -281,9 +281,9 @@ def test_the_opset_is_kept_where_the_profile_says_so(bench: Workbench) -> None:
 
 def test_an_opset_that_costs_nothing_stays(bench: Workbench, plain: Built) -> None:
     built = bench.build(models.residual(20), "older", profile=profile())
-    for each, version in ((built, 20), (plain, 18)):
-        assert opset(each) == version
-        assert "AOTC-O005" not in each.codes()
+    for artifact, version in ((built, 20), (plain, 18)):
+        assert opset(artifact) == version
+        assert "AOTC-O005" not in artifact.codes()
 
 
 def test_the_cpu_keeps_its_opset(bench: Workbench) -> None:
@@ -335,7 +335,7 @@ def host(folder: Path, **fields: Any) -> Path:
         ({"providers": [CPU]}, "incompatible", "AOTC-C006", CPU),
     ],
 )
-def test_a_host_is_judged_by_the_manifest_alone(
+def test_a_host_is_checked_against_the_manifest_only(
     bench: Workbench,
     plain: Built,
     tmp_path: Path,

@@ -34,8 +34,14 @@ def model_of(
     graph = helper.make_graph(
         nodes,
         "graph",
-        [helper.make_tensor_value_info(name, *each) for name, each in inputs.items()],
-        [helper.make_tensor_value_info(name, *each) for name, each in outputs.items()],
+        [
+            helper.make_tensor_value_info(name, *dtype_and_shape)
+            for name, dtype_and_shape in inputs.items()
+        ],
+        [
+            helper.make_tensor_value_info(name, *dtype_and_shape)
+            for name, dtype_and_shape in outputs.items()
+        ],
         [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

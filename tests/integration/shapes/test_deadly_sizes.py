@@ -73,7 +73,7 @@ def told(findings: tuple[Finding, ...], code: str) -> list[str]:
     return [f"{finding.what} {finding.where}" for finding in findings if finding.code == code]
 
 
-def test_a_size_at_which_a_run_does_not_end_is_left_out_and_told(bench: Workbench) -> None:
+def test_a_size_at_which_a_run_does_not_end_is_excluded_and_reported(bench: Workbench) -> None:
     probe = ProbeLimits(run_seconds=1.0)
     profile = Profile(schema="aotc.profile/1", name="patient", probe=probe)
     built = bench.build(endless(481), "rarely", profile=profile)
@@ -98,7 +98,7 @@ def test_restarts_share_the_time_of_one_search(bench: Workbench) -> None:
     assert not any(dim.stopped_by == "error" for dim in built.manifest.domain.dims.values())
 
 
-def test_a_size_that_is_drawn_and_does_not_end_is_told(bench: Workbench) -> None:
+def test_a_random_size_that_does_not_end_is_reported(bench: Workbench) -> None:
     """Nothing ran there before: what is drawn within the range comes after the search."""
     profile = Profile(schema="aotc.profile/1", name="drawn", probe=ProbeLimits(run_seconds=1.0))
     manifest = bench.build(endless(100_003), "without", profile=profile).manifest

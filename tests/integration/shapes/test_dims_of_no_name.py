@@ -192,7 +192,7 @@ def test_a_crop_of_an_old_name_that_stands_twice_is_refused(bench: Workbench) ->
     assert (caught.value.code, caught.value.where) == ("AOTC-S002", "outputs.styled.crop")
 
 
-def test_a_fault_of_the_variants_is_told_before_one_of_a_crop(bench: Workbench) -> None:
+def test_a_fault_of_the_variants_is_reported_before_one_of_a_crop(bench: Workbench) -> None:
     told: list[str] = []
     fields = {"dims": {BATCH: {"buckets": [1, 2], "outside": "pad"}}}
     crops = {"styled": {"crop": {"0": "None"}}}

@@ -49,7 +49,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aotc.pipeline, "prove", prove)
 
 
-def test_a_range_begins_above_0_where_a_variant_fails_there(
+def test_a_range_begins_above_0_if_a_variant_fails_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Workbench.at(tmp_path)

@@ -58,19 +58,19 @@ def test_padding_that_changes_an_answer_is_refused(bench: Workbench) -> None:
     assert {one.what.split(" differs")[0] for one in (error, *error.also)} == {"output 'mean'"}
 
 
-def test_the_same_model_is_built_where_nothing_is_padded(bench: Workbench) -> None:
+def test_the_same_model_is_built_if_nothing_is_padded(bench: Workbench) -> None:
     built = made(bench, rows("each", "mean"), seq("buckets: [8, 16]"))
     assert [variant.parity.padded for variant in built.manifest.variants] == [0, 0]
 
 
-def test_an_output_whose_size_is_no_sum_is_refused(bench: Workbench) -> None:
+def test_an_output_whose_size_is_not_a_sum_is_refused(bench: Workbench) -> None:
     error = refused(bench, rows("pairs"), seq("buckets: [8, 16], outside: pad"))
     assert (error.code, error.exit_status) == ("AOTC-S018", 3)
     assert error.where == "output pairs, axis 0"
     assert made(bench, rows("pairs"), seq("buckets: [8, 16]")).manifest.padding is None
 
 
-def test_sizes_that_run_at_buckets_alone_are_refused(bench: Workbench) -> None:
+def test_sizes_that_run_only_at_buckets_are_refused(bench: Workbench) -> None:
     sevens = model_of(
         [node("Reshape", "x rows", "r"), node("Reshape", "r flat", "y")],
         {"x": (FLOAT, ["n"])},

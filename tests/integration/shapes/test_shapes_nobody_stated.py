@@ -210,7 +210,7 @@ def test_multiples_are_found_before_a_failure_is_believed(bench: Workbench, step
 # Size 0
 
 
-def test_size_0_is_not_claimed_where_no_model_asks_for_it(bench: Workbench) -> None:
+def test_size_0_is_not_claimed_if_no_model_asks_for_it(bench: Workbench) -> None:
     """ONNX Runtime leaves the memory of an integer product over nothing as it was."""
     graph = model(
         [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],

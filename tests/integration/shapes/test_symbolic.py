@@ -142,7 +142,7 @@ def test_equal_dims_that_are_bounded_differently(bench: Workbench) -> None:
     assert (error.code, error.what) == ("AOTC-S011", "the model runs only where rows = a.0")
 
 
-def test_an_equality_that_the_model_does_not_need_is_told(bench: Workbench) -> None:
+def test_an_equality_that_the_model_does_not_need_is_reported(bench: Workbench) -> None:
     node = helper.make_node("Concat", ["a", "b"], ["y"], axis=0)
     model = model_of([node], {"a": ["m", 2], "b": ["n", 2]}, None)
     built = bench.build(model, "unneeded", profile=profile(relations=["m = n"]))

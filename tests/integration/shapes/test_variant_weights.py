@@ -31,7 +31,7 @@ def names_of_files(built: Built) -> dict[str, set[str]]:
     }
 
 
-def test_what_one_bucket_alone_needs_has_a_file_of_its_own(bench: Workbench) -> None:
+def test_weights_of_only_one_bucket_have_their_own_file(bench: Workbench) -> None:
     """The numbers of the words are folded to a constant of another size for each bucket."""
     model = model_of(
         [

@@ -197,7 +197,7 @@ def test_routing_makes_a_dynamic_variant_too(bench: Workbench) -> None:
     assert dim.text() == "8, 16, and 1..64 (padded from 1)"
 
 
-def test_routing_alone_pads_nothing(bench: Workbench) -> None:
+def test_routing_without_padding_pads_nothing(bench: Workbench) -> None:
     built = made(bench, rows("mean"), seq("buckets: [8], max: 16, outside: route"))
     assert list(by_name(built)) == ["portable", "portable.seq8"]
     assert built.manifest.padding is None
@@ -250,7 +250,7 @@ def test_each_of_the_profiles_variants_has_all_buckets(bench: Workbench) -> None
     assert stored <= 1.2 * variants["portable.seq8"].memory.weights_bytes
 
 
-def test_names_that_collide_are_told(bench: Workbench) -> None:
+def test_names_that_collide_are_reported(bench: Workbench) -> None:
     text = "variants: [{name: one}, {name: one.seq8}]\n"
     text += seq("buckets: [8], max: 16, outside: route")
     assert refused(bench, rows("each"), text).exit_status == 3
@@ -280,7 +280,7 @@ def test_nodes_that_compute_shapes_are_dropped(bench: Workbench) -> None:
         assert "fix-dims" in [record.name for record in variants[name].passes]
 
 
-def test_nodes_that_compute_shapes_are_dropped_beside_a_free_batch(bench: Workbench) -> None:
+def test_nodes_that_compute_shapes_are_dropped_despite_a_free_batch(bench: Workbench) -> None:
     text = "dims: {batch: 1..4, seq: {buckets: [8, 16], max: 64, outside: [pad, route]}}"
     variants = by_name(made(bench, encoder(), text))
     dynamic, static = variants["portable"], variants["portable.seq8"]
@@ -292,9 +292,9 @@ def test_nodes_that_compute_shapes_are_dropped_beside_a_free_batch(bench: Workbe
 def test_sizes_that_contradict_a_branch_are_left_out(bench: Workbench) -> None:
     """The branch for 40 words is never taken at 8, and refused with 8 written in all the same."""
 
-    def body(each: NodeProto) -> onnx.GraphProto:
-        outputs = [helper.make_tensor_value_info(each.output[0], FLOAT, None)]
-        return helper.make_graph([each], "body", [], outputs)
+    def branch(inner: NodeProto) -> onnx.GraphProto:
+        outputs = [helper.make_tensor_value_info(inner.output[0], FLOAT, None)]
+        return helper.make_graph([inner], "body", [], outputs)
 
     model = model_of(
         [
@@ -305,8 +305,8 @@ def test_sizes_that_contradict_a_branch_are_left_out(bench: Workbench) -> None:
                 "If",
                 "known",
                 "y",
-                then_branch=body(node("MatMul", "x w", "product")),
-                else_branch=body(node("Neg", "x", "negative")),
+                then_branch=branch(node("MatMul", "x w", "product")),
+                else_branch=branch(node("Neg", "x", "negative")),
             ),
         ],
         {"x": (FLOAT, ["batch", "seq"])},

@@ -129,7 +129,7 @@ def test_a_second_of_the_same_name_is_refused_and_replaced_by_force(bench: Bench
     assert digests(bench.artifact) == before
 
 
-def test_force_replaces_that_file_alone(bench: Bench) -> None:
+def test_force_replaces_only_that_file(bench: Bench) -> None:
     words: dict[str, Any] = {"channel": "prod", "trust": bench.trust}
     first = approve(bench.artifact, bench.signer, expires="2098-01-01", **words)
     before = digests(bench.artifact)
@@ -140,7 +140,7 @@ def test_force_replaces_that_file_alone(bench: Bench) -> None:
     assert changed == {Path(first.path).relative_to(bench.artifact).as_posix()}
 
 
-def test_a_further_signature_vouches_for_the_payload_alone(bench: Bench) -> None:
+def test_a_further_signature_vouches_only_for_the_payload(bench: Bench) -> None:
     assert not verify(bench.artifact, key=bench.public).authentic
     answer = sign(bench.artifact, bench.signer, trust=bench.trust)
     assert Path(answer.path).name == f"oms-{bench.signer.key_id[:16]}.sigstore.json"
@@ -310,7 +310,7 @@ def test_nothing_is_said_of_an_artifact_that_is_not_authentic(bench: Bench, add:
 
 
 @pytest.mark.parametrize("add", [_sign, _approve, _qualify])
-def test_nothing_is_said_where_nobody_trusted_vouches(bench: Bench, add: Add) -> None:
+def test_nothing_is_attested_if_no_trusted_signature_vouches(bench: Bench, add: Add) -> None:
     before = digests(bench.artifact)
     error = refusal(lambda: add(bench.artifact, bench.signer, bench.public))
     assert error.code == "AOTC-G002"
@@ -319,7 +319,7 @@ def test_nothing_is_said_where_nobody_trusted_vouches(bench: Bench, add: Add) ->
     assert digests(bench.artifact) == before
 
 
-def test_the_signer_s_own_signature_vouches_where_no_trust_is_stated(
+def test_the_signer_s_own_signature_vouches_if_no_trust_is_stated(
     bench: Bench, digits: BuiltArtifact
 ) -> None:
     own = load_private(digits.public_key.with_suffix(".pem"))

@@ -1,4 +1,4 @@
-"""Every command of the command line, with those below a group, as they are typed."""
+"""Every command of the command line, including those of groups, as typed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def every_command() -> dict[str, Command]:
     for name in COMMANDS:
         command = built(COMMANDS.load(name))
         below = command.commands if isinstance(command, Group) else {"": command}
-        for word, each in below.items():
-            assert isinstance(each, Command)
-            found[f"{name} {word}".strip()] = each
+        for word, item in below.items():
+            assert isinstance(item, Command)
+            found[f"{name} {word}".strip()] = item
     return found

@@ -40,7 +40,7 @@ def build(model: str | Path | bytes, **options: Any) -> BuildReport:
 
 
 def _limits(profile: str | Path | Profile) -> WorkerLimits:
-    """A profile's limits; those of none where it is refused, as the build will say."""
+    """A profile's limits; the default ones if the profile is refused, as the build will report."""
     try:
         return (profile if isinstance(profile, Profile) else load_profile(profile)).limits
     except AotcError:
@@ -71,7 +71,7 @@ def _shared(limits: WorkerLimits) -> Iterator[Workers]:
 
 
 class _Watched(Workers):
-    """Workers that know whether anything they were given is still to be done."""
+    """Workers that know whether any of their work is unfinished."""
 
     def __init__(self, limits: WorkerLimits) -> None:
         super().__init__(limits, PRELOADED_MODULES)
@@ -79,12 +79,12 @@ class _Watched(Workers):
 
     def submit(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
         future = super().submit(function, *arguments, **named)
-        self._given = [*(each for each in self._given if not each.done()), future]
+        self._given = [*(item for item in self._given if not item.done()), future]
         return future
 
     @property
     def busy(self) -> bool:
-        return not all(each.done() for each in self._given)
+        return not all(item.done() for item in self._given)
 
 
 _WORKERS: Final[OrderedDict[Any, _Watched]] = OrderedDict()

@@ -1,4 +1,4 @@
-"""What processes of their own do with a build cache."""
+"""Jobs that separate processes run on one build cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(folder: Path) -> dict[str, bytes]:
 
 
 def build(cache: BuildCache, work: Path, rounds: int) -> dict[str, int]:
-    """Take what is there, and put what is not; what was taken must be right."""
+    """Read entries that exist, write those that do not; what was read must be correct."""
     hits = wrong = 0
     for turn in range(rounds):
         number = turn % 4
@@ -53,7 +53,7 @@ def build(cache: BuildCache, work: Path, rounds: int) -> dict[str, int]:
 
 
 def prune(cache: BuildCache, work: Path) -> dict[str, int]:
-    """Make room again and again, for two entries, then for none, until the work is done."""
+    """Prune repeatedly, to two entries, then to none, until the other jobs are done."""
     removed = turn = 0
     while not (work / "done").exists() or turn == 0:
         removed += (cache.prune(600_000) if turn % 3 else cache.clear()).removed
@@ -63,7 +63,7 @@ def prune(cache: BuildCache, work: Path) -> dict[str, int]:
     return {"removed": removed, "dropped": cache.dropped}
 
 
-def put_for_ever(cache: BuildCache, work: Path) -> None:
+def write_forever(cache: BuildCache, work: Path) -> None:
     """Put one entry after another until the process is killed."""
     source = write(work, {"big.bin": bytes(24 << 20)})
     turn = 0
@@ -73,7 +73,7 @@ def put_for_ever(cache: BuildCache, work: Path) -> None:
 
 
 def limited(cache: BuildCache, work: Path) -> dict[str, object]:
-    """Put and take under a limit on the size of a file that the operating system enforces."""
+    """Write and read while the operating system limits the size of a file."""
     source = write(work / "source", {"small.bin": b"x", "big.bin": bytes(1 << 20)})
     (work / "into").mkdir()
     first, second = (cache.key("artifact", {"number": number}) for number in (1, 2))
@@ -95,17 +95,17 @@ def limited(cache: BuildCache, work: Path) -> dict[str, object]:
 
 
 def main(job: str, folder: str, work: str) -> None:
-    cache, place = BuildCache(Path(folder)), Path(work)
-    place.mkdir(exist_ok=True)
+    cache, work_folder = BuildCache(Path(folder)), Path(work)
+    work_folder.mkdir(exist_ok=True)
     answer: dict[str, object] = {}
     if job == "build":
-        answer |= build(cache, place, 80)
+        answer |= build(cache, work_folder, 80)
     elif job == "prune":
-        answer |= prune(cache, place)
+        answer |= prune(cache, work_folder)
     elif job == "limited":
-        answer |= limited(cache, place)
+        answer |= limited(cache, work_folder)
     else:
-        put_for_ever(cache, place)
+        write_forever(cache, work_folder)
     answer["findings"] = [finding.what for finding in cache.findings()]
     json.dump(answer, sys.stdout)
 

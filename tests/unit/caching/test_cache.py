@@ -1,4 +1,4 @@
-"""The build cache: it answers with what was put or not at all, whatever happens beside it."""
+"""The build cache returns exactly what was stored, or nothing, whatever other processes do."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def into(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def key(cache: BuildCache, tmp_path: Path) -> str:
-    return stored(cache, tmp_path, 0)
+    return store_entry(cache, tmp_path, 0)
 
 
-def stored(cache: BuildCache, work: Path, number: int, size: int = 0) -> str:
-    """The key of an entry that is put now."""
+def store_entry(cache: BuildCache, work: Path, number: int, size: int = 0) -> str:
+    """Store an entry now; returns its key."""
     made = cache.key(ARTIFACT, {"number": number})
     files = {"big.bin": bytes(size)} if size else FILES
     source = write(work / f"source-{number}", files)
@@ -71,18 +71,18 @@ def stored(cache: BuildCache, work: Path, number: int, size: int = 0) -> str:
     return made
 
 
-def place(cache: BuildCache, key: str) -> Path:
+def entry_path(cache: BuildCache, key: str) -> Path:
     assert cache.folder is not None
     return cache.folder / "v1" / key[:2] / key
 
 
-def visible(cache: BuildCache) -> list[str]:
-    """What lies beside the shards."""
+def extra_names(cache: BuildCache) -> list[str]:
+    """Names in the cache's folder that are not shards."""
     assert cache.folder is not None
     return sorted(path.name for path in (cache.folder / "v1").iterdir() if len(path.name) > 2)
 
 
-def started(job: str, cache: BuildCache, work: Path) -> subprocess.Popen[str]:
+def start_job(job: str, cache: BuildCache, work: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, cache_jobs.__file__, job, str(cache.folder), str(work)],
         stdout=subprocess.PIPE,
@@ -91,7 +91,7 @@ def started(job: str, cache: BuildCache, work: Path) -> subprocess.Popen[str]:
     )
 
 
-def answered(process: subprocess.Popen[str]) -> dict[str, Any]:
+def finish_job(process: subprocess.Popen[str]) -> dict[str, Any]:
     stdout, _ = process.communicate(timeout=600)
     assert process.returncode == 0
     found = json.loads(stdout)
@@ -104,7 +104,7 @@ def test_a_hit_gives_back_files_and_document(cache: BuildCache, key: str, into: 
     assert read(into) == FILES
     assert all(path.stat().st_nlink == 1 for path in into.rglob("*") if path.is_file())
     assert cache.findings() == ()
-    assert visible(cache) == ["lock"]
+    assert extra_names(cache) == ["lock"]
     assert cache.folder is not None
     assert cache.folder.stat().st_mode & 0o777 == 0o700
 
@@ -133,7 +133,7 @@ def test_only_the_files_named_are_kept(cache: BuildCache, tmp_path: Path, into: 
     assert read(into) == {"model.onnx": FILES["model.onnx"]}
     (entry,) = cache.entries()
     assert (entry.key, entry.kind, entry.files) == (key, PARTITION, 1)
-    on_disk = sum(p.stat().st_size for p in place(cache, key).rglob("*") if p.is_file())
+    on_disk = sum(p.stat().st_size for p in entry_path(cache, key).rglob("*") if p.is_file())
     assert entry.bytes == on_disk
     assert entry.created.endswith("+00:00")
 
@@ -147,7 +147,7 @@ def test_large_files_are_verified_chunk_by_chunk(
     cache.put(key, source, ["big", "small"], {})
     assert cache.get(key, into / "a") == {}
     assert read(into / "a") == {"big": data, "small": b"s"}
-    flip(place(cache, key) / "files/big", CHUNK_BYTES + 5)
+    flip(entry_path(cache, key) / "files/big", CHUNK_BYTES + 5)
     assert cache.get(key, into / "b") is None
     assert [path.name for path in into.iterdir()] == ["a"]
     assert cache.dropped == 1
@@ -195,7 +195,7 @@ def _pipe(path: Path) -> None:
 
 
 def _reseal(path: Path) -> None:
-    """Another index with the digest of its own: only what it says of itself is wrong."""
+    """Another index with its own, correct digest: only what it states about itself is wrong."""
     data = path.read_bytes().replace(b'"key":"', b'"key":"0')[:-1] + b"}"
     path.write_bytes(data)
     path.with_suffix(".sha256").write_text(hashlib.sha256(data).hexdigest())
@@ -228,15 +228,15 @@ def test_a_damaged_entry_is_dropped(
     damage: str, cache: BuildCache, key: str, into: Path, tmp_path: Path
 ) -> None:
     path, spoil, what = DAMAGES[damage]
-    spoil(place(cache, key) / path)
+    spoil(entry_path(cache, key) / path)
     assert cache.get(key, into) is None
     assert list(into.iterdir()) == []
     assert (cache.dropped, cache.problem) == (1, None)
     (finding,) = cache.findings()
-    assert (finding.code, finding.where) == ("AOTC-R015", str(place(cache, key)))
+    assert (finding.code, finding.where) == ("AOTC-R015", str(entry_path(cache, key)))
     assert what in finding.what
-    assert not place(cache, key).exists()
-    assert visible(cache) == ["lock"]
+    assert not entry_path(cache, key).exists()
+    assert extra_names(cache) == ["lock"]
     assert cache.get(key, into) is None
     cache.put(key, tmp_path / "source-0", tuple(FILES), DOCUMENT)
     assert cache.get(key, into) == DOCUMENT
@@ -247,9 +247,9 @@ def test_a_damaged_entry_is_dropped(
 def test_an_entry_under_anothers_key_is_dropped(
     cache: BuildCache, key: str, into: Path, tmp_path: Path
 ) -> None:
-    other = stored(cache, tmp_path, 1)
-    shutil.rmtree(place(cache, other))
-    place(cache, key).rename(place(cache, other))
+    other = store_entry(cache, tmp_path, 1)
+    shutil.rmtree(entry_path(cache, other))
+    entry_path(cache, key).rename(entry_path(cache, other))
     assert cache.get(other, into) is None
     assert [finding.what for finding in cache.findings()] == [f"the index belongs to {key}"]
 
@@ -257,16 +257,16 @@ def test_an_entry_under_anothers_key_is_dropped(
 def test_a_file_in_the_place_of_an_entry_is_dropped(
     cache: BuildCache, key: str, into: Path, tmp_path: Path
 ) -> None:
-    shutil.rmtree(place(cache, key))
-    place(cache, key).write_bytes(b"")
+    shutil.rmtree(entry_path(cache, key))
+    entry_path(cache, key).write_bytes(b"")
     cache.put(key, tmp_path / "source-0", tuple(FILES), DOCUMENT)
     assert cache.get(key, into) is None
     assert cache.dropped == 1
-    assert not place(cache, key).exists()
+    assert not entry_path(cache, key).exists()
 
 
 def test_damaged_entries_are_listed_and_pruned(cache: BuildCache, key: str) -> None:
-    _cut(place(cache, key) / "index.json")
+    _cut(entry_path(cache, key) / "index.json")
     (entry,) = cache.entries()
     assert (entry.key, entry.kind, entry.files) == (key, "damaged", 0)
     assert cache.clear().removed == 1
@@ -290,7 +290,7 @@ def test_the_first_of_a_key_stays(cache: BuildCache, key: str, into: Path, tmp_p
 
 
 @pytest.mark.parametrize("path", ["../a", "/a", "a/../a", "", ".", "a//b", "a\nb"])
-def test_paths_that_leave_the_folder_are_no_paths(
+def test_paths_that_leave_the_folder_are_invalid(
     path: str, cache: BuildCache, tmp_path: Path
 ) -> None:
     write(tmp_path, {"a": b"a", "source/a": b"a"})
@@ -333,13 +333,13 @@ def test_a_source_that_cannot_be_read_is_a_finding(cache: BuildCache, tmp_path: 
 
 def set_used(cache: BuildCache, key: str, seconds_ago: float) -> None:
     when = time.time() - seconds_ago
-    os.utime(place(cache, key) / "index.sha256", (when, when))
+    os.utime(entry_path(cache, key) / "index.sha256", (when, when))
 
 
 def test_what_was_used_longest_ago_goes_first(
     cache: BuildCache, tmp_path: Path, into: Path
 ) -> None:
-    keys = [stored(cache, tmp_path, number, 10_000) for number in range(4)]
+    keys = [store_entry(cache, tmp_path, number, 10_000) for number in range(4)]
     for ago, key in zip((400, 300, 200, 100), keys, strict=True):
         set_used(cache, key, ago)
     assert cache.get(keys[0], into) == DOCUMENT
@@ -356,14 +356,14 @@ def test_the_size_is_bounded_after_each_put(tmp_path: Path) -> None:
     cache = BuildCache(tmp_path / "cache", limit_bytes=45_000)
     keys = []
     for number in range(6):
-        keys.append(stored(cache, tmp_path, number, 10_000))
+        keys.append(store_entry(cache, tmp_path, number, 10_000))
         assert sum(entry.bytes for entry in cache.entries()) <= 45_000
     assert [entry.key for entry in cache.entries()] == keys[:1:-1]
 
 
 def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
     cache = BuildCache(tmp_path / "cache", limit_bytes=20_000)
-    kept = stored(cache, tmp_path, 0, 10_000)
+    kept = store_entry(cache, tmp_path, 0, 10_000)
     cache.put(
         cache.key(ARTIFACT, {"number": 1}),
         write(tmp_path / "big", {"a": bytes(20_001)}),
@@ -374,7 +374,7 @@ def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
     assert cache.problem is not None
     assert cache.problem.code == "AOTC-R014"
     assert (cache.problem.expected, cache.problem.found) == ("at most 20000 bytes", "20001 bytes")
-    # With its index it is too large: it goes as well, and nothing else is left to go.
+    # With its index it is too large: it is removed as well, and nothing else is left.
     cache.put(
         cache.key(ARTIFACT, {"number": 2}),
         write(tmp_path / "close", {"a": bytes(20_000)}),
@@ -386,7 +386,7 @@ def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
 
 def test_threads_share_a_cache(cache: BuildCache, tmp_path: Path, into: Path) -> None:
     def build(turn: int) -> bool:
-        key = stored(cache, tmp_path / str(turn), turn % 2)
+        key = store_entry(cache, tmp_path / str(turn), turn % 2)
         return cache.get(key, into / str(turn)) == DOCUMENT and read(into / str(turn)) == FILES
 
     with ThreadPoolExecutor(8) as pool:
@@ -396,16 +396,16 @@ def test_threads_share_a_cache(cache: BuildCache, tmp_path: Path, into: Path) ->
 
 
 def test_concurrent_builds_and_prunes(cache: BuildCache, tmp_path: Path) -> None:
-    builders = [started("build", cache, tmp_path / f"work-{number}") for number in range(3)]
-    pruning = started("prune", cache, tmp_path)
-    found = [answered(process) for process in builders]
+    builders = [start_job("build", cache, tmp_path / f"work-{number}") for number in range(3)]
+    pruning = start_job("prune", cache, tmp_path)
+    found = [finish_job(process) for process in builders]
     (tmp_path / "done").touch()
-    pruner = answered(pruning)
+    pruner = finish_job(pruning)
     assert [job["wrong"] for job in found] == [0, 0, 0]
     assert [job["findings"] for job in (*found, pruner)] == [[], [], [], []]
     assert sum(job["hits"] for job in found) > 0
     assert pruner["removed"] > 0
-    assert visible(cache) == ["lock"]
+    assert extra_names(cache) == ["lock"]
     assert {entry.kind for entry in cache.entries()} <= {PARTITION}
 
 
@@ -413,13 +413,13 @@ def test_a_build_that_is_killed_leaves_a_usable_cache(
     cache: BuildCache, key: str, into: Path, tmp_path: Path
 ) -> None:
     for _ in range(20):
-        process = started("put", cache, tmp_path / "work")
-        while not visible(cache)[0].startswith(folder.NEW):
+        process = start_job("put", cache, tmp_path / "work")
+        while not extra_names(cache)[0].startswith(folder.NEW):
             assert process.poll() is None
         process.kill()
         assert process.wait() == -signal.SIGKILL
         process.communicate()
-        left = [name for name in visible(cache) if name.startswith(folder.NEW)]
+        left = [name for name in extra_names(cache) if name.startswith(folder.NEW)]
         if left:
             break
     assert left
@@ -430,29 +430,29 @@ def test_a_build_that_is_killed_leaves_a_usable_cache(
         (cache.folder / "v1" / ".new-0").mkdir()
         old = time.time() - 2 * folder.STALE_SECONDS
         os.utime(living, (old, old))
-        stored(cache, tmp_path, 1)
-        assert set(visible(cache)) == {"lock", living.name, ".new-0"}
+        store_entry(cache, tmp_path, 1)
+        assert set(extra_names(cache)) == {"lock", living.name, ".new-0"}
         os.utime(cache.folder / "v1" / ".new-0", (old, old))
         assert cache.prune().leftovers == 1
         assert living.is_dir()
-    assert visible(cache) == ["lock"]
+    assert extra_names(cache) == ["lock"]
     assert cache.get(key, into / "again") == DOCUMENT
     assert cache.dropped == 0
 
 
 def test_clear_removes_half_written_folders_that_nobody_holds(cache: BuildCache, key: str) -> None:
-    root = place(cache, key).parents[1]
+    root = entry_path(cache, key).parents[1]
     (root / ".new-0").mkdir()
     (root / ".old-0").mkdir()
     with folder.draft(root) as living:
         report = cache.clear()
         assert (report.removed, report.leftovers, report.kept) == (1, 2, 0)
-        assert visible(cache) == sorted(["lock", living.name])
+        assert extra_names(cache) == sorted(["lock", living.name])
 
 
 def test_a_file_that_cannot_grow_further(cache: BuildCache, tmp_path: Path) -> None:
-    """A write fails in the middle, as it does where a quota is used up."""
-    found = answered(started("limited", cache, tmp_path / "work"))
+    """A write fails in the middle, as it does when a quota is used up."""
+    found = finish_job(start_job("limited", cache, tmp_path / "work"))
     assert found["taken"] is None
     assert found["into"] == []
     assert found["get"] == [
@@ -461,7 +461,7 @@ def test_a_file_that_cannot_grow_further(cache: BuildCache, tmp_path: Path) -> N
     assert found["put"].startswith("AOTC-R014 the cache: File too large [")
     assert found["entries"]
     assert found["dropped"] == 0
-    assert visible(cache) == ["lock"]
+    assert extra_names(cache) == ["lock"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -475,7 +475,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 
 
 def problem_of(cache: BuildCache, tmp_path: Path) -> AotcError:
-    """Why a cache is of no use: neither put nor get may raise."""
+    """Why a cache cannot be used: neither put nor get may raise."""
     key = cache.key(ARTIFACT, {})
     cache.put(key, write(tmp_path / "source", FILES), tuple(FILES), DOCUMENT)
     into = tmp_path / "empty"
@@ -502,7 +502,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 @contextmanager
 def ordinary_user(folder: Path) -> Iterator[None]:
-    """Root may write everywhere, and owns nothing of others: be another user meanwhile."""
+    """Become an ordinary user meanwhile, since root may write everywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -519,7 +519,7 @@ def test_a_folder_that_may_not_be_written() -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         cache = BuildCache(work / "cache")
-        key = stored(cache, work, 0)
+        key = store_entry(cache, work, 0)
         for path in (work / "cache" / "v1", work / "cache"):
             path.chmod(0o500)
         with ordinary_user(work):
@@ -550,10 +550,10 @@ def test_a_folder_that_others_may_write_is_refused(mode: int, tmp_path: Path) ->
 def test_what_was_there_is_not_trusted_once_others_may_write_it(
     cache: BuildCache, key: str, into: Path
 ) -> None:
-    place(cache, key).parents[1].chmod(0o777)
+    entry_path(cache, key).parents[1].chmod(0o777)
     assert cache.get(key, into) is None
     assert [finding.code for finding in cache.findings()] == ["AOTC-R014"]
-    assert place(cache, key).is_dir()
+    assert entry_path(cache, key).is_dir()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
@@ -570,13 +570,13 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 def test_an_entry_of_another_user_is_dropped(
     above: int, cache: BuildCache, key: str, into: Path, tmp_path: Path
 ) -> None:
-    """Whose cache it was once: its digests fit whatever they put there."""
-    theirs = (place(cache, key), *place(cache, key).parents)[above]
+    """A previous owner of the folder could store anything with digests that fit."""
+    theirs = (entry_path(cache, key), *entry_path(cache, key).parents)[above]
     os.chown(theirs, 12345, 12345)
     assert cache.get(key, into) is None
     assert list(into.iterdir()) == []
     assert [finding.code for finding in cache.findings()] == ["AOTC-R015"]
-    assert not place(cache, key).exists()
+    assert not entry_path(cache, key).exists()
     os.chown(theirs.parent if above == 0 else theirs, 0, 0)
     cache.put(key, tmp_path / "source-0", tuple(FILES), DOCUMENT)
     assert cache.get(key, into) == DOCUMENT
@@ -600,7 +600,7 @@ def test_folder_and_limit_follow_the_environment(
 
 
 @pytest.mark.parametrize("stated", ["10GB", "-1", "9" * 5000])
-def test_a_limit_that_is_no_number(
+def test_a_limit_that_is_not_a_number(
     stated: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AOTC_CACHE", str(tmp_path / "cache"))
@@ -616,7 +616,7 @@ def test_a_prune_that_does_not_end_is_named(
 ) -> None:
     monkeypatch.setattr(folder, "_LOCK_SECONDS", 0.05)
     with (
-        folder.locked_for_pruning(place(cache, key).parents[1]),
+        folder.locked_for_pruning(entry_path(cache, key).parents[1]),
         pytest.raises(AotcError) as caught,
     ):
         cache.prune()
@@ -624,7 +624,7 @@ def test_a_prune_that_does_not_end_is_named(
     assert cache.prune().kept == 1
 
 
-def test_errors_of_the_process_are_no_damage(cache: BuildCache, key: str, into: Path) -> None:
+def test_errors_of_the_process_are_not_damage(cache: BuildCache, key: str, into: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []
     try:
@@ -644,7 +644,7 @@ def test_errors_of_the_process_are_no_damage(cache: BuildCache, key: str, into: 
     assert cache.get(key, into) == DOCUMENT
 
 
-def spelled(value: object) -> str:
+def sorted_json(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
@@ -669,7 +669,7 @@ def test_the_order_of_parts_does_not_matter(parts: dict[str, Any], random: Any) 
 @given(PARTS, PARTS)
 def test_other_parts_have_another_key(one: dict[str, Any], two: dict[str, Any]) -> None:
     cache = BuildCache(Path("nowhere"))
-    same = spelled(one) == spelled(two)
+    same = sorted_json(one) == sorted_json(two)
     assert (cache.key(ARTIFACT, one) == cache.key(ARTIFACT, two)) == same
     assert cache.key(ARTIFACT, one) != cache.key(PARTITION, one)
 
@@ -678,7 +678,7 @@ def test_other_parts_have_another_key(one: dict[str, Any], two: dict[str, Any]) 
 def test_a_part_more_is_another_key(parts: dict[str, Any], name: str, value: Any) -> None:
     cache = BuildCache(Path("nowhere"))
     more = parts | {name: value}
-    same = spelled(more) == spelled(parts)
+    same = sorted_json(more) == sorted_json(parts)
     assert (cache.key(PARTITION, more) == cache.key(PARTITION, parts)) == same
 
 

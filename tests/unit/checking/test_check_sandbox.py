@@ -1,4 +1,4 @@
-"""What models are built from may go down with one of them; the others are built all the same."""
+"""The process that starts builds may die with one model; the others are still built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs in forked processes: their answers, and every way they can end."""
+"""Jobs in forked processes: their results, and every way they can end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ JOBS = "forked_jobs"
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
     path = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (str(SUPPORT / "commands"), path) if part)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        part for part in (str(SUPPORT / "commands"), path) if part
+    )
     try:
         with Workers(WorkerLimits(seconds=600.0, memory_bytes=2 << 30)) as made:
             yield made

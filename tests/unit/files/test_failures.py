@@ -1,4 +1,4 @@
-"""One place says what a failed call of the operating system is told as."""
+"""Failed calls of the operating system are translated to codes in one place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aotc.errors import AotcError
 from aotc.files import failures
 
 PACKAGE = ROOT / "toolchain" / "aotc"
-# What disks and networks say that no test can have them say.
+# Errors of disks and networks that a test cannot cause.
 NUMBERS = (
     *(errno.EACCES, errno.EBUSY, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR),
     *(errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG, errno.ENFILE, errno.ENODEV, errno.ENOSPC),
@@ -24,7 +24,7 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=errno.errorcode.__getitem__)
-def test_each_is_told_with_what_helps(number: int) -> None:
+def test_every_error_names_a_fix(number: int) -> None:
     error = OSError(number, os.strerror(number), "/some/file")
     full = number in (errno.ENOSPC, errno.EDQUOT)
     written = failures.cannot_write(error, "cannot write it", "/some/file")
@@ -37,7 +37,7 @@ def test_each_is_told_with_what_helps(number: int) -> None:
     assert (last.code, last.where) == ("AOTC-I018" if full else "AOTC-I043", "/some/file")
     assert os.strerror(number) in last.line()
     if not full:
-        # Not the code's own words, which know nothing of the reason.
+        # Not the title of the code, which does not name the reason.
         assert failures.fix_for(error)
         assert written.fix == read.fix == last.fix == failures.fix_for(error)
 
@@ -52,7 +52,7 @@ def test_a_variable_that_leads_to_somebody_elses_folder_is_named(
     assert "HOME" not in failures.fix_for(elsewhere)
 
 
-def test_what_is_no_error_of_the_system_stays_a_bug() -> None:
+def test_other_exceptions_stay_a_bug() -> None:
     for bug in (ValueError("of ours"), KeyError("x"), io.UnsupportedOperation("read")):
         assert failures.uncaught_refusal(bug) is None
     for path in ("a\0b", "a\ud800b"):
@@ -70,7 +70,7 @@ def test_two_names_and_none() -> None:
     assert failures.refusal_of(OSError("a library's words")).what.endswith("a library's words")
 
 
-def test_within_a_block_all_is_told() -> None:
+def test_within_a_block_every_error_is_translated() -> None:
     with pytest.raises(AotcError) as caught, failures.translated_errors("/out"):
         raise OSError(errno.EFBIG, "File too large")
     assert (caught.value.code, caught.value.where) == ("AOTC-I043", "/out")
@@ -80,9 +80,9 @@ def test_within_a_block_all_is_told() -> None:
         raise ValueError("of ours")
 
 
-def test_nobody_else_tells_a_full_disk_from_others() -> None:
-    """Who handles ENOSPC by itself maps errors to codes a second time."""
-    # The second has ENOSPC for an exit status.
+def test_no_other_module_handles_a_full_disk() -> None:
+    """Code that handles ENOSPC itself would map errors to codes a second time."""
+    # The second uses ENOSPC as an exit status.
     known = {"files/failures.py", "engine/worker.py"}
     found = {
         path.relative_to(PACKAGE).as_posix()

@@ -1,4 +1,4 @@
-"""Folders that we make have the mode that is meant, whatever the umask says."""
+"""Folders that aotc makes have the intended mode, whatever the umask is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks are waited for until a limit, and who holds them is named."""
+"""Locks are waited for up to a limit, and the message names their holder."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_an_interruption_ends_the_waiting(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_locks_is_an_answer(tmp_path: Path) -> None:
-    # A descriptor of a path alone takes no lock, as a file on some network file systems.
+    # A descriptor opened with O_PATH cannot be locked, like files on some network file systems.
     descriptor = os.open(tmp_path, os.O_PATH)
     try:
         with pytest.raises(AotcError, match="AOTC-G041 the file cannot be locked"):
@@ -129,7 +129,7 @@ def test_a_change_leaves_no_lock_file_and_keeps_out_others(tmp_path: Path) -> No
 
 
 def test_a_file_has_one_lock_by_whatever_links_it_is_named(tmp_path: Path) -> None:
-    """Else a change by one name is lost to one by another, as both begin with the same file."""
+    """Otherwise a change through one name would overwrite a change through another."""
     (tmp_path / "kept").mkdir()
     path = tmp_path / "kept" / "policy.yaml"
     path.write_text("1")
@@ -164,7 +164,7 @@ def test_a_lock_file_that_a_killed_process_left_is_used_and_removed(tmp_path: Pa
 
 
 def test_changes_of_many_processes_come_one_after_the_other(tmp_path: Path) -> None:
-    """Each adds one, of what it read: what two read at once would count as one."""
+    """Each process adds one to what it read: two that read at once would count as one."""
     path = tmp_path / "count"
     path.write_text("0")
     adds = (
@@ -199,12 +199,12 @@ def test_a_prune_of_the_cache_names_the_other_one(
 def test_a_prune_of_the_store_names_the_other_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hold, "ALONE_SECONDS", 0.05)
+    monkeypatch.setattr(hold, "EXCLUSIVE_SECONDS", 0.05)
     (tmp_path / hold.LOCK).touch(0o600)
     with (
         held_by_another(tmp_path / hold.LOCK) as process,
         pytest.raises(AotcError, match="AOTC-R007 another process works on the store") as caught,
-        hold.alone(tmp_path),
+        hold.exclusive(tmp_path),
     ):
         pass
     assert f"process {process.pid} " in caught.value.found

@@ -1,4 +1,4 @@
-"""What may be replaced, and that something whole has the name at every moment."""
+"""What may be replaced, and that the name always refers to something complete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def artifact(place: Path, text: str = "old") -> Path:
 
 
 def texts(place: Path) -> set[str]:
-    """What all files of an artifact hold: one text, where it is whole."""
+    """The texts of all files of an artifact: only one if it is complete."""
     found = [path.read_text() for path in place.rglob("*") if path.is_file()]
     assert len(found) == 3
     return set(found)
@@ -38,14 +38,14 @@ def texts(place: Path) -> set[str]:
 
 @pytest.fixture(params=["exchange", "EINVAL", "ENOSYS", "EPERM"])
 def renameat2(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Systems that can exchange names, and those that say in their ways that they cannot."""
+    """Systems that can exchange names, and those that refuse it in different ways."""
     if request.param != "exchange":
         number = getattr(errno, request.param)
 
-        def unknown(source: Path, target: Path, flags: int) -> None:
+        def no_exchange(source: Path, target: Path, flags: int) -> None:
             raise OSError(number, os.strerror(number), str(source), None, str(target))
 
-        monkeypatch.setattr(renaming, "_renameat2", unknown)
+        monkeypatch.setattr(renaming, "_renameat2", no_exchange)
     return str(request.param)
 
 
@@ -114,7 +114,7 @@ def test_what_is_replaced(
     with pytest.raises(AotcError) as caught:
         check_output(place, folder=folder, force=force)
     assert caught.value.code == "AOTC-I017"
-    # Whatever it was when it was looked at.
+    # Whatever it was when it was checked.
     with pytest.raises(AotcError) as caught:
         put_in_place(draft, place, force=force)
     assert caught.value.code == "AOTC-I017"
@@ -148,7 +148,7 @@ def test_the_file_of_another_who_lets_nobody_write_it(tmp_path: Path) -> None:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     check_output(place, force=True)
-    # One that all may write is theirs to replace.
+    # Anybody may replace what is in a folder that all may write.
     place.chmod(0o666)
     pid = os.fork()
     if pid == 0:
@@ -175,13 +175,13 @@ def test_a_thing_that_changes_between_look_and_exchange(
     draft.write_text("new")
     looked = replacing.check_output
 
-    def late(place: Path, **how: bool) -> None:
+    def become_pipe(place: Path, **how: bool) -> None:
         looked(place, **how)  # type: ignore[arg-type]
         if not place.is_fifo():
             place.unlink()
             os.mkfifo(place)
 
-    monkeypatch.setattr(replacing, "check_output", late)
+    monkeypatch.setattr(replacing, "check_output", become_pipe)
     with pytest.raises(AotcError) as caught:
         put_in_place(draft, place, force=True)
     assert caught.value.code == "AOTC-I017"
@@ -193,9 +193,9 @@ def test_a_thing_that_changes_between_look_and_exchange(
 def test_what_fails_halfway_restores_the_old_one(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where names cannot be exchanged, and the second of both renames fails."""
+    """Names cannot be exchanged, and the second of the two renames fails."""
 
-    def unknown(source: Path, target: Path, flags: int) -> None:
+    def no_exchange(source: Path, target: Path, flags: int) -> None:
         raise OSError(errno.EINVAL, "no")
 
     place = artifact(tmp_path / "place")
@@ -203,25 +203,25 @@ def test_what_fails_halfway_restores_the_old_one(
     draft = artifact(tmp_path / "work" / "new", "new")
     renamed = Path.rename
 
-    def failing(self: Path, target: Path) -> Path:
+    def failing_rename(self: Path, target: Path) -> Path:
         if self == draft:
             raise error
         return renamed(self, target)
 
-    monkeypatch.setattr(renaming, "_renameat2", unknown)
-    monkeypatch.setattr(Path, "rename", failing)
+    monkeypatch.setattr(renaming, "_renameat2", no_exchange)
+    monkeypatch.setattr(Path, "rename", failing_rename)
     with pytest.raises(type(error)):
         put_in_place(draft, place, force=True)
     assert texts(place) == {"old"}
 
 
-def replacer(place: Path, number: int, exchanges: bool) -> None:
+def replace_repeatedly(place: Path, number: int, exchanges: bool) -> None:
     if not exchanges:
 
-        def unknown(source: Path, target: Path, flags: int) -> None:
+        def no_exchange(source: Path, target: Path, flags: int) -> None:
             raise OSError(errno.EINVAL, "no")
 
-        renaming._renameat2 = unknown
+        renaming._renameat2 = no_exchange
     for turn in range(30):
         with work_folder(place) as work:
             put_in_place(artifact(work / "new", f"{number}-{turn}"), place, force=True)
@@ -229,10 +229,11 @@ def replacer(place: Path, number: int, exchanges: bool) -> None:
 
 @pytest.mark.parametrize("exchanges", [True, False])
 def test_several_that_replace_at_once(exchanges: bool, tmp_path: Path) -> None:
-    """None is refused, one whole artifact stands at the end, and readers never miss one."""
+    """None is refused, one complete artifact remains, and readers always find one."""
     place = artifact(tmp_path / "place")
     processes = [
-        FORK.Process(target=replacer, args=(place, number, exchanges)) for number in range(3)
+        FORK.Process(target=replace_repeatedly, args=(place, number, exchanges))
+        for number in range(3)
     ]
     for process in processes:
         process.start()
@@ -246,7 +247,7 @@ def test_several_that_replace_at_once(exchanges: bool, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["place"]
 
 
-def maker(place: Path, number: int, exchanges: bool, made: str) -> None:
+def create_output(place: Path, number: int, exchanges: bool, made: str) -> None:
     if not exchanges:
         renaming._NOREPLACE = 1 << 20  # type: ignore[misc]
     with work_folder(place) as work:
@@ -270,7 +271,8 @@ def test_of_several_that_make_a_new_one_at_once_one_does(
         place = tmp_path / str(turn) / "place"
         place.parent.mkdir()
         processes = [
-            FORK.Process(target=maker, args=(place, number, exchanges, made)) for number in range(4)
+            FORK.Process(target=create_output, args=(place, number, exchanges, made))
+            for number in range(4)
         ]
         for process in processes:
             process.start()
@@ -281,14 +283,14 @@ def test_of_several_that_make_a_new_one_at_once_one_does(
 
 
 def test_read_only_folders_are_erased(tmp_path: Path) -> None:
-    def seal(place: Path) -> None:
+    def make_read_only(place: Path) -> None:
         for folder, _, files in os.walk(place, topdown=False):
             for name in files:
                 Path(folder, name).chmod(0o444)
             Path(folder).chmod(0o555)
 
     if os.geteuid() == 0:
-        # For root nothing is read-only.
+        # Nothing is read-only for root.
         tmp_path.chmod(0o777)
         for above in (tmp_path, *tmp_path.parents[:-2]):
             above.chmod(above.stat().st_mode | 0o011)
@@ -302,12 +304,12 @@ def test_read_only_folders_are_erased(tmp_path: Path) -> None:
             outside.mkdir(mode=0o500)
             place = artifact(tmp_path / "place")
             (place / "payload" / "link").symlink_to(outside)
-            seal(place)
+            make_read_only(place)
             erase(place)
             assert not place.exists()
             assert outside.stat().st_mode & 0o777 == 0o500
             sealed = artifact(tmp_path / "sealed")
-            seal(sealed)
+            make_read_only(sealed)
             assert move_aside(sealed, tmp_path / "aside")
             assert not move_aside(sealed, tmp_path / "again")
             erase(tmp_path / "aside")
@@ -317,7 +319,7 @@ def test_read_only_folders_are_erased(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_an_old_one_is_put_back_over_its_own_rest_alone(tmp_path: Path) -> None:
+def test_an_old_one_is_restored_only_over_its_own_remains(tmp_path: Path) -> None:
     old, place = artifact(tmp_path / "old"), tmp_path / "place"
     shutil.copytree(old, place)
     assert not replacing.recover(old, place)

@@ -1,4 +1,4 @@
-"""Work folders: those of the dead go with the next command, and those of the living stay."""
+"""Work folders: the next command removes those of ended processes and keeps all others."""
 
 from __future__ import annotations
 
@@ -40,21 +40,23 @@ TOOLCHAIN = Path(work_folders.__file__).parents[2]
 NAME = re.compile(r"(.*aotcx?-)([0-9a-f]{12})-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})")
 
 
-def work_in(told: Connection, opened: Callable[[], AbstractContextManager[Path]]) -> None:
-    with opened() as folder:
+def work_in(
+    connection: Connection, open_folder: Callable[[], AbstractContextManager[Path]]
+) -> None:
+    with open_folder() as folder:
         (folder / "deep").mkdir()
         (folder / "deep" / "file").write_text("half")
-        told.send(str(folder))
+        connection.send(str(folder))
         time.sleep(600)
 
 
 @contextmanager
-def living(
-    opened: Callable[[], AbstractContextManager[Path]],
+def working_process(
+    open_folder: Callable[[], AbstractContextManager[Path]],
 ) -> Iterator[tuple[Any, Path]]:
-    """A process that works in a folder, and the folder."""
+    """A running process, and the work folder that it uses."""
     mine, theirs = FORK.Pipe()
-    process = FORK.Process(target=work_in, args=(theirs, opened))
+    process = FORK.Process(target=work_in, args=(theirs, open_folder))
     process.start()
     try:
         yield process, Path(mine.recv())
@@ -63,16 +65,16 @@ def living(
         process.join()
 
 
-def killed(opened: Callable[[], AbstractContextManager[Path]]) -> Path:
-    """What a killed process left."""
-    with living(opened) as (_, folder):
+def folder_of_killed(open_folder: Callable[[], AbstractContextManager[Path]]) -> Path:
+    """The work folder that a killed process left."""
+    with working_process(open_folder) as (_, folder):
         pass
     assert (folder / "deep" / "file").exists()
     return folder
 
 
-def left(parent: Path, **changed: str) -> Path:
-    """A folder as a process leaves it that is there no more, of this boot but for `changed`."""
+def abandoned_folder(parent: Path, **changed: str) -> Path:
+    """A folder left by a process of this boot that has ended, except for `changed`."""
     found = NAME.fullmatch(name_with_owner(".out."))
     assert found is not None
     start, boot, space, _, _, rest = found.groups()
@@ -83,7 +85,7 @@ def left(parent: Path, **changed: str) -> Path:
     return place
 
 
-def aged(place: Path, seconds: float) -> Path:
+def set_age(place: Path, seconds: float) -> Path:
     then = time.time() - seconds
     for path in (place, *place.rglob("*")):
         os.utime(path, (then, then))
@@ -110,34 +112,34 @@ def test_it_is_gone_at_the_end(tmp_path: Path) -> None:
 
 def test_what_the_dead_left_goes_with_the_next(tmp_path: Path) -> None:
     place = tmp_path / "out"
-    dead = killed(lambda: work_folder(place))
-    # A result of another name in the same folder finds it as well.
-    with living(lambda: work_folder(tmp_path / "other")) as (_, alive):
+    dead = folder_of_killed(lambda: work_folder(place))
+    # A command whose output has another name in the same folder removes it as well.
+    with working_process(lambda: work_folder(tmp_path / "other")) as (_, alive):
         assert not dead.exists()
         with work_folder(place) as mine:
             assert set(tmp_path.iterdir()) == {alive, mine}
 
 
 def test_one_that_lives_stays_without_its_lock_too(tmp_path: Path) -> None:
-    """A file system may have no locks, and a lock is taken a moment after its folder is made."""
-    with living(lambda: work_folder(tmp_path / "out")) as (process, folder):
-        aged(folder, 10 * DAY_SECONDS)
+    """A file system may lack locks, and a lock is taken shortly after its folder is made."""
+    with working_process(lambda: work_folder(tmp_path / "out")) as (process, folder):
+        set_age(folder, 10 * DAY_SECONDS)
         assert not remove_abandoned(folder)
         unlocked = folder.with_name(folder.name[:-16] + "0" * 16)
         shutil.copytree(folder, unlocked)
         assert NAME.fullmatch(unlocked.name)[4] == str(process.pid)  # type: ignore[index]
-        assert not remove_abandoned(aged(unlocked, 10 * DAY_SECONDS))
+        assert not remove_abandoned(set_age(unlocked, 10 * DAY_SECONDS))
     assert remove_abandoned(unlocked)
 
 
 def test_a_number_of_a_process_comes_again(tmp_path: Path) -> None:
-    assert remove_abandoned(left(tmp_path, pid=str(os.getpid()), start="1"))
+    assert remove_abandoned(abandoned_folder(tmp_path, pid=str(os.getpid()), start="1"))
     start = NAME.fullmatch(name_with_owner())[5]  # type: ignore[index]
-    assert not remove_abandoned(left(tmp_path, pid=str(os.getpid()), start=start))
+    assert not remove_abandoned(abandoned_folder(tmp_path, pid=str(os.getpid()), start=start))
 
 
 def test_a_process_that_nobody_waited_for_is_dead(tmp_path: Path) -> None:
-    with living(lambda: work_folder(tmp_path / "out")) as (process, folder):
+    with working_process(lambda: work_folder(tmp_path / "out")) as (process, folder):
         os.kill(process.pid, signal.SIGKILL)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert Path(f"/proc/{process.pid}").exists()
@@ -145,7 +147,7 @@ def test_a_process_that_nobody_waited_for_is_dead(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_held_says_that_it_is_in_use(tmp_path: Path) -> None:
-    place = aged(left(tmp_path), 10 * DAY_SECONDS)
+    place = set_age(abandoned_folder(tmp_path), 10 * DAY_SECONDS)
     lock = work_folders.lock_path(place)
     assert lock is not None
     assert not remove_abandoned(place)
@@ -154,20 +156,20 @@ def test_a_lock_that_is_held_says_that_it_is_in_use(tmp_path: Path) -> None:
 
 
 def test_of_another_pid_namespace(tmp_path: Path) -> None:
-    place = left(tmp_path, space="1")
-    # A moment ago it may have been made, and not yet locked.
-    assert not remove_abandoned(aged(place, MINUTE_SECONDS / 2))
-    assert remove_abandoned(aged(place, MINUTE_SECONDS + 1))
+    place = abandoned_folder(tmp_path, space="1")
+    # If it is that new, it may not be locked yet.
+    assert not remove_abandoned(set_age(place, MINUTE_SECONDS / 2))
+    assert remove_abandoned(set_age(place, MINUTE_SECONDS + 1))
 
 
 def test_of_another_boot_or_another_host(tmp_path: Path) -> None:
     for boot in ("0123456789ab", "0" * 12):
-        place = left(tmp_path, boot=boot, pid=str(os.getpid()))
-        assert not remove_abandoned(aged(place, DAY_SECONDS / 2))
-        aged(place, 2 * DAY_SECONDS)
+        place = abandoned_folder(tmp_path, boot=boot, pid=str(os.getpid()))
+        assert not remove_abandoned(set_age(place, DAY_SECONDS / 2))
+        set_age(place, 2 * DAY_SECONDS)
         (place / "deep" / "file").write_text("still written to")
         assert not remove_abandoned(place)
-        assert remove_abandoned(aged(place, 2 * DAY_SECONDS))
+        assert remove_abandoned(set_age(place, 2 * DAY_SECONDS))
 
 
 _IN_A_CONTAINER = """
@@ -181,7 +183,7 @@ with work_folder(Path(sys.argv[1])) as folder:
 
 
 def test_a_living_one_of_a_real_pid_namespace_stays(tmp_path: Path) -> None:
-    """As of a container that shares a volume: its numbers of processes say nothing here."""
+    """As in a container that shares a volume: its process ids mean nothing here."""
     words = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", _IN_A_CONTAINER]
     if subprocess.run(["unshare", "--pid", "--fork", "true"], check=False).returncode != 0:
         pytest.skip("no PID namespace can be made here: not as this user")
@@ -193,14 +195,14 @@ def test_a_living_one_of_a_real_pid_namespace_stays(tmp_path: Path) -> None:
     )
     try:
         assert process.stdout is not None
-        folder = aged(Path(process.stdout.readline().strip()), 10 * DAY_SECONDS)
-        # /proc is this namespace's there, and the boot and its number of the namespace are told.
+        folder = set_age(Path(process.stdout.readline().strip()), 10 * DAY_SECONDS)
+        # /proc is that namespace's own; the boot id and the namespace's number are printed.
         assert not remove_abandoned(folder)
     finally:
         process.kill()
         process.communicate()
     deadline = time.monotonic() + 60
-    while not remove_abandoned(aged(folder, MINUTE_SECONDS + 1)):
+    while not remove_abandoned(set_age(folder, MINUTE_SECONDS + 1)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -208,7 +210,7 @@ def test_a_living_one_of_a_real_pid_namespace_stays(tmp_path: Path) -> None:
 def test_those_of_others_stay(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("another user's folder needs root to be made")
-    place = aged(left(tmp_path), 10 * DAY_SECONDS)
+    place = set_age(abandoned_folder(tmp_path), 10 * DAY_SECONDS)
     os.chown(place, pwd.getpwnam("nobody").pw_uid, -1)
     assert not remove_abandoned(place)
     assert (place / "deep" / "file").exists()
@@ -217,33 +219,33 @@ def test_those_of_others_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [".out.x1y2z3", "out", ".out.aotc", ".aotc-1-2-3-4", "aotc-check-abc", ".git"]
 )
-def test_what_is_none_stays(name: str, tmp_path: Path) -> None:
+def test_folders_that_are_not_work_folders_stay(name: str, tmp_path: Path) -> None:
     place = tmp_path / name
     place.mkdir()
-    assert remove_abandoned_in(aged(tmp_path, 10 * DAY_SECONDS)) == 0
+    assert remove_abandoned_in(set_age(tmp_path, 10 * DAY_SECONDS)) == 0
     assert place.is_dir()
 
 
 def test_an_artifact_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
-    """Where names cannot be exchanged, a killed process may have moved the only one there is."""
+    """If names cannot be exchanged, a killed process may have moved the only artifact."""
     place = tmp_path / "out"
-    dead = left(tmp_path)
+    dead = abandoned_folder(tmp_path)
     (dead / NEW).mkdir()
     (dead / OLD / "payload").mkdir(parents=True)
     (dead / OLD / "payload" / "aotc.json").write_text("{}")
     remove_abandoned_in(tmp_path)
     assert (place / "payload" / "aotc.json").read_text() == "{}"
     assert list(tmp_path.iterdir()) == [place]
-    # Where another stands there by now, that one stays.
-    dead = left(tmp_path)
+    # If there is another one by now, that one stays.
+    dead = abandoned_folder(tmp_path)
     (dead / NEW).mkdir()
     shutil.copytree(place, dead / OLD)
     (place / "payload" / "aotc.json").write_text("newer")
     remove_abandoned_in(tmp_path)
     assert (place / "payload" / "aotc.json").read_text() == "newer"
     assert list(tmp_path.iterdir()) == [place]
-    # Where its own had taken the place, and was removed since, the old one stays away.
-    dead = left(tmp_path)
+    # If the new one was in place, and was removed since, the old one is not restored.
+    dead = abandoned_folder(tmp_path)
     shutil.copytree(place, dead / OLD)
     shutil.rmtree(place)
     remove_abandoned_in(tmp_path)
@@ -252,10 +254,10 @@ def test_an_artifact_that_was_moved_aside_is_put_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x" * 255, "ü" * 127, "o" * 161, "\udcff" * 200])
 def test_long_names(name: str, tmp_path: Path) -> None:
-    """What is put back gets the name of its output, of which a work folder's cannot hold all."""
+    """It is restored under the output's name, which may not fit completely into a folder's name."""
     with work_folder(tmp_path / name) as folder:
         assert len(os.fsencode(folder.name)) <= 255
-    dead = killed(lambda: work_folder(tmp_path / name))
+    dead = folder_of_killed(lambda: work_folder(tmp_path / name))
     (dead / NEW).mkdir()
     (dead / OLD / "payload").mkdir(parents=True)
     with work_folder(tmp_path / f"{name[:-1]}y"):
@@ -267,21 +269,21 @@ def test_long_names(name: str, tmp_path: Path) -> None:
 
 def test_temporary_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    dead = killed(lambda: temporary_folder("check"))
+    dead = folder_of_killed(lambda: temporary_folder("check"))
     assert dead.name.startswith("aotc-check-")
-    with living(lambda: temporary_folder("learn")) as (_, alive):
+    with working_process(lambda: temporary_folder("learn")) as (_, alive):
         with temporary_folder("check") as mine:
             assert set(tmp_path.iterdir()) == {alive, mine}
         assert list(tmp_path.iterdir()) == [alive]
 
 
-def looker(parent: Path) -> None:
+def remove_repeatedly(parent: Path) -> None:
     while True:
         remove_abandoned_in(parent)
 
 
 def test_one_that_is_looked_at_while_it_is_made(tmp_path: Path) -> None:
-    processes = [FORK.Process(target=looker, args=(tmp_path,)) for _ in range(2)]
+    processes = [FORK.Process(target=remove_repeatedly, args=(tmp_path,)) for _ in range(2)]
     for process in processes:
         process.start()
     try:

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and what is no plain file is never replaced."""
+"""Files are written completely or not at all, and only regular files are replaced."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BIG = 1 << 16
 
 
 @pytest.fixture(params=["nameless", "named"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to write: a system without O_TMPFILE, such as macOS, has the second alone."""
+def write_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to write: a system without O_TMPFILE, such as macOS, has only the second."""
     if request.param == "named":
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     elif not hasattr(os, "O_TMPFILE"):
@@ -134,8 +134,8 @@ def test_devices_and_pipes_are_written_to(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_standard_output_is_written_to_where_it_stands(tmp_path: Path) -> None:
-    """A shell's `> log` is an open file: neither replaced nor cut."""
+def test_standard_output_is_written_at_its_position(tmp_path: Path) -> None:
+    """The target of a shell's `> log` is open: it is neither replaced nor truncated."""
     job = (
         "import sys; from pathlib import Path; from aotc.files.writing import write_atomically\n"
         "print('before'); write_atomically(Path('/dev/stdout'), b'data\\n'); print('after')"
@@ -175,14 +175,14 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> 
     assert not held.exists()
 
 
-def test_unseen_means_nothing_was_there_to_see(tmp_path: Path, way: str) -> None:
+def test_unseen_means_nothing_was_there_to_see(tmp_path: Path, write_method: str) -> None:
     place, beside = tmp_path / "a", tmp_path / "b"
     for number, data in enumerate((b"1", b"2")):
         done = write_hidden(place, data, second_name=beside, new=not number)
-        assert done is (way == "nameless")
+        assert done is (write_method == "nameless")
         assert list(tmp_path.iterdir()) == ([place] if done else [])
         assert not done or place.read_bytes() == data
-    if way == "nameless":
+    if write_method == "nameless":
         with pytest.raises(FileExistsError):
             write_hidden(place, b"3", second_name=beside, new=True)
         assert place.read_bytes() == b"2"

@@ -1,4 +1,4 @@
-"""As many threads as ONNX Runtime takes by itself, none of them tied to a core."""
+"""The default number of threads is ONNX Runtime's own; no thread is bound to a core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODEL = ROOT / "examples" / "digits" / "digits.onnx"
 
 
 def cpuinfo(*cores: tuple[int, int]) -> str:
-    """Processors 0.. with (package, core)."""
+    """Text of /proc/cpuinfo: processors 0, 1, ... on (package, core)."""
     return "\n\n".join(
         f"processor\t: {number}\nphysical id\t: {package}\ncore id\t\t: {core}\nflags\t\t: avx"
         for number, (package, core) in enumerate(cores)

@@ -1,4 +1,4 @@
-"""This machine as less than it is: features and providers that its environment hides."""
+"""CPU features and providers that environment variables hide from the probe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(json.dumps(encode(probe(gpus=False), full=True)))
 
 
 def probed(**environment: str) -> dict[str, Any]:
-    """What a fresh process finds, as the answer is kept for the life of one."""
+    """The probe's answer in a new process, since it is cached for the life of a process."""
     unset = {"AOTC_HOST_ISA", "AOTC_HOST_WITHOUT"}
     inherited = {name: value for name, value in os.environ.items() if name not in unset}
     done = subprocess.run(
@@ -56,7 +56,7 @@ def test_nothing_is_hidden_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
         ("avx avx2", ("avx", "avx2", LESSER)),
         ("avx2,avx", ("avx", "avx2", LESSER)),
         ("", (LESSER,)),
-        # What this CPU does not have is not added, and all that it has is no less than it is.
+        # Features that this CPU lacks are not added, and naming all that it has changes nothing.
         ("avx amx_tile", ("avx", LESSER)),
         ("avx avx2 avx512f amx_tile", FEATURES),
     ],
@@ -104,7 +104,7 @@ def test_the_vendor_of_a_cpu(text: str, vendor: str | None) -> None:
     assert parse_vendor(text) == vendor
 
 
-def test_an_installed_plugin_is_a_provider_where_it_serves_the_cpu() -> None:
+def test_an_installed_plugin_is_a_provider_if_it_serves_the_cpu() -> None:
     found = probed()
     names = [plugin["name"] for plugin in found["plugins"]]
     if "onnxruntime-ep-openvino" not in names:

@@ -1,4 +1,4 @@
-"""Plugin libraries: their digests, where the user says they are, and the checks of both."""
+"""Plugin libraries: their digests, the user's paths of them, and the checks of both."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def sha256(data: bytes) -> str:
 
 
 def digest_elsewhere(*paths: Path) -> str:
-    """The digest as another process finds it, with this one's cache of files."""
+    """The digest that another process finds, with the same cache of file digests."""
     code = (
         "import sys; from pathlib import Path\n"
         "from aotc.host.plugin_libraries import libraries_digest\n"
-        "print(libraries_digest([Path(each) for each in sys.argv[1:]]))\n"
+        "print(libraries_digest([Path(path) for path in sys.argv[1:]]))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, paths)], capture_output=True, text=True, check=True
@@ -105,7 +105,7 @@ def cache_file(tmp_path: Path) -> Path:
 
 
 def test_digests_are_kept_for_the_next_process(library: Path, tmp_path: Path) -> None:
-    """Shown by a cache that lies: the user's own, and believed while the file is as it was."""
+    """Shown with a forged cache: its entries are used as long as the file is unchanged."""
     digest_elsewhere(library)
     place = cache_file(tmp_path)
     known = json.loads(place.read_text())
@@ -141,7 +141,7 @@ def spoil_folder(place: Path, _: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [spoil_text, spoil_list, spoil_entry, spoil_bytes, spoil_folder])
-def test_a_spoilt_cache_is_none(
+def test_a_damaged_cache_is_ignored(
     library: Path, tmp_path: Path, spoil: Callable[[Path, Path], None]
 ) -> None:
     digest_elsewhere(library)
@@ -150,7 +150,7 @@ def test_a_spoilt_cache_is_none(
 
 
 @pytest.mark.parametrize("home", ["/proc/nothing/here", "relative"])
-def test_a_cache_that_cannot_be_is_none(
+def test_a_cache_that_cannot_be_written_is_ignored(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -187,7 +187,9 @@ def test_what_the_environment_states(
 
 
 @pytest.mark.parametrize("text", ["nothing", "=/a.so", "A=", "A=/a.so:B"])
-def test_what_names_no_plugin_is_told(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_an_entry_that_does_not_name_a_plugin_is_refused(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     monkeypatch.setenv("AOTC_PLUGINS", text)
     with pytest.raises(AotcError) as caught:
         stated_libraries()
@@ -195,7 +197,7 @@ def test_what_names_no_plugin_is_told(monkeypatch: pytest.MonkeyPatch, text: str
 
 
 def test_a_probe_finds_stated_libraries(library: Path) -> None:
-    """In a process of its own, as the probe's answer is kept for the life of one."""
+    """In a new process, since the probe's answer is cached for the life of a process."""
     code = (
         "from aotc.host.probe import probe\n"
         "host = probe(gpus=False, digests=True)\n"
@@ -235,7 +237,7 @@ def plugin(version: str = "1.0", sha: str | None = DIGEST, name: str = "my-ep") 
 
 
 def codes(code: str, wanted: Plugin, *have: Plugin, host: Target = HOST) -> list[tuple[str, bool]]:
-    """Code and whether it refuses, of each result of a check."""
+    """Code and severity (whether it refuses) of each result of a check."""
     requirements = dataclasses.replace(BASE, plugins=(wanted,))
     results = checks()[code]().run(requirements, dataclasses.replace(host, plugins=have))
     return [(result.code, not isinstance(result, Finding)) for result in results]
@@ -252,7 +254,7 @@ def codes(code: str, wanted: Plugin, *have: Plugin, host: Target = HOST) -> list
         (plugin(), [plugin("1.1")], [], [("AOTC-C006", True)]),
         (plugin(), [plugin("1.1", OTHER)], [], [("AOTC-C006", True)]),
         (plugin(), [plugin(name="other-ep")], [], [("AOTC-C006", True)]),
-        # A user's own library has no version: its digest alone tells it from another.
+        # A user's own library has no version: only its digest distinguishes it from another.
         (plugin(""), [plugin("")], [], []),
         (plugin(""), [plugin("", OTHER)], [("AOTC-C012", True)], []),
         (plugin(""), [], [], [("AOTC-C006", True)]),
@@ -273,8 +275,8 @@ def test_a_described_target_may_be_silent() -> None:
     assert set(codes("AOTC-C006", plugin(), host=SILENT)) == {("AOTC-C011", False)}
 
 
-def test_what_mends_a_missing_plugin() -> None:
-    """A distribution is installed; a library of the user's own is named in the environment."""
+def test_the_fix_for_a_missing_plugin() -> None:
+    """A distribution gets installed; the user's own library is named in the environment."""
     check = checks()["AOTC-C006"]()
     mends = []
     for wanted in (plugin(), plugin("", name="libmine.so")):

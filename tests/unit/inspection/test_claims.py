@@ -1,4 +1,4 @@
-"""What an attestation says in words, whatever stands in it."""
+"""Attestations as text, whatever their predicate contains."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_any_predicate_is_put_into_words(kind: str, predicate: Any) -> None:
 @pytest.mark.parametrize(
     ("parameters", "start"), [({}, "built by ?"), ({"version": "1.4"}, "release 1.4, built by ?")]
 )
-def test_a_release_is_named_where_there_is_one(parameters: dict[str, str], start: str) -> None:
+def test_a_release_is_named_if_there_is_one(parameters: dict[str, str], start: str) -> None:
     said = {"buildDefinition": {"externalParameters": parameters, "resolvedDependencies": [{}]}}
     words = claim_text(KINDS["provenance"].predicate_type, said)
     assert words.startswith(start)

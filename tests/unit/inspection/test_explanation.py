@@ -1,4 +1,4 @@
-"""Every code is explained, in the catalogue's words and its check's."""
+"""Every code is explained with the texts of the catalogue and of its check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inspection of an artifact: everything that it says, and nothing vouched for."""
+"""Inspection of an artifact: everything that it states, without verifying it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_an_artifact_says(artifact: Path, development: PrivateKey) -> None:
     assert said.built_at == "2026-11-21T00:00:00+00:00"
 
 
-def test_a_foreign_key_is_no_development_key(tmp_path: Path, artifact: Path) -> None:
+def test_a_foreign_key_is_not_a_development_key(tmp_path: Path, artifact: Path) -> None:
     private, _ = key_files.generate(tmp_path / "other.pem")
     sign_artifact(artifact, load_private(private))
     said = inspect(artifact).artifact
@@ -150,7 +150,7 @@ def test_a_manifest_that_cannot_be_read(
     assert caught.value.line().startswith(line)
 
 
-def test_what_is_no_artifact(tmp_path: Path, artifact: Path) -> None:
+def test_what_is_not_an_artifact(tmp_path: Path, artifact: Path) -> None:
     with pytest.raises(AotcError) as missing:
         inspect(tmp_path / "none")
     assert missing.value.code == "AOTC-I001"

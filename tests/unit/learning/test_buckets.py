@@ -1,4 +1,4 @@
-"""The chosen buckets are the best there are: against trying all of them."""
+"""The chosen buckets are optimal: compared with trying all of them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_candidates() -> None:
     assert sizes_between({17: 5, 20: 9, 32: 50, 40: 1}, (16, 32, 48)) == (20, 40)
 
 
-# -- on what was recorded from a stepped backend
+# -- on measurements recorded from a backend whose cost grows in steps
 TABLE = decode(
     CostTable, json.loads((ROOT / "benchmarks/data/openvino-bert-base.costs.json").read_bytes())
 )
@@ -123,7 +123,7 @@ def test_a_stepped_backend_gets_buckets_and_the_right_ones() -> None:
     assert chosen.buckets
     assert chosen.seconds < dynamic.seconds * (1 - margin)
     assert chosen.seconds < min(p.seconds for p in found if p.name == "powers of two")
-    # No set of buckets of any size up to three does better; all are tried, request by request.
+    # No set of up to three buckets is better; all are tried, request by request.
     static = dict(zip(TABLE.sizes["sequence"], TABLE.static, strict=True))
     for count in (1, 2, 3):
         best = math.inf
@@ -135,12 +135,12 @@ def test_a_stepped_backend_gets_buckets_and_the_right_ones() -> None:
             )
             best = min(best, total / traffic.requests)
         assert by_name["buckets", count].seconds == pytest.approx(best)
-    # Nor of any size up to eight, by another recursion, over requests and not over candidates.
+    # Nor is any of up to eight, by another recursion, over requests and not over candidates.
     for count in range(4, 9):
         assert by_name["buckets", count].seconds == pytest.approx(
-            least(static, counts, count) / traffic.requests
+            minimum_cost(static, counts, count) / traffic.requests
         )
-    # None of the neighbours does better: moving one bucket by a candidate.
+    # No neighbour is better: one bucket moved to the next candidate.
     eight = by_name["buckets", 8]
     sizes = list(TABLE.sizes["sequence"])
     for place, step in itertools.product(range(7), (-1, 1)):
@@ -155,28 +155,28 @@ def test_a_stepped_backend_gets_buckets_and_the_right_ones() -> None:
             assert eight.seconds <= total / traffic.requests + 1e-12
 
 
-def least(static: dict[int, float], counts: dict[tuple[int, ...], int], most: int) -> float:
-    """The least cost with exactly `most` buckets: the next bucket after `low`, by taking each."""
+def minimum_cost(static: dict[int, float], counts: dict[tuple[int, ...], int], count: int) -> float:
+    """The minimum cost with exactly `count` buckets, by trying every next bucket after `low`."""
     sizes = sorted(static)
 
     @functools.cache
-    def above(low: int, left: int) -> float:
+    def cost_above(low: int, left: int) -> float:
         if left == 1:
-            return within(low, sizes[-1])
+            return cost_between(low, sizes[-1])
         return min(
             (
-                within(low, bucket) + above(bucket, left - 1)
+                cost_between(low, bucket) + cost_above(bucket, left - 1)
                 for bucket in sizes[:-1]
                 if bucket > low
             ),
             default=math.inf,
         )
 
-    def within(low: int, bucket: int) -> float:
-        held = sum(number for (length,), number in counts.items() if low < length <= bucket)
-        return held * static[bucket]
+    def cost_between(low: int, bucket: int) -> float:
+        requests = sum(number for (length,), number in counts.items() if low < length <= bucket)
+        return requests * static[bucket]
 
-    return above(0, most)
+    return cost_above(0, count)
 
 
 def test_where_cost_is_linear_buckets_only_lose() -> None:
@@ -210,7 +210,7 @@ STEPPED = CostTable(
 
 
 def test_a_plan_that_refuses_requests_is_not_chosen() -> None:
-    """Zeros are never padded: however little buckets cost, only the dynamic graph takes them."""
+    """Size 0 is never padded: however cheap buckets are, only the dynamic graph accepts it."""
     traffic = Traffic({(0,): 1, (8,): 9, (16,): 10}, Costs(replace(STEPPED, dynamic=(5.0, 9.0))))
     found = candidate_plans(traffic, 3)
     by_name = {(plan.name, plan.variants): plan for plan in found}
@@ -219,7 +219,7 @@ def test_a_plan_that_refuses_requests_is_not_chosen() -> None:
     chosen, _ = choose_plan(found, traffic)
     assert (chosen.name, chosen.coverage) == ("popular sizes, and a dynamic variant", 1.0)
     assert chosen.seconds == pytest.approx((5 + 9 * 1 + 10 * 2) / 20)
-    # Where no graph takes them, the best of those that refuse least is left.
+    # If no graph accepts them, the best plan among those that refuse fewest remains.
     traffic = Traffic({(0,): 1, (8,): 9, (16,): 10}, Costs(STEPPED))
     chosen, _ = choose_plan(candidate_plans(traffic, 3), traffic)
     assert (chosen.buckets, chosen.coverage) == ({"s": (8, 16)}, 0.95)

@@ -1,4 +1,4 @@
-"""Packing and unpacking: the same bytes each time, all or nothing, and what is refused."""
+"""Packing and unpacking: reproducible, complete or not at all, and what is refused."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_outputs_that_exist(artifact: Path, tmp_path: Path) -> None:
     assert caught.value.code == "AOTC-I017"
 
 
-def test_unpacking_by_force_replaces_an_artifact_alone(artifact: Path, tmp_path: Path) -> None:
+def test_unpacking_by_force_replaces_only_an_artifact(artifact: Path, tmp_path: Path) -> None:
     archive = tmp_path / "a.zip"
     pack(artifact, archive)
     place = write(tmp_path / "there.aotc", {"payload/aotc.json": b"old", "payload/gone": b"x"})
@@ -113,7 +113,7 @@ def test_unpacking_by_force_replaces_an_artifact_alone(artifact: Path, tmp_path:
             unpack(archive, other, force=True)
         assert caught.value.code == "AOTC-I017"
     assert contents(mine) == {"notes.txt": b"x"}
-    # What was there stays where the archive is none.
+    # The existing file stays if the archive is not valid.
     broken = tmp_path / "broken.zip"
     broken.write_bytes(archive.read_bytes() + b"x")
     with pytest.raises(AotcError) as caught:

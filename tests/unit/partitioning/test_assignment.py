@@ -1,4 +1,4 @@
-"""Claims become partitions: what must hold of any division, on random graphs and claims."""
+"""Claims become partitions: what holds for every division, on random graphs and claims."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAST = Rates(flops=1e11, bytes=1e12, transfer_bytes=1e9, transfer_seconds=1e-6)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A graph, what its providers claim, and the least size of a partition."""
+    """A graph, what its providers claim, and the minimum size of a partition."""
 
     graph: PartitionGraph
     claims: tuple[tuple[str, frozenset[str]], ...]
@@ -33,9 +33,9 @@ class Case:
 def graph_of(
     edges: Sequence[Sequence[int]], bodies: Sequence[tuple[int, int]] = ()
 ) -> PartitionGraph:
-    """Nodes `n0`..; node i reads the nodes `edges[i]`, all before it, or else the input `x`.
+    """Nodes `n0`..; node i reads the nodes `edges[i]`, all before it, or the input `x` if none.
 
-    `bodies` are (owner, count): that many nodes in one body of the owner.
+    `bodies` are (owner, count): so many nodes in one subgraph of the owner.
     """
     inside = tuple(
         SubgraphNode(f"n{owner}b{i}", "Add", f"n{owner}", f"n{owner}.body")
@@ -94,7 +94,7 @@ def division(case: Case, **rules: object) -> Assignment:
 
 
 def assert_partitions(case: Case, found: Assignment) -> None:
-    """What every division promises, told without the levels by which it is made."""
+    """What every division promises, checked without the levels by which it is made."""
     graph, parts = case.graph, found.parts
     assert sorted(index for part in parts for index in part.nodes) == list(range(len(graph.nodes)))
     claimed = dict(case.claims)
@@ -108,7 +108,7 @@ def assert_partitions(case: Case, found: Assignment) -> None:
     producers = graph.producers()
     for index, node in enumerate(graph.nodes):
         for value in node.inputs:
-            # Whole parts run in the order given; convexity follows: no path comes back.
+            # Complete parts run in the given order, so every part is convex: no path comes back.
             if value in producers:
                 assert part_of[producers[value]] <= part_of[index]
     for node in graph.subgraph_nodes:
@@ -117,7 +117,7 @@ def assert_partitions(case: Case, found: Assignment) -> None:
 
 
 def assert_convex(graph: PartitionGraph, part: Part) -> None:
-    """No path leaves the part and comes back, by walking every path out of it."""
+    """No path leaves the part and comes back: follows every path out of it."""
     producers = graph.producers()
     own = set(part.nodes)
     tainted: set[int] = set()
@@ -138,8 +138,8 @@ def test_every_division_is_one(case: Case) -> None:
 
 
 @given(cases())
-def test_neighbours_in_one_place_are_one_part_where_nothing_keeps_them_apart(case: Case) -> None:
-    """One provider alone gives one partition, whatever the graph."""
+def test_neighbours_on_one_provider_are_one_part_unless_separated(case: Case) -> None:
+    """A single provider gives one partition, whatever the graph."""
     alone = replace(case, claims=(case.claims[-1],))
     assert len(division(alone).parts) == 1
 
@@ -160,7 +160,7 @@ def test_no_part_is_below_the_minimum_unless_nobody_else_takes_it(case: Case) ->
 
 
 @given(cases(), st.data())
-def test_borders_weighed_it_is_a_division_all_the_same(case: Case, data: st.DataObject) -> None:
+def test_with_weighed_boundaries_it_is_still_a_division(case: Case, data: st.DataObject) -> None:
     flops = st.integers(0, 10**9)
     sizes = Sizes(
         nodes={
@@ -191,7 +191,7 @@ def test_who_was_first_to_claim_has_it_or_a_reason_says_why_not(case: Case) -> N
 
 
 @given(cases(), st.data())
-def test_what_nobody_claims_is_named(case: Case, data: st.DataObject) -> None:
+def test_unclaimed_nodes_are_named(case: Case, data: st.DataObject) -> None:
     names = sorted(every_name(case.graph))
     lost = set(data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True)))
     claims = [(name, nodes - lost) for name, nodes in case.claims]
@@ -202,8 +202,8 @@ def test_what_nobody_claims_is_named(case: Case, data: st.DataObject) -> None:
 
 
 @given(cases())
-def test_a_provider_that_cannot_be_in_a_body_has_none_unless_with_its_owner(case: Case) -> None:
-    """A compiled part replaces whole nodes of the main graph, its bodies with them."""
+def test_a_provider_without_subgraphs_gets_them_only_with_their_owner(case: Case) -> None:
+    """A compiled part replaces complete nodes of the main graph, including their subgraphs."""
     found = division(case, not_in_subgraphs=frozenset({"p0"}))
     for node in case.graph.subgraph_nodes:
         if found.providers[node.name] == "p0":
@@ -211,8 +211,8 @@ def test_a_provider_that_cannot_be_in_a_body_has_none_unless_with_its_owner(case
 
 
 @given(cases())
-def test_what_is_compiled_has_all_nodes_of_its_bodies(case: Case) -> None:
-    """A claimed owner with a body that its provider did not claim cannot be compiled."""
+def test_compiled_parts_contain_all_nodes_of_their_subgraphs(case: Case) -> None:
+    """A claimed owner cannot be compiled if its provider did not claim its subgraph."""
     found = division(case, not_in_subgraphs=frozenset({"p0"}))
     claimed = dict(case.claims)["p0"]
     for node in case.graph.subgraph_nodes:
@@ -240,7 +240,7 @@ def test_a_refused_node_in_the_middle_makes_three_parts() -> None:
     ]
 
 
-def test_a_branch_beside_a_refused_node_does_not_close_a_circle() -> None:
+def test_a_branch_next_to_a_refused_node_does_not_close_a_cycle() -> None:
     """n0 -> n1 -> n3 and n0 -> n2 -> n3: with n1 refused, n2 may join n0 or n3, not both."""
     graph = graph_of([[], [0], [0], [1, 2]])
     claims = [("a", every_name(graph) - {"n1"}), ("b", every_name(graph))]
@@ -251,7 +251,7 @@ def test_a_branch_beside_a_refused_node_does_not_close_a_circle() -> None:
 
 
 def test_a_part_given_away_joins_its_neighbours() -> None:
-    """a a b a a: with a minimum of three nothing of a is left, and one part is."""
+    """a a b a a: with a minimum of three, provider a gets nothing, and one part remains."""
     graph = chain(5)
     claims = [("a", every_name(graph) - {"n2"}), ("b", every_name(graph))]
     found, _ = assign(graph, claims, Rules(min_nodes=3))
@@ -260,10 +260,10 @@ def test_a_part_given_away_joins_its_neighbours() -> None:
     assert found.reassigned["n0"] == "its partition has 2 nodes, fewer than 3"
 
 
-def weighed(
+def weighed_chain(
     flops: int, border_bytes: int, *, length: int = 9, middle: int = 4
 ) -> tuple[PartitionGraph, Assignment]:
-    """A chain of which `a` claims one node in the middle, of so many operations."""
+    """A chain in which `a` claims one node in the middle, of `flops` operations."""
     graph = chain(length)
     sizes = Sizes(
         nodes={
@@ -280,29 +280,29 @@ def weighed(
     return graph, found
 
 
-def test_a_tiny_part_with_large_borders_goes_to_its_neighbour() -> None:
-    _, found = weighed(flops=1000, border_bytes=1 << 20)
+def test_a_tiny_part_with_large_boundaries_goes_to_its_neighbour() -> None:
+    _, found = weighed_chain(flops=1000, border_bytes=1 << 20)
     assert [part.provider for part in found.parts] == ["b"]
     assert found.reassigned == {"n4": "its borders cost more than it gains"}
 
 
 def test_a_heavy_part_is_kept() -> None:
-    _, found = weighed(flops=10**9, border_bytes=1 << 20)
+    _, found = weighed_chain(flops=10**9, border_bytes=1 << 20)
     assert [part.provider for part in found.parts] == ["b", "a", "b"]
     assert found.reassigned == {}
 
 
-def test_the_scales_tip_where_gain_equals_cost() -> None:
+def test_a_part_stays_only_if_its_gain_exceeds_its_cost() -> None:
     """By hand: 2 tensors, 2 * 1e-6 s and 2 * 1e6 / 1e9 s; gain flops * (1/1e9 - 1/1e11)."""
     cost = 2e-6 + 2 * 1e6 / 1e9
     even = cost / (1 / 1e9 - 1 / 1e11)
-    _, below = weighed(flops=int(even * 0.99), border_bytes=10**6)
-    _, above = weighed(flops=int(even * 1.01), border_bytes=10**6)
+    _, below = weighed_chain(flops=int(even * 0.99), border_bytes=10**6)
+    _, above = weighed_chain(flops=int(even * 1.01), border_bytes=10**6)
     assert len(below.parts) == 1
     assert len(above.parts) == 3
 
 
-def test_what_callers_give_and_get_is_no_border() -> None:
+def test_graph_inputs_and_outputs_are_not_a_boundary() -> None:
     graph = chain(2)
     sizes = Sizes(
         nodes={"n0": NodeCompute(10, 0), "n1": NodeCompute(10, 0)},
@@ -314,8 +314,8 @@ def test_what_callers_give_and_get_is_no_border() -> None:
     assert [part.provider for part in found.parts] == ["a"]
 
 
-def test_a_value_read_by_many_crosses_once() -> None:
-    """One tensor to three readers: by hand 1e-6 + 1e-3 s against a gain of 1.5 times that."""
+def test_a_value_with_many_consumers_is_transferred_once() -> None:
+    """One tensor to three consumers: by hand 1e-6 + 1e-3 s against a gain of 1.5 times that."""
     graph = graph_of([[], [0], [0], [0]])
     gain = 1.5 * (1e-6 + 1e-3)
     flops = int(gain / (1 / 1e9 - 1 / 1e11))
@@ -329,22 +329,22 @@ def test_a_value_read_by_many_crosses_once() -> None:
     assert found.providers["n0"] == "a"
 
 
-def test_a_body_follows_its_own_claims() -> None:
+def test_a_subgraph_follows_its_own_claims() -> None:
     graph = graph_of([[], [0], [1]], [(1, 2)])
     claims = [("a", frozenset({"n0", "n1", "n1b0", "n1b1"})), ("b", every_name(graph))]
     found, _ = assign(graph, claims, Rules())
     assert (found.providers["n1b0"], found.providers["n2"]) == ("a", "b")
 
 
-def test_a_body_is_never_before_its_owner() -> None:
-    """Where its owner was given away, a body does not stay with the provider that lost it."""
+def test_a_subgraph_is_never_before_its_owner() -> None:
+    """If its owner is reassigned, a subgraph does not stay with the provider that lost it."""
     graph = graph_of([[], [0], [1]], [(1, 2)])
     claims = [("a", frozenset({"n1", "n1b0", "n1b1"})), ("b", every_name(graph))]
     found, _ = assign(graph, claims, Rules(min_nodes=2))
     assert {found.providers[name] for name in ("n1", "n1b0", "n1b1")} == {"b"}
 
 
-def test_who_cannot_be_in_a_body_leaves_it_with_an_owner_that_was_refused() -> None:
+def test_a_provider_without_subgraphs_loses_one_whose_owner_was_refused() -> None:
     graph = graph_of([[], [0], [1]], [(1, 1)])
     claims = [("a", frozenset({"n0", "n2", "n1b0"})), ("b", every_name(graph))]
     found, missing = assign(graph, claims, Rules(not_in_subgraphs=frozenset({"a"})))
@@ -352,7 +352,7 @@ def test_who_cannot_be_in_a_body_leaves_it_with_an_owner_that_was_refused() -> N
     assert (found.providers["n1"], found.providers["n1b0"]) == ("b", "b")
 
 
-def test_a_body_that_only_one_who_cannot_be_there_claims_is_nobodys() -> None:
+def test_a_subgraph_claimed_only_by_a_provider_without_subgraphs_has_no_provider() -> None:
     graph = graph_of([[], [0]], [(1, 1)])
     claims = [("a", frozenset({"n0", "n1b0"})), ("b", frozenset({"n0", "n1"}))]
     _, missing = assign(graph, claims, Rules(not_in_subgraphs=frozenset({"a"})))

@@ -1,4 +1,4 @@
-"""Fallback policies and budgets, each at its edge; and the rows that a breach shows."""
+"""Fallback policies and budgets at their exact limits, and the rows that a breach shows."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def report_of(
     shares: Mapping[str, tuple[int, float]] | None = None,
     partitions: int = 3,
     refusals: Sequence[RefusedNode] = (),
-    crossings: Sequence[Transfer] = (),
+    transfers: Sequence[Transfer] = (),
 ) -> PartitionReport:
-    """`shares`: nodes and share of operations by provider, as they were before compiling."""
+    """`shares`: nodes and share of operations by provider, before compiling."""
     found = shares or {}
     total = sum(count for count, _ in found.values())
     return PartitionReport(
@@ -78,12 +78,12 @@ def report_of(
             for i in range(partitions)
         ),
         alternations=partitions - 1,
-        transfers=tuple(crossings),
+        transfers=tuple(transfers),
         refusals=tuple(refusals),
     )
 
 
-def found(*arguments: Any, **named: Any) -> list[tuple[str, str, str]]:
+def breach_rows(*arguments: Any, **named: Any) -> list[tuple[str, str, str]]:
     return [(e.code, e.expected, e.found) for e in breaches(*arguments, **named)]
 
 
@@ -100,7 +100,7 @@ def test_no_policy_but_cpu_lets_a_node_onto_the_cpu_unnamed(policy: str) -> None
     assert "1 nodes" in error.what and "n1 (Relu)" in error.what
 
 
-def test_policy_cpu_lets_it_and_a_named_cpu_is_no_stray() -> None:
+def test_policy_cpu_allows_it_and_a_listed_cpu_is_not_a_fallback() -> None:
     lax = profile(fallback={"policy": "cpu"})
     strict = profile(fallback={"policy": "fail"})
     placement = placed([OPENVINO, CPU])
@@ -108,17 +108,17 @@ def test_policy_cpu_lets_it_and_a_named_cpu_is_no_stray() -> None:
     assert breaches(strict, BOTH, placement, report=None) == []
 
 
-def test_policy_cpu_is_for_the_cpu_alone() -> None:
+def test_policy_cpu_is_only_for_the_cpu() -> None:
     lax = profile(fallback={"policy": "cpu"})
     (error,) = breaches(lax, ALONE, placed([OPENVINO, CPU, OTHER]), report=None)
     assert (error.code, error.found) == ("AOTC-P001", OTHER)
 
 
-@pytest.mark.parametrize(("most", "breached"), [(0.24, True), (0.25, False), (0.0, True)])
-def test_the_share_of_nodes_that_policy_cpu_allows(most: float, breached: bool) -> None:
-    spec = profile(fallback={"policy": "cpu", "max_node_share": most})
-    expected = [("AOTC-P002", f"<= {most:g}", "0.25")] if breached else []
-    assert found(spec, ALONE, placed([OPENVINO] * 3 + [CPU]), report=None) == expected
+@pytest.mark.parametrize(("limit", "breached"), [(0.24, True), (0.25, False), (0.0, True)])
+def test_the_share_of_nodes_that_policy_cpu_allows(limit: float, breached: bool) -> None:
+    spec = profile(fallback={"policy": "cpu", "max_node_share": limit})
+    expected = [("AOTC-P002", f"<= {limit:g}", "0.25")] if breached else []
+    assert breach_rows(spec, ALONE, placed([OPENVINO] * 3 + [CPU]), report=None) == expected
 
 
 def test_a_compiled_node_counts_as_the_nodes_that_it_stands_for() -> None:
@@ -140,15 +140,15 @@ def test_a_compiled_node_counts_as_the_nodes_that_it_stands_for() -> None:
         ),
         observed=True,
     )
-    for most, expected in ((0.02, []), (0.01, [("AOTC-P002", "<= 0.01", "0.02")])):
+    for limit, expected in ((0.02, []), (0.01, [("AOTC-P002", "<= 0.01", "0.02")])):
         spec = profile(
-            fallback={"policy": "cpu", "max_node_share": most},
+            fallback={"policy": "cpu", "max_node_share": limit},
             budgets={"providers": {"openvino": {"min_node_share": 0.98}}},
         )
-        assert found(spec, BOTH, placement, report=report) == expected
+        assert breach_rows(spec, BOTH, placement, report=report) == expected
 
 
-def test_a_profile_of_the_cpu_alone_is_not_held_to_a_share_of_the_cpu() -> None:
+def test_a_profile_of_only_the_cpu_has_no_budget_of_cpu_share() -> None:
     spec = profile(budgets={"cpu_share": 0.0}, fallback={"policy": "cpu", "max_node_share": 0.0})
     assert breaches(spec, {"cpu": CPU}, placed([CPU]), report=None) == []
 
@@ -164,36 +164,36 @@ def test_a_profile_of_the_cpu_alone_is_not_held_to_a_share_of_the_cpu() -> None:
 )
 def test_shares_by_provider(budget: dict[str, float], expected: str | None) -> None:
     spec = profile(budgets={"providers": {"openvino": budget}})
-    errors = found(spec, BOTH, placed([OPENVINO] * 3 + [CPU]), report=None)
+    errors = breach_rows(spec, BOTH, placed([OPENVINO] * 3 + [CPU]), report=None)
     assert errors == ([("AOTC-P002", expected, "0.75")] if expected else [])
 
 
-def test_a_budget_of_a_provider_that_the_variant_lacks_is_none() -> None:
+def test_a_budget_of_a_provider_that_the_variant_lacks_is_ignored() -> None:
     variants = [{"name": "portable"}, {"name": "gpu", "providers": ["cuda"]}]
     spec = profile(variants=variants, budgets={"providers": {"cuda": {"min_node_share": 1.0}}})
     assert breaches(spec, BOTH, placed([OPENVINO, CPU]), report=None) == []
 
 
-@pytest.mark.parametrize(("most", "breached"), [(0.1, True), (0.2, False)])
-def test_share_of_compute_by_the_report(most: float, breached: bool) -> None:
-    """What is observed of a compiled graph has no operations of its own."""
-    spec = profile(budgets={"cpu_share": most})
+@pytest.mark.parametrize(("limit", "breached"), [(0.1, True), (0.2, False)])
+def test_share_of_compute_by_the_report(limit: float, breached: bool) -> None:
+    """The observed placement of a compiled graph does not count operations."""
+    spec = profile(budgets={"cpu_share": limit})
     report = report_of(shares={OPENVINO: (1, 0.8), CPU: (99, 0.2)})
-    errors = found(spec, BOTH, placed([OPENVINO] + [CPU] * 99), report=report)
-    assert errors == ([("AOTC-P002", f"<= {most:g}", "0.2")] if breached else [])
+    errors = breach_rows(spec, BOTH, placed([OPENVINO] + [CPU] * 99), report=report)
+    assert errors == ([("AOTC-P002", f"<= {limit:g}", "0.2")] if breached else [])
 
 
-def test_share_of_compute_by_node_where_it_is_known() -> None:
-    """At load nodes may be elsewhere than the report has them."""
+def test_share_of_compute_by_node_if_it_is_known() -> None:
+    """At load, nodes may be on other providers than in the report."""
     spec = profile(budgets={"cpu_share": 0.5})
     report = report_of(shares={OPENVINO: (2, 1.0), CPU: (0, 0.0)})
     placement = placed([OPENVINO, CPU], [100, 300])
-    assert found(spec, BOTH, placement, report=report) == [("AOTC-P002", "<= 0.5", "0.75")]
+    assert breach_rows(spec, BOTH, placement, report=report) == [("AOTC-P002", "<= 0.5", "0.75")]
 
 
-def test_share_of_compute_by_count_where_nothing_else_is_known() -> None:
+def test_share_of_compute_by_count_if_nothing_else_is_known() -> None:
     spec = profile(budgets={"cpu_share": 0.3})
-    assert found(spec, BOTH, placed([OPENVINO, CPU]), report=None) == [
+    assert breach_rows(spec, BOTH, placed([OPENVINO, CPU]), report=None) == [
         ("AOTC-P002", "<= 0.3", "0.5")
     ]
 
@@ -205,46 +205,46 @@ def test_operations_are_given_to_nodes_by_name() -> None:
     assert placement.how == "observed"
 
 
-@pytest.mark.parametrize(("most", "breached"), [(2, True), (3, False)])
-def test_partitions(most: int, breached: bool) -> None:
-    spec = profile(budgets={"partitions": most})
-    expected = [("AOTC-P002", f"<= {most}", "3")] if breached else []
+@pytest.mark.parametrize(("limit", "breached"), [(2, True), (3, False)])
+def test_partitions(limit: int, breached: bool) -> None:
+    spec = profile(budgets={"partitions": limit})
+    expected = [("AOTC-P002", f"<= {limit}", "3")] if breached else []
     placement = placed([OPENVINO, CPU, OPENVINO])
-    assert found(spec, BOTH, placement, report=report_of(partitions=3)) == expected
-    assert found(spec, BOTH, placement, report=None) == expected
+    assert breach_rows(spec, BOTH, placement, report=report_of(partitions=3)) == expected
+    assert breach_rows(spec, BOTH, placement, report=None) == expected
 
 
-def crossing(size: int | None, largest: int | None) -> Transfer:
+def transfer(size: int | None, largest: int | None) -> Transfer:
     return Transfer(
         value="v", source=OPENVINO, target=CPU, dtype="float", bytes=size, bytes_max=largest
     )
 
 
-@pytest.mark.parametrize(("most", "breached"), [(299, True), (300, False)])
-def test_bytes_that_cross_at_the_largest_shape(most: int, breached: bool) -> None:
-    crossings = [crossing(10, 100), crossing(20, 200)]
-    sums = total_transfers(crossings)
+@pytest.mark.parametrize(("limit", "breached"), [(299, True), (300, False)])
+def test_transferred_bytes_at_the_largest_shape(limit: int, breached: bool) -> None:
+    transfers = [transfer(10, 100), transfer(20, 200)]
+    sums = total_transfers(transfers)
     assert (sums.count, sums.bytes, sums.bytes_max) == (2, 30, 300)
-    spec = profile(budgets={"transfer_bytes": most})
-    report = report_of(crossings=crossings)
-    errors = found(spec, BOTH, placed([OPENVINO, CPU]), report=report, transfers=sums)
-    assert errors == ([("AOTC-P002", f"<= {most}", "300")] if breached else [])
+    spec = profile(budgets={"transfer_bytes": limit})
+    report = report_of(transfers=transfers)
+    errors = breach_rows(spec, BOTH, placed([OPENVINO, CPU]), report=report, transfers=sums)
+    assert errors == ([("AOTC-P002", f"<= {limit}", "300")] if breached else [])
 
 
 def test_tensors_of_unknown_size_do_not_pass_a_budget() -> None:
-    crossings = [crossing(10, 100), crossing(None, None)]
+    transfers = [transfer(10, 100), transfer(None, None)]
     spec = profile(budgets={"transfer_bytes": 1000})
     (error,) = breaches(
         spec,
         BOTH,
         placed([OPENVINO, CPU]),
-        report=report_of(crossings=crossings),
-        transfers=total_transfers(crossings),
+        report=report_of(transfers=transfers),
+        transfers=total_transfers(transfers),
     )
     assert (error.code, error.found) == ("AOTC-P002", "at least 100, 1 tensors of unknown size")
 
 
-def test_the_mend_names_the_budget_and_the_direction() -> None:
+def test_the_fix_names_the_budget_and_the_direction() -> None:
     budgets = {"providers": {"openvino": {"min_node_share": 0.9}}, "cpu_share": 0.1}
     placement = with_flops(placed([OPENVINO, CPU]), {"n0": 10, "n1": 10})
     few, much = breaches(profile(budgets=budgets), BOTH, placement, report=None)
@@ -252,15 +252,15 @@ def test_the_mend_names_the_budget_and_the_direction() -> None:
     assert much.fix.startswith("Raise budgets.cpu_share, or")
 
 
-def test_large_numbers_are_told_in_full() -> None:
+def test_large_numbers_are_written_in_full() -> None:
     spec = profile(budgets={"transfer_bytes": 123_456_788})
-    report = report_of(crossings=[crossing(1, 123_456_789)])
+    report = report_of(transfers=[transfer(1, 123_456_789)])
     sums = TransferTotals(count=1, bytes=1, bytes_max=123_456_789)
     (error,) = breaches(spec, BOTH, placed([OPENVINO, CPU]), report=report, transfers=sums)
     assert (error.expected, error.found) == ("<= 123456788", "123456789")
 
 
-def test_all_breaches_are_told_at_once() -> None:
+def test_all_breaches_are_reported_at_once() -> None:
     spec = profile(
         fallback={"policy": "fail"},
         budgets={
@@ -289,7 +289,7 @@ def rows_of(error: AotcError) -> list[dict[str, str]]:
     return [dict(row) for row in error.rows]
 
 
-def test_a_row_says_which_node_by_whom_why_and_what_would_mend_it() -> None:
+def test_a_row_names_the_node_the_provider_the_reason_and_a_fix() -> None:
     spec = profile(fallback={"policy": "fail"})
     placement = placement_of(
         (
@@ -314,7 +314,7 @@ def test_a_row_says_which_node_by_whom_why_and_what_would_mend_it() -> None:
 
 
 def test_a_budget_shows_who_was_refused_though_their_nodes_are_gone() -> None:
-    """Rewrites at load may rename what was refused at build: the table has it all the same."""
+    """Rewrites at load may rename nodes refused at build: the table lists them nevertheless."""
     spec = profile(budgets={"partitions": 1})
     report = report_of(refusals=[refused("n1"), refused("fused_away")])
     (error,) = breaches(spec, BOTH, placed([OPENVINO, CPU]), report=report)

@@ -1,4 +1,4 @@
-"""Operations and bytes of nodes against counts by hand."""
+"""Operations and bytes of nodes, compared with counts by hand."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_dim_set_to_nothing_costs_nothing() -> None:
 
 
 def test_what_is_unknown_is_said() -> None:
-    """A dim without a size leaves a node unknown, and its weights count all the same."""
+    """A dim without a size makes a node's operations unknown; its weights still count."""
     model = one_node("MatMul", {"x": ["n", 7]}, {"w": [7, 11]})
     found = sizes_at(model, {})
     assert not found.nodes["it"].known
@@ -216,7 +216,7 @@ def stated(value: int | str | None) -> Sizes:
     return sizes_at(model, {}, stated=True)
 
 
-def test_stated_shapes_are_taken_where_asked_for() -> None:
+def test_stated_shapes_are_used_if_requested() -> None:
     assert stated(5).nodes["it"] == NodeCompute(flops=15, bytes=4 * (6 + 15))
     assert not stated("n").nodes["it"].known
     assert not stated(None).nodes["it"].known
@@ -254,8 +254,8 @@ def test_half_and_odd_widths_count_in_bytes() -> None:
     assert cost(half).bytes == 2 * 2 * 15
 
 
-def test_a_rank_that_nobody_knows_is_no_scalar() -> None:
-    """A reshape to a shape of an unknown number of sizes: nothing is known of what it makes."""
+def test_an_unknown_rank_is_not_a_scalar() -> None:
+    """A reshape to a shape of an unknown number of sizes: nothing is known of its output."""
     nodes = [
         helper.make_node("Reshape", ["x", "shape"], ["r"], name="it"),
         helper.make_node("ReduceSum", ["r"], ["y"], name="sum", keepdims=0),
@@ -277,7 +277,7 @@ def test_a_rank_that_nobody_knows_is_no_scalar() -> None:
 
 
 def test_sizes_that_only_a_run_shows() -> None:
-    """How many elements are not zero depends on the data: one run says it of that run."""
+    """The number of nonzero elements depends on the data: one run shows only its own."""
     nodes = [
         helper.make_node("NonZero", ["x"], ["places"], name="it"),
         helper.make_node("Neg", ["places"], ["y"], name="neg"),

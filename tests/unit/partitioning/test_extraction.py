@@ -1,4 +1,4 @@
-"""Partitions as models: run one after another they compute what the whole computes."""
+"""Partitions as models: run one after another, they compute what the complete model computes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def constant(name: str, value: Any) -> onnx.TensorProto:
 
 
 def node(op: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx.NodeProto:
-    """A node of the name of its output."""
+    """A node named like its output."""
     return helper.make_node(op, inputs, [output], name=f"node_{output}", **attributes)
 
 
@@ -83,7 +83,7 @@ def run(
 def run_parts(
     model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence[Part], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Each part as a model of its own, in order, with what those before it made."""
+    """Run each part as its own model, in order, with the outputs of those before it."""
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     values |= inputs
     for number, part in enumerate(parts):
@@ -102,9 +102,9 @@ def assert_same(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
 
 
 def divided(model: onnx.ModelProto, taken: Callable[[int], bool]) -> list[Part]:
-    """Parts where `a` takes the nodes at some indices, and `b` the others, bodies with them."""
+    """Parts: `a` gets the nodes at some indices, `b` the others, each with their subgraphs."""
     graph = read_graph(model)
-    first = {each.name for index, each in enumerate(graph.nodes) if taken(index)}
+    first = {node.name for index, node in enumerate(graph.nodes) if taken(index)}
     first |= {node.name for node in graph.subgraph_nodes if node.owner in first}
     names = frozenset(node.name for node in (*graph.nodes, *graph.subgraph_nodes))
     found, missing = assign(graph, [("a", frozenset(first)), ("b", names)], Rules())
@@ -113,7 +113,7 @@ def divided(model: onnx.ModelProto, taken: Callable[[int], bool]) -> list[Part]:
 
 
 def check(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> None:
-    """Every node alone, all but one, and each second one: all compute what the whole computes."""
+    """Extract every single node, all but one, and every second one, and compare the answers."""
     graph = read_graph(model)
     expected = run(model, inputs)
     count = len(graph.nodes)
@@ -127,7 +127,7 @@ def check(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> None:
 
 
 def assert_hybrid(model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence[Part]) -> None:
-    """Every part of `a` as an EPContext node: a well-formed graph with the same signature."""
+    """With the parts of `a` as EPContext nodes, the graph is valid and its signature the same."""
     chosen = {
         index: (f"context{index}", {"embed_mode": 0, "ep_cache_context": f"{index}.bin"})
         for index, part in enumerate(parts)
@@ -162,7 +162,7 @@ def assert_undivided(
     inputs: Mapping[str, Any],
     expected: Mapping[str, Any],
 ) -> None:
-    """With nothing compiled the hybrid graph is the model, its nodes in another order at most."""
+    """With nothing compiled, the hybrid graph is the model, except for the order of its nodes."""
     made = hybrid_model(model, graph, parts, {}, {})
     assert sorted(n.name for n in made.graph.node) == sorted(n.name for n in model.graph.node)
     assert_same(expected, run(made, inputs))
@@ -249,7 +249,7 @@ def condition() -> list[onnx.NodeProto]:
     ]
 
 
-def test_an_if_whose_bodies_read_values_and_constants_of_the_outer_graph() -> None:
+def test_an_if_whose_subgraphs_read_values_and_constants_of_the_outer_graph() -> None:
     then = helper.make_graph(
         [helper.make_node("Add", ["a", "only_then"], ["t"], name="then_add")],
         "then",
@@ -344,7 +344,7 @@ def test_a_loop_and_a_scan() -> None:
     check(model, {"x": x_of()})
 
 
-def test_a_body_that_gives_an_outer_value_as_it_is() -> None:
+def test_a_subgraph_that_returns_an_outer_value_unchanged() -> None:
     """An If's branch may have no node at all: its output is a value of the outer graph."""
     then = helper.make_graph([], "then", [], [info("a")])
     otherwise = helper.make_graph(
@@ -391,7 +391,7 @@ def test_functions_of_the_model() -> None:
     check(model, {"x": x_of()})
 
 
-def test_sparse_constants_are_no_inputs_and_stay() -> None:
+def test_sparse_constants_are_not_inputs_and_stay() -> None:
     dense = constant("w", np.array([1.5, 2.5], np.float32))
     indices = constant("w_indices", np.array([0, 4], np.int64))
     sparse = helper.make_sparse_tensor(dense, indices, [2, 3])
@@ -419,7 +419,7 @@ def test_external_data_stays_where_it_is() -> None:
     assert kept == weight
 
 
-def test_a_border_of_unknown_type_is_named() -> None:
+def test_a_boundary_value_of_unknown_type_is_named() -> None:
     model = model_of([node("Relu", ["x"], "a"), node("Neg", ["a"], "y")], [info("x")], ["y"])
     del model.graph.value_info[:]
     graph = read_graph(model)
@@ -467,7 +467,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 
 @settings(max_examples=25)
 @given(models(), st.randoms(use_true_random=False))
-def test_parts_of_random_graphs_compute_what_the_whole_computes(
+def test_parts_of_random_graphs_compute_what_the_model_computes(
     model: onnx.ModelProto, random: Any
 ) -> None:
     graph = read_graph(model)

@@ -1,4 +1,4 @@
-"""What is inside of bodies of control flow: its cost, its share, and what crosses there."""
+"""Nodes in subgraphs of control flow: their cost, their share, and their transfers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def node(
     name: str = "",
     **attributes: object,
 ) -> onnx.NodeProto:
-    """A node of the name of its first output, or of one given."""
+    """A node named like its first output, or `name` if given."""
     outputs = [outputs] if isinstance(outputs, str) else outputs
     return helper.make_node(op, inputs, outputs, name=name or outputs[0], **attributes)
 
@@ -42,7 +42,7 @@ def weight(name: str, *shape: int) -> onnx.TensorProto:
     return numpy_helper.from_array(np.ones(shape, np.float32), name)
 
 
-def body(
+def subgraph_of(
     nodes: Sequence[onnx.NodeProto],
     outputs: Sequence[onnx.ValueInfoProto],
     inputs: Sequence[onnx.ValueInfoProto] = (),
@@ -51,13 +51,13 @@ def body(
     return helper.make_graph(nodes, "body", inputs, outputs, constants)
 
 
-def made(
+def model_of(
     nodes: Sequence[onnx.NodeProto],
     outputs: Sequence[str],
     constants: Sequence[onnx.TensorProto] = (),
     inputs: Sequence[onnx.ValueInfoProto] = (),
 ) -> onnx.ModelProto:
-    """A model of `x` (batch x 8) and the truth `c`."""
+    """A model with inputs `x` (batch x 8) and `c`, a boolean."""
     graph = helper.make_graph(
         nodes,
         "made",
@@ -70,8 +70,8 @@ def made(
 
 
 def heavy(prefix: str) -> onnx.GraphProto:
-    """Two products of 8 x 8, of inner values that all such bodies name alike."""
-    return body(
+    """Two products of 8 x 8; all such subgraphs use the same names for inner values."""
+    return subgraph_of(
         [
             node("MatMul", ["first", "w"], "m", f"{prefix}_one"),
             node("MatMul", ["m", "w"], "out", f"{prefix}_two"),
@@ -82,7 +82,7 @@ def heavy(prefix: str) -> onnx.GraphProto:
 
 def branches() -> onnx.ModelProto:
     """A light node, and an `If` with heavy branches."""
-    return made(
+    return model_of(
         [
             node("Relu", ["x"], "first"),
             node("If", ["c"], "z", then_branch=heavy("then"), else_branch=heavy("else")),
@@ -93,10 +93,10 @@ def branches() -> onnx.ModelProto:
     )
 
 
-def divided(
+def divide(
     model: onnx.ModelProto, on_cpu: set[str], batch: int = 4
 ) -> tuple[Assignment, PartitionReport]:
-    """Every node on `gpu` but those named."""
+    """An assignment of every node to `gpu`, except those named."""
     typed = with_types(model, Path())
     graph = read_graph(typed)
     names = {node.name for node in graph.nodes} | {node.name for node in graph.subgraph_nodes}
@@ -116,9 +116,11 @@ def divided(
     )
 
 
-def crossed(model: onnx.ModelProto, on_cpu: set[str]) -> list[tuple[str, str, str, int | None]]:
+def transfers_of(
+    model: onnx.ModelProto, on_cpu: set[str]
+) -> list[tuple[str, str, str, int | None]]:
     """Value, from, to, and bytes at a batch of 4: 4 * 4 * 8 is 128."""
-    _, found = divided(model, on_cpu)
+    _, found = divide(model, on_cpu)
     return sorted(
         (transfer.value, transfer.source, transfer.target, transfer.bytes)
         for transfer in found.transfers
@@ -143,48 +145,50 @@ def test_both_branches_cost_and_the_node_that_holds_them_costs_nothing() -> None
     assert found.values["m"] == found.values["out"] == 128
 
 
-def test_a_body_on_another_provider_has_its_share_of_compute() -> None:
+def test_a_subgraph_on_another_provider_has_its_share_of_compute() -> None:
     inside = {"then_one", "then_two", "else_one", "else_two"}
-    _, found = divided(branches(), inside)
+    _, found = divide(branches(), inside)
     gpu, cpu = found.providers
     assert (gpu.opt.flops, cpu.opt.flops) == (2 * 32, 4 * 512)
     assert cpu.flops_share == round(2048 / (2048 + 64), 4)
     assert (cpu.nodes, cpu.max.flops, cpu.opt.unknown) == (4, 2 * 2048, 0)
 
 
-def test_values_of_one_name_in_two_bodies_are_two() -> None:
-    """The larger size counts for the name, and each node has the costs of its own."""
-    one = body([node("Neg", ["x"], "m", "small"), node("Neg", ["m"], "o")], [info("o", None)])
-    other = body(
+def test_values_of_one_name_in_two_subgraphs_are_two() -> None:
+    """The larger size counts for the name, and each node has its own costs."""
+    one = subgraph_of(
+        [node("Neg", ["x"], "m", "small"), node("Neg", ["m"], "o")], [info("o", None)]
+    )
+    other = subgraph_of(
         [
             node("Concat", ["x", "x"], "m", "large", axis=0),
             node("Neg", ["m"], "p"),
         ],
         [info("p", None)],
     )
-    model = made([node("If", ["c"], "y", then_branch=one, else_branch=other)], ["y"])
+    model = model_of([node("If", ["c"], "y", then_branch=one, else_branch=other)], ["y"])
     found = sizes_at(model, {"batch": 4})
     assert found.values["m"] == 256
     assert (found.nodes["o"].flops, found.nodes["p"].flops) == (32, 64)
-    crossings = crossed(model, {"small", "large"})
-    assert [crossing for crossing in crossings if crossing[0] == "m"] == [
+    transfers = transfers_of(model, {"small", "large"})
+    assert [transfer for transfer in transfers if transfer[0] == "m"] == [
         ("m", "cpu", "gpu", 256)
     ] * 2
 
 
 def nested() -> onnx.ModelProto:
-    """An `If` in a branch of an `If`: the inner reads values of both graphs around it."""
-    deep = body([node("Add", ["b", "first"], "d")], [info("d", None)])
-    flat = body([node("Neg", ["b"], "e")], [info("e", None)])
-    middle = body(
+    """An `If` in a branch of an `If`: the inner one reads values of both graphs around it."""
+    deep = subgraph_of([node("Add", ["b", "first"], "d")], [info("d", None)])
+    flat = subgraph_of([node("Neg", ["b"], "e")], [info("e", None)])
+    middle = subgraph_of(
         [
             node("Tanh", ["first"], "b"),
             node("If", ["c"], "i", then_branch=deep, else_branch=flat),
         ],
         [info("i", None)],
     )
-    other = body([node("Neg", ["first"], "n")], [info("n", None)])
-    return made(
+    other = subgraph_of([node("Neg", ["first"], "n")], [info("n", None)])
+    return model_of(
         [
             node("Relu", ["x"], "first"),
             node("If", ["c"], "y", then_branch=middle, else_branch=other),
@@ -193,7 +197,7 @@ def nested() -> onnx.ModelProto:
     )
 
 
-def test_subgraphs_inside_of_bodies_cost() -> None:
+def test_nested_subgraphs_have_a_cost() -> None:
     found = sizes_at(nested(), {"batch": 4})
     assert {name: cost.flops for name, cost in found.nodes.items()} == {
         **dict.fromkeys(("first", "b", "d", "e", "n"), 32),
@@ -202,31 +206,31 @@ def test_subgraphs_inside_of_bodies_cost() -> None:
     assert all(cost.known for cost in found.nodes.values())
 
 
-def test_what_crosses_inside_of_a_body() -> None:
-    """What a node on the other provider reads of the main graph, and what it makes."""
-    assert crossed(branches(), {"then_one"}) == sorted(
+def test_transfers_inside_of_a_subgraph() -> None:
+    """A node on the other provider: what it reads of the main graph, and what it computes."""
+    assert transfers_of(branches(), {"then_one"}) == sorted(
         [("first", "gpu", "cpu", 128), ("m", "cpu", "gpu", 128), GIVEN_C, GIVEN, TAKEN]
     )
 
 
-def test_what_a_body_gives_back_crosses_to_the_node_that_holds_it() -> None:
-    assert crossed(branches(), {"else_two"}) == sorted(
+def test_outputs_of_a_subgraph_are_transferred_to_its_owner() -> None:
+    assert transfers_of(branches(), {"else_two"}) == sorted(
         [("m", "gpu", "cpu", 128), ("out", "cpu", "gpu", 128), GIVEN_C, GIVEN, TAKEN]
     )
 
 
 def test_who_reads_is_the_node_and_not_the_control_flow_around_it() -> None:
-    """All readers of `first` are where it is made, though the `If` is elsewhere."""
+    """All consumers of `first` run where it is computed, although the `If` runs elsewhere."""
     on_cpu = {"first", "z", "then_one", "then_two", "else_one", "else_two"}
-    assert crossed(branches(), on_cpu) == [TAKEN, ("z", "cpu", "gpu", 128)]
+    assert transfers_of(branches(), on_cpu) == [TAKEN, ("z", "cpu", "gpu", 128)]
     inside = on_cpu - {"z"}
-    assert crossed(branches(), inside) == sorted(
+    assert transfers_of(branches(), inside) == sorted(
         [("out", "cpu", "gpu", 128), ("out", "cpu", "gpu", 128), GIVEN_C, TAKEN]
     )
 
 
-def test_what_crosses_in_a_body_inside_of_a_body() -> None:
-    assert crossed(nested(), {"d"}) == sorted(
+def test_transfers_inside_of_a_nested_subgraph() -> None:
+    assert transfers_of(nested(), {"d"}) == sorted(
         [
             ("b", "gpu", "cpu", 128),
             ("first", "gpu", "cpu", 128),
@@ -238,48 +242,48 @@ def test_what_crosses_in_a_body_inside_of_a_body() -> None:
     )
 
 
-def test_inputs_of_the_graph_cross_to_the_node_in_a_body_that_reads_them() -> None:
-    """`x` is read on the GPU by one branch; nothing of the other, on the CPU, crosses to it."""
-    one = body([node("Neg", ["x"], "o")], [info("o", None)])
-    other = body([node("Tanh", ["x"], "p")], [info("p", None)])
-    model = made([node("If", ["c"], "y", then_branch=one, else_branch=other)], ["y"])
-    assert crossed(model, {"p"}) == sorted([GIVEN, GIVEN_C, ("p", "cpu", "gpu", 128), TAKEN])
-    assert crossed(model, {"o", "p"}) == sorted(
+def test_graph_inputs_are_transferred_to_the_consumer_in_a_subgraph() -> None:
+    """One branch reads `x` on the GPU; nothing is transferred from the other, on the CPU."""
+    one = subgraph_of([node("Neg", ["x"], "o")], [info("o", None)])
+    other = subgraph_of([node("Tanh", ["x"], "p")], [info("p", None)])
+    model = model_of([node("If", ["c"], "y", then_branch=one, else_branch=other)], ["y"])
+    assert transfers_of(model, {"p"}) == sorted([GIVEN, GIVEN_C, ("p", "cpu", "gpu", 128), TAKEN])
+    assert transfers_of(model, {"o", "p"}) == sorted(
         [GIVEN_C, ("o", "cpu", "gpu", 128), ("p", "cpu", "gpu", 128), TAKEN]
     )
 
 
-def test_constants_of_any_graph_cross_nowhere() -> None:
-    inner = body(
+def test_constants_are_never_transferred() -> None:
+    inner = subgraph_of(
         [node("Add", ["x", "outer"], "a"), node("Add", ["a", "inner"], "o")],
         [info("o", None)],
         constants=[weight("inner", 8)],
     )
-    given = body([], [info("kept", [4, 8])], constants=[weight("kept", 4, 8)])
-    model = made(
+    given = subgraph_of([], [info("kept", [4, 8])], constants=[weight("kept", 4, 8)])
+    model = model_of(
         [node("If", ["c"], "y", then_branch=inner, else_branch=given)], ["y"], [weight("outer", 8)]
     )
-    assert {transfer[0] for transfer in crossed(model, {"a"})} == {"c", "a", "y"}
+    assert {transfer[0] for transfer in transfers_of(model, {"a"})} == {"c", "a", "y"}
 
 
-def test_a_body_that_gives_back_a_value_of_the_graph_around_it() -> None:
-    """The node that holds the body reads it then."""
-    passed = body([], [info("first", None)])
-    other = body([node("Neg", ["x"], "o")], [info("o", None)])
-    model = made(
+def test_a_subgraph_that_returns_a_value_of_the_outer_graph() -> None:
+    """Then the node that owns the subgraph reads it."""
+    passed = subgraph_of([], [info("first", None)])
+    other = subgraph_of([node("Neg", ["x"], "o")], [info("o", None)])
+    model = model_of(
         [
             node("Relu", ["x"], "first"),
             node("If", ["c"], "y", then_branch=passed, else_branch=other),
         ],
         ["y"],
     )
-    assert ("first", "cpu", "gpu", 128) in crossed(model, {"first"})
-    assert "first" not in {transfer[0] for transfer in crossed(model, set())}
+    assert ("first", "cpu", "gpu", 128) in transfers_of(model, {"first"})
+    assert "first" not in {transfer[0] for transfer in transfers_of(model, set())}
 
 
 def loop(shape: Sequence[int | str] | None) -> onnx.ModelProto:
-    """Three times: the state times weights, plus a value of the main graph; all states stacked."""
-    inside = body(
+    """Three iterations of state times weights plus a value of the main graph; states stacked."""
+    inside = subgraph_of(
         [
             node("Identity", ["go"], "goes"),
             node("MatMul", ["state", "w"], "m"),
@@ -289,7 +293,7 @@ def loop(shape: Sequence[int | str] | None) -> onnx.ModelProto:
         [info("goes", [], BOOL), info("next", None), info("each", None)],
         [info("at", [], INT64), info("go", [], BOOL), info("state", shape)],
     )
-    return made(
+    return model_of(
         [
             node("Relu", ["x"], "first"),
             node("Tanh", ["x"], "start"),
@@ -309,18 +313,18 @@ def test_a_loop_counts_as_its_first_iteration(shape: Sequence[int | str] | None)
     assert found.nodes["m"] == NodeCompute(2 * 4 * 8 * 8, 4 * (32 + 64 + 32))
     assert found.nodes["next"] == NodeCompute(32, 4 * 96)
     assert found.nodes["loop"].flops == 0
-    # How long it runs nobody knows.
+    # The number of iterations is unknown.
     assert "stack" not in found.values
 
 
 def test_a_state_that_grows_is_unknown_outside_of_its_loop() -> None:
-    inside = body(
+    inside = subgraph_of(
         [node("Identity", ["go"], "goes"), node("Concat", ["state", "x"], "next", axis=0)],
         [info("goes", [], BOOL), info("next", None)],
         [info("at", [], INT64), info("go", [], BOOL), info("state", None)],
     )
     times = numpy_helper.from_array(np.int64(3), "times")
-    model = made([node("Loop", ["times", "c", "x"], "y", body=inside)], ["y"], [times])
+    model = model_of([node("Loop", ["times", "c", "x"], "y", body=inside)], ["y"], [times])
     found = sizes_at(model, {"batch": 4})
     assert found.nodes["next"] == NodeCompute(64, 4 * (32 + 32 + 64))
     assert "y" not in found.values
@@ -331,7 +335,7 @@ def test_a_loop_inside_of_a_loop_and_of_a_branch() -> None:
     def around(
         name: str, state: str, nodes: Sequence[onnx.NodeProto], last: str
     ) -> onnx.GraphProto:
-        return body(
+        return subgraph_of(
             [node("Identity", [f"go{name}"], f"goes{name}"), *nodes],
             [info(f"goes{name}", [], BOOL), info(last, None)],
             [info(f"at{name}", [], INT64), info(f"go{name}", [], BOOL), info(state, None)],
@@ -339,16 +343,16 @@ def test_a_loop_inside_of_a_loop_and_of_a_branch() -> None:
 
     inner = around("2", "t", [node("Neg", ["t"], "u")], "u")
     outer = around("1", "s", [node("Loop", ["times", "", "s"], "v", body=inner)], "v")
-    branch = body([node("Loop", ["times", "", "x"], "o", body=outer)], [info("o", None)])
-    flat = body([node("Neg", ["x"], "p")], [info("p", None)])
+    branch = subgraph_of([node("Loop", ["times", "", "x"], "o", body=outer)], [info("o", None)])
+    flat = subgraph_of([node("Neg", ["x"], "p")], [info("p", None)])
     times = numpy_helper.from_array(np.int64(3), "times")
-    model = made([node("If", ["c"], "y", then_branch=branch, else_branch=flat)], ["y"], [times])
+    model = model_of([node("If", ["c"], "y", then_branch=branch, else_branch=flat)], ["y"], [times])
     assert sizes_at(model, {"batch": 4}).nodes["u"] == NodeCompute(32, 256)
 
 
-def test_what_crosses_in_a_loop() -> None:
-    """The node that holds the body makes its states: they cross in, and cross back."""
-    found = crossed(loop(None), {"m", "next"})
+def test_transfers_in_a_loop() -> None:
+    """The node that owns the subgraph makes its states: they are transferred in and back."""
+    found = transfers_of(loop(None), {"m", "next"})
     assert [
         transfer for transfer in found if transfer[0] in ("state", "m", "next", "first", "start")
     ] == [
@@ -359,13 +363,13 @@ def test_what_crosses_in_a_loop() -> None:
 
 
 def test_a_scan_counts_one_step() -> None:
-    """Of x (4 x 8) one row a step."""
-    inside = body(
+    """One row of x (4 x 8) per step."""
+    inside = subgraph_of(
         [node("Add", ["sum", "row"], "next"), node("Neg", ["next"], "out")],
         [info("next", None), info("out", None)],
         [info("sum", None), info("row", None)],
     )
-    model = made(
+    model = model_of(
         [node("Scan", ["zero", "x"], ["last", "y"], "scan", body=inside, num_scan_inputs=1)],
         ["y"],
         [weight("zero", 8)],
@@ -373,14 +377,14 @@ def test_a_scan_counts_one_step() -> None:
     found = sizes_at(model, {"batch": 4})
     assert found.nodes["next"] == NodeCompute(8, 4 * 24)
     assert found.nodes["scan"] == NodeCompute(0, 0)
-    assert ("row", "gpu", "cpu", 32) in crossed(model, {"next"})
+    assert ("row", "gpu", "cpu", 32) in transfers_of(model, {"next"})
 
 
 def test_subgraphs_of_stated_shapes() -> None:
-    """What a node of ONNX Runtime's own makes is stated, and bodies are inferred from it."""
-    inside = body([node("MatMul", ["g", "w"], "m")], [info("m", None)])
-    other = body([node("MatMul", ["g", "w"], "n")], [info("n", None)])
-    model = made(
+    """The output of an ONNX Runtime operator is declared; subgraphs are inferred from it."""
+    inside = subgraph_of([node("MatMul", ["g", "w"], "m")], [info("m", None)])
+    other = subgraph_of([node("MatMul", ["g", "w"], "n")], [info("n", None)])
+    model = model_of(
         [
             helper.make_node("FastGelu", ["x"], ["g"], name="g", domain="com.microsoft"),
             node("If", ["c"], "y", then_branch=inside, else_branch=other),
@@ -395,9 +399,9 @@ def test_subgraphs_of_stated_shapes() -> None:
     assert found.nodes["m"] == found.nodes["n"] == NodeCompute(512, 512)
 
 
-def test_in_bodies_what_inference_finds_goes_before_what_is_declared() -> None:
+def test_in_subgraphs_inferred_types_precede_declared_ones() -> None:
     def branch(name: str, shape: Sequence[int | str]) -> onnx.GraphProto:
-        result = body(
+        result = subgraph_of(
             [
                 node("Neg", ["x"], f"{name}n"),
                 helper.make_node("Odd", [f"{name}n"], [f"{name}o"], name=f"{name}o", domain="own"),
@@ -409,7 +413,7 @@ def test_in_bodies_what_inference_finds_goes_before_what_is_declared() -> None:
         return result
 
     then, other = branch("t", ["batch", 2]), branch("e", ["nobody", 2])
-    model = made([node("If", ["c"], "y", then_branch=then, else_branch=other)], ["y"])
+    model = model_of([node("If", ["c"], "y", then_branch=then, else_branch=other)], ["y"])
     model.opset_import.append(helper.make_opsetid("own", 1))
     found = sizes_at(model, {"batch": 4})
     assert found.nodes["tn"] == NodeCompute(32, 256)
@@ -418,8 +422,8 @@ def test_in_bodies_what_inference_finds_goes_before_what_is_declared() -> None:
 
 
 @pytest.mark.parametrize("goes_along", [False, True])
-def test_a_node_of_control_flow_is_weighed_with_its_bodies(goes_along: bool) -> None:
-    """Heavy branches are worth the border, where they run on the provider that takes the `If`."""
+def test_a_node_of_control_flow_is_weighed_with_its_subgraphs(goes_along: bool) -> None:
+    """Heavy branches are worth the boundary if they run on the provider of the `If`."""
     model = branches()
     graph = read_graph(with_types(model, Path()))
     inside = {node.name for node in graph.subgraph_nodes}
@@ -438,7 +442,7 @@ def test_a_node_of_control_flow_is_weighed_with_its_bodies(goes_along: bool) -> 
     assert found.providers["z"] == ("a" if goes_along else "b")
 
 
-def test_what_nodes_of_bodies_read_and_make() -> None:
+def test_inputs_and_outputs_of_nodes_in_subgraphs() -> None:
     graph = read_graph(with_types(nested(), Path()))
     assert {node.name: node.inputs for node in graph.subgraph_nodes} == {
         "b": ("first",),

@@ -1,6 +1,6 @@
 """One node of each operator that multiplies 8-bit integers, with values that would saturate.
 
-Run as a program, `ASKED TOLD`, it answers pickled models on the CPU that it finds itself on.
+Run as a program, `REQUESTS ANSWERS` (paths), it runs pickled models on this machine's CPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "float32": Tenso
 _DOMAIN = "com.microsoft"
 
 
-def made(
+def model_of(
     nodes: Sequence[onnx.NodeProto],
     inputs: Sequence[onnx.ValueInfoProto],
     outputs: Sequence[onnx.ValueInfoProto],
@@ -37,14 +37,14 @@ def made(
 def product(
     activation: int = TensorProto.UINT8, zero: Any = None, columns: int = 4
 ) -> onnx.ModelProto:
-    """One MatMulInteger with the largest weights."""
+    """A MatMulInteger with the largest weights."""
     weights = np.full((DEPTH, columns), 127, np.int8)
     constants = [numpy_helper.from_array(weights, "w")]
     inputs = ["x", "w"]
     if zero is not None:
         constants.append(numpy_helper.from_array(np.asarray(zero), "z"))
         inputs += ["", "z"]
-    return made(
+    return model_of(
         [helper.make_node("MatMulInteger", inputs, ["y"], name="one")],
         [helper.make_tensor_value_info("x", activation, [ROWS, DEPTH])],
         [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
@@ -92,7 +92,7 @@ class Case:
         node = helper.make_node(
             self.op, inputs, ["y"], name="one", domain=self.domain, **attributes
         )
-        return made(
+        return model_of(
             [node],
             [helper.make_tensor_value_info("x", _KINDS[self.left], self.activation().shape)],
             [helper.make_tensor_value_info("y", output, None)],
@@ -201,7 +201,7 @@ CASES = _cases()
 
 
 def answer(model: onnx.ModelProto, case: Case) -> Any:
-    """The one output, nothing optimized."""
+    """The only output, computed without graph optimizations."""
     return _answer(model.SerializeToString(), case.activation())
 
 
@@ -214,11 +214,11 @@ def _answer(model: bytes, activation: Any) -> Any:
     return session.run(None, {"x": activation})[0]
 
 
-def main(asked: str, told: str) -> None:
+def main(requests_path: str, answers_path: str) -> None:
     by_name = {str(case): case for case in CASES}
-    models: dict[tuple[str, str], bytes] = pickle.loads(Path(asked).read_bytes())
+    models: dict[tuple[str, str], bytes] = pickle.loads(Path(requests_path).read_bytes())
     answers = {key: _answer(model, by_name[key[0]].activation()) for key, model in models.items()}
-    Path(told).write_bytes(pickle.dumps(answers))
+    Path(answers_path).write_bytes(pickle.dumps(answers))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Dims whose names say nothing: which those are, and what they are called in graph and profile."""
+"""Anonymous dims: which names count as such, and their names in graph and profile."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def test_inspect_lists_the_same_names(tmp_path: Path) -> None:
         ({"x": ["None", "x.0"]}, {"y": [1]}, {"x.0": "x.0_"}),
         ({"x": ["n"]}, {"y": ["None", "y.0"]}, {"y.0": "y.0_"}),
         ({"x": ["y.0"]}, {"y": ["None"]}, {"y.0": "y.0_"}),
-        # The dim stands where its name says.
+        # The dim is at the position that its name states.
         ({"x": ["x.0"], "z": ["x.0"]}, {"y": ["x.0"]}, {}),
-        # No free dim is meant but the one of that name.
+        # Only the free dim of that name is meant.
         ({"x": [4], "z": ["x.0"]}, {"y": [1]}, {}),
         ({"x.0": ["None"], "x": [None, None]}, {"y": [1]}, {}),
     ],
@@ -132,7 +132,7 @@ def test_a_name_that_is_the_position_of_another_dim(
                 assert found.dim(dim) == dim
 
 
-def test_a_clash_is_told_apart_in_the_graph() -> None:
+def test_a_clash_of_names_is_resolved_in_the_graph() -> None:
     model = graph_of({"x": ["None", "n"], "z": ["x.0", "n"]}, {"y": ["x.0", "None"]})
     run_passes(model, [NameDims(clashing=clashing_names(model))])
     assert [params(value) for value in model.graph.input] == [["x.0", "n"], ["x.0_", "n"]]
@@ -173,7 +173,7 @@ def test_a_graph_whose_names_all_say_something_is_left(
     assert (model.SerializeToString() != before) == expected
 
 
-def test_names_that_say_nothing_leave_bodies_and_sequences() -> None:
+def test_anonymous_names_disappear_from_subgraphs_and_sequences() -> None:
     body = graph_of({}, {"y": ["None", "n"]}).graph
     model = graph_of({"x": ["None", "n"]}, {"y": ["None", "n"]})
     model.graph.node.append(
@@ -227,6 +227,6 @@ def test_a_relation_of_an_old_name_that_stands_twice_names_the_positions(relatio
         "'None' is the name of 2 different dims",
     )
     assert (error.where, error.expected) == ("relations[0]", "x.0, a-b.0")
-    # What the message proposes can be read.
+    # The proposed profile can be read.
     assert 'size = x.0 = "a-b.0"' in error.fix
     assert symbols(model, 'size = x.0 = "a-b.0"').dim("None") == "size"

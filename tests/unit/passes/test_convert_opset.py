@@ -1,4 +1,4 @@
-"""Conversion to an older opset: the same numbers, names and weights, or a reason."""
+"""Conversion to an older opset: the same answers, names and weights, or a reason why not."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def run(model: onnx.ModelProto | Path, feeds: dict[str, Any]) -> list[Any]:
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    # Fusions differ by opset, and round otherwise.
+    # Fusions differ by opset, and so does their rounding.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     return list(session.run(None, feeds))
@@ -127,7 +127,7 @@ def test_a_residual_network_at_every_opset(to: int) -> None:
 
 def test_nothing_to_gain_keeps_the_opset() -> None:
     assert choose_opset(residual_network(20), refused) is None
-    # TreeEnsemble and the like have no kernel at any opset.
+    # TreeEnsemble and similar operators have no kernel at any opset.
     assert choose_opset(residual_network(23), lambda _: 1) is None
 
 
@@ -191,8 +191,8 @@ def test_subgraphs_and_functions_are_converted() -> None:
     assert [attribute.name for attribute in means.attribute if attribute.name == "axes"], (
         "axes are no input there"
     )
-    for each, expected in zip(sides, before, strict=True):
-        np.testing.assert_array_equal(run(model, each)[0], expected)
+    for side, expected in zip(sides, before, strict=True):
+        np.testing.assert_array_equal(run(model, side)[0], expected)
 
 
 def test_defaults_that_the_older_operator_lacks_are_dropped() -> None:
@@ -302,7 +302,7 @@ STEPS = (
 
 
 def step(index: int, op: str) -> Nodes:
-    """One operator from a square tensor to one of the same shape."""
+    """A random operator from a square tensor to one of the same shape."""
     x, y, t = f"v{index}", f"v{index + 1}", f"t{index}"
     name = f"{op}_{index}"
     if op in ("ReduceMean", "ReduceSum"):

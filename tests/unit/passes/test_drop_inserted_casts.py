@@ -1,4 +1,4 @@
-"""Casts that ONNX Runtime inserts for its CPU, taken out for providers that need none."""
+"""Casts that ONNX Runtime inserts for its CPU are removed for other providers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def model(
 
 
 def written(source: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """What ONNX Runtime's optimizer writes of `source`."""
+    """`source` as ONNX Runtime's optimizer writes it."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(folder / "optimized.onnx")
@@ -63,8 +63,8 @@ def test_a_half_precision_graph_is_what_it_was(tmp_path: Path) -> None:
     onnx.checker.check_model(made, full_check=True)
 
 
-def test_a_cast_of_the_model_that_was_merged_is_told(tmp_path: Path) -> None:
-    """ONNX Runtime takes the cast to half out, as its own follows: Relu would be in float32."""
+def test_a_merged_cast_of_the_model_is_reported(tmp_path: Path) -> None:
+    """ONNX Runtime removes the cast to half before its own: Relu would compute in float32."""
     source = model(
         [
             helper.make_node("Cast", ["x"], ["half"], to=HALF),
@@ -125,7 +125,7 @@ def test_subgraphs_of_control_flow_too(tmp_path: Path) -> None:
     assert types_agree(made, source)
 
 
-def test_types_that_do_not_agree_are_told() -> None:
+def test_types_that_do_not_agree_are_reported() -> None:
     nodes = [
         helper.make_node("Cast", ["x"], ["half"], to=HALF),
         helper.make_node("Add", ["x", "half"], ["y"]),

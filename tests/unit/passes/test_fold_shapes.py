@@ -1,4 +1,4 @@
-"""What is read of a shape becomes a constant where it is known, and else stays."""
+"""Values computed from a shape become constants if they are known, and stay otherwise."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def model_of(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def test_names_are_unique_also_in_bodies_and_good_ones_stay() -> None:
+def test_names_become_unique_also_in_subgraphs_and_unique_ones_stay() -> None:
     body = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["b"], name="same")],
         "body",

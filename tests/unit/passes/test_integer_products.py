@@ -1,4 +1,4 @@
-"""Integer products: which of them saturate on CPUs without VNNI, and the rewrite that is exact."""
+"""Integer products: which saturate on CPUs without VNNI, and the exact rewrite."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from product_models import CASES, ROWS, answer, made, product
+from product_models import CASES, ROWS, answer, model_of, product
 
 from aotc.host.probe import probe
 from aotc.passes.base import run_passes
@@ -41,13 +41,13 @@ def rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def test_every_operator_of_the_table_is_tried() -> None:
     assert {(case.domain, case.op) for case in CASES} == set(PRODUCTS) - {
-        # What ONNX Runtime's layout step makes of QLinearConv.
+        # ONNX Runtime's layout step turns QLinearConv into this.
         ("com.microsoft", "QLinearConv")
     }
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_operands_of_two_signs_are_told(case: Any) -> None:
+def test_operands_of_two_signs_are_reported(case: Any) -> None:
     found = list(saturating_operands(case.model()))
     assert bool(found) == case.saturates
     assert all(operand.fixable for operand in found)
@@ -76,7 +76,7 @@ def test_the_rewrite_is_exact_on_any_cpu(case: Any) -> None:
 
 @pytest.fixture(scope="module")
 def on_a_plain_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Answers of every case, as it is and rewritten, on a CPU with AVX2 and without VNNI."""
+    """Answers of every case, unchanged and rewritten, on a CPU with AVX2 and without VNNI."""
     folder = tmp_path_factory.mktemp("plain")
     models = {}
     for case in CASES:
@@ -97,9 +97,7 @@ def on_a_plain_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @needs_emulator
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_plain_cpu_agrees_where_nothing_saturates(
-    case: Any, on_a_plain_cpu: dict[str, Any]
-) -> None:
+def test_a_plain_cpu_agrees_if_nothing_saturates(case: Any, on_a_plain_cpu: dict[str, Any]) -> None:
     model = case.model()
     assert np.array_equal(on_a_plain_cpu[str(case), "rewritten"], answer(rewritten(model), case))
     if not case.saturates:
@@ -109,9 +107,7 @@ def test_a_plain_cpu_agrees_where_nothing_saturates(
 @needs_emulator
 @needs_exact_cpu
 @pytest.mark.parametrize("case", OPPOSITE, ids=str)
-def test_a_plain_cpu_saturates_where_the_table_says_so(
-    case: Any, on_a_plain_cpu: dict[str, Any]
-) -> None:
+def test_a_plain_cpu_saturates_as_the_table_says(case: Any, on_a_plain_cpu: dict[str, Any]) -> None:
     assert not np.array_equal(on_a_plain_cpu[str(case), "as it is"], answer(case.model(), case))
 
 
@@ -161,7 +157,7 @@ def test_subgraphs_are_rewritten_with_constants_of_the_graph_around() -> None:
         [numpy_helper.from_array(np.full((256, 4), 127, np.int8), "v")],
     )
     choice = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=other)
-    model = made(
+    model = model_of(
         [choice],
         [*inner.graph.input, helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
         [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
@@ -172,7 +168,7 @@ def test_subgraphs_are_rewritten_with_constants_of_the_graph_around() -> None:
     assert not list(saturating_operands(result))
     (node,) = result.graph.node
     assert "w" not in {tensor.name for tensor in result.graph.initializer}
-    # The other branch's weights stay where they were.
+    # The other branch's weights stay unchanged.
     assert [
         len(attribute.g.initializer) for attribute in sorted(node.attribute, key=lambda a: a.name)
     ] == [
@@ -181,7 +177,7 @@ def test_subgraphs_are_rewritten_with_constants_of_the_graph_around() -> None:
     ]
 
 
-def test_weights_that_are_no_constants_cannot_be_rewritten() -> None:
+def test_weights_that_are_not_constants_cannot_be_rewritten() -> None:
     model = product()
     del model.graph.initializer[:]
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.INT8, [256, 4]))
@@ -218,7 +214,7 @@ def test_a_signed_activation_needs_no_rewrite() -> None:
 
 
 def recurrent(largest: int) -> onnx.ModelProto:
-    """An LSTM whose recurrent weights saturate, and whose others are within `largest`."""
+    """An LSTM whose recurrent weights saturate; all others are at most `largest`."""
     (case,) = (c for c in CASES if str(c) == "DynamicQuantizeLSTM-float32-int8-8")
     model = case.model()
     for tensor in model.graph.initializer:

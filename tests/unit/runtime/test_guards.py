@@ -1,4 +1,4 @@
-"""What a call may look like, and each refusal in full."""
+"""Which calls are accepted, and the full text of each refusal."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_of_many_names_the_first_are_told() -> None:
         "AOTC-R001 input 'input0' is missing [inputs]"
         " (expected input0, input1, input2, input3, input4 and 196 more; found input200)"
     )
-    told = [each.what for each in error.also]
+    told = [refusal.what for refusal in error.also]
     assert told[:4] == [f"input 'input{index}' is missing" for index in range(1, 5)]
     assert told[4:] == ["195 more names do not fit"]
 

@@ -1,4 +1,4 @@
-"""What a build can be asked for stands in one record: the library, the command line, the line."""
+"""One record defines the options of a build for the library, the command and the pipeline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIELDS = {field.name: field for field in dataclasses.fields(BuildRequest)}
 def test_the_library_takes_the_fields_and_their_defaults() -> None:
     found = inspect.signature(aotc.build)
     assert list(found.parameters) == list(FIELDS)
-    kinds = {name: each.kind for name, each in found.parameters.items()}
+    kinds = {name: parameter.kind for name, parameter in found.parameters.items()}
     assert kinds.pop("model") is inspect.Parameter.POSITIONAL_OR_KEYWORD
     assert set(kinds.values()) == {inspect.Parameter.KEYWORD_ONLY}
     assert found.parameters["profile"].default == "edge"
@@ -28,7 +28,7 @@ def test_the_library_takes_the_fields_and_their_defaults() -> None:
     assert "tuned_from" in (inspect.getdoc(aotc.build) or "")
 
 
-def test_the_command_line_asks_for_fields_alone() -> None:
+def test_the_command_line_sets_only_fields_of_the_request() -> None:
     asked = set(inspect.signature(build).parameters) - {"json"}
     assert asked == FIELDS.keys() - {"progress", "workers"}
 

@@ -1,4 +1,4 @@
-"""What is said of a part that could not be compiled: in the graph's order, and nothing of here."""
+"""Findings about a part that failed to compile: in the graph's order, without local paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aotc.partitioning.graph import GraphNode, PartitionGraph
 from aotc.stages.lowering.compile_failures import CompileFailures
 
 OPENVINO = "OpenVINOExecutionProvider"
-# Enough that no order but the graph's is found by chance.
+# So many that only the graph's order passes by chance.
 NAMES = [f"layer{index}/{word}" for index in range(8) for word in ("MatMul", "Add", "Tanh")]
 
 
@@ -24,8 +24,10 @@ def graph(op: str = "Add") -> PartitionGraph:
     return PartitionGraph(nodes, (), (), ())
 
 
-def left(error: AotcError, round_number: int = 0) -> tuple[list[RefusedNode], list[Finding]]:
-    """Refusals and findings after a part of all nodes failed with `error`."""
+def refuse_all_nodes(
+    error: AotcError, round_number: int = 0
+) -> tuple[list[RefusedNode], list[Finding]]:
+    """Refusals and findings after a part with all nodes failed with `error`."""
     failures = CompileFailures(graph(), "portable")
     part = Part(OPENVINO, 0, tuple(range(len(NAMES))))
     failures.refuse_nodes(part, error, round_number)
@@ -36,7 +38,7 @@ def left(error: AotcError, round_number: int = 0) -> tuple[list[RefusedNode], li
 @pytest.mark.parametrize("round_number", [0, 9])
 def test_refusals_are_in_the_order_of_the_graph(round_number: int) -> None:
     error = AotcError("AOTC-P005", "it could not compile", found="an unsupported type")
-    refusals, (finding,) = left(error, round_number)
+    refusals, (finding,) = refuse_all_nodes(error, round_number)
     assert [refusal.node for refusal in refusals] == NAMES
     assert {refusal.provider for refusal in refusals} == {OPENVINO}
     assert (finding.code, finding.where) == ("AOTC-P006", "variant portable")
@@ -46,16 +48,16 @@ def test_refusals_are_in_the_order_of_the_graph(round_number: int) -> None:
 def test_nodes_that_the_message_names_are_in_the_order_of_the_graph() -> None:
     chosen = NAMES[::2]
     text = "not supported: " + ", ".join(f"'{name}'" for name in reversed(chosen))
-    refusals, (finding,) = left(AotcError("AOTC-P005", "no", found=text))
+    refusals, (finding,) = refuse_all_nodes(AotcError("AOTC-P005", "no", found=text))
     assert [refusal.node for refusal in refusals] == chosen
     assert f"{len(chosen)} are left" in finding.what
 
 
 @pytest.mark.parametrize("code", ["AOTC-I013", "AOTC-I014", "AOTC-I015"])
-def test_what_a_crash_left_on_this_machine_is_not_told(
+def test_files_of_a_crash_on_this_machine_are_not_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    """The artifact would differ from build to build, and tell of the user's folders."""
+    """Otherwise the artifact would differ between builds, and contain the user's folders."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     log = tmp_path / "compile-portable-x-0" / "log.txt"
     log.parent.mkdir()
@@ -63,7 +65,9 @@ def test_what_a_crash_left_on_this_machine_is_not_told(
     kept = kept_logs.keep_log(log)
     assert str(tmp_path) in kept
     found = f"gone for good, thread 4711{kept}"
-    refusals, findings = left(AotcError(code, "compile_job ended by SIGABRT", found=found))
+    refusals, findings = refuse_all_nodes(
+        AotcError(code, "compile_job ended by SIGABRT", found=found)
+    )
     texts = [finding.reason for finding in refusals] + [refusal.what for refusal in findings]
     for text in texts:
         assert "compile_job ended by SIGABRT" in text
@@ -71,8 +75,8 @@ def test_what_a_crash_left_on_this_machine_is_not_told(
             assert word not in text, text
 
 
-def test_what_a_provider_says_is_told() -> None:
+def test_the_message_of_a_provider_is_quoted() -> None:
     error = AotcError("AOTC-P005", "it could not compile", found="no kernel of rank 7")
-    refusals, (finding,) = left(error)
+    refusals, (finding,) = refuse_all_nodes(error)
     assert all("no kernel of rank 7" in refusal.reason for refusal in refusals)
     assert "no kernel of rank 7" in finding.what

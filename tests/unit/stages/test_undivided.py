@@ -1,4 +1,4 @@
-"""Variants that cannot be divided and those that cannot be compiled: judged in their order."""
+"""Variants that cannot be divided or compiled: reported in the order of the variants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aotc.stages.types import (
 
 
 def options(fallback: Fallback) -> BuildOptions:
-    """Of a profile that would rather leave a variant out."""
+    """Options of a profile that would rather leave a variant out."""
     variants = tuple(VariantSpec(name=name) for name in "abc")
     profile = replace(load_profile("edge"), variants=variants, fallback=fallback)
     here: Any = Mock()
@@ -53,7 +53,7 @@ def divided(name: str) -> PartitionedModel:
 
 @pytest.fixture(autouse=True)
 def compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """None compiles; the variants that it was asked to compile."""
+    """A compiler that fails for every variant; the list of variants that it was asked for."""
     asked: list[str] = []
 
     def fail(claimed: ClaimedModel, *_: object) -> None:
@@ -72,7 +72,7 @@ def test_what_is_left_out_is_in_the_order_of_the_variants() -> None:
     assert [variant.reason[:9] for variant in dropped] == ["AOTC-P005", "AOTC-P001", "AOTC-P005"]
 
 
-def test_the_first_variants_refusal_is_told(compiler: list[str]) -> None:
+def test_the_first_variants_refusal_is_reported(compiler: list[str]) -> None:
     strict = options(Fallback())
     with pytest.raises(AotcError, match="a is not compiled"):
         stage.lower([divided("a"), undivided("b")], strict)

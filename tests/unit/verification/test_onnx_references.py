@@ -30,7 +30,7 @@ from aotc.verification.references.onnx_references import (
     Reference,
     references,
 )
-from aotc.verification.references.protobuf_wire import Held, MalformedModel
+from aotc.verification.references.protobuf_wire import InMemory, MalformedModel
 
 KINDS: dict[str, Any] = {
     "model": ModelProto,
@@ -63,7 +63,7 @@ class Lazy:
 
 
 def held(data: bytes) -> list[Reference]:
-    return list(references(Held(data)))
+    return list(references(InMemory(data)))
 
 
 def by_onnx(message: Any) -> Iterator[Reference]:
@@ -228,7 +228,7 @@ def test_a_model_that_ends_early() -> None:
     for end in range(len(data)):
         found: list[Reference] = []
         try:
-            found.extend(references(Held(data[:end])))
+            found.extend(references(InMemory(data[:end])))
         except MalformedModel:
             continue
         read += 1

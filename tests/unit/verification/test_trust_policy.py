@@ -44,7 +44,7 @@ from aotc.verification.policy.policy_document import (
     read_policy,
     read_roots,
 )
-from aotc.verification.policy.signed_attestations import Statement
+from aotc.verification.policy.signed_attestations import SignedStatement
 
 
 @pytest.fixture(scope="module")
@@ -304,11 +304,12 @@ def test_a_person_with_several_keys_is_one_signer(host: Setting) -> None:
         "issued_at": ago(days=1),
         "artifact": {"name": "linear", "id": host.id},
     }
-    signed = Statement("o", oms.PREDICATE_TYPE, None, {}, host.keys["release"].trusted())
+    signed = SignedStatement("o", oms.PREDICATE_TYPE, None, {}, host.keys["release"].trusted())
 
     def distinct(*keys: TrustedKey) -> int:
         said = [
-            Statement("a", KINDS["approval"].predicate_type, predicate, {}, key) for key in keys
+            SignedStatement("a", KINDS["approval"].predicate_type, predicate, {}, key)
+            for key in keys
         ]
         judged = judge(trust, host.id, "linear", [signed, *said])
         found = judged.decision.requirements[1]
@@ -448,7 +449,8 @@ def test_a_key_that_is_certified_for_two_people_counts_alike_in_any_order(host: 
     ]
     for order in permutations(keys):
         said = [
-            Statement("a", KINDS["approval"].predicate_type, predicate, {}, key) for key in order
+            SignedStatement("a", KINDS["approval"].predicate_type, predicate, {}, key)
+            for key in order
         ]
         assert judge(trust, host.id, "linear", said).decision.requirements[1].distinct == 2
 

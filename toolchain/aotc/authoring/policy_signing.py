@@ -18,8 +18,8 @@ from aotc.verification.policy.roots import (
     POLICY_NAME,
     bundle_path,
     host_roots,
-    require_name,
-    signers_so_far,
+    require_named_policy,
+    root_signers,
 )
 
 
@@ -37,13 +37,13 @@ def sign_policy_file(policy: Path, key: str | Path | Signer) -> TrustReport:
     write_file(place, sign_policy(file, signer), new=False)
     if roots is None:
         return policy_report(file, signed_by=(signer.key_id,), bundle=str(place))
-    counting = signers_so_far(file, roots.record)
+    counting = root_signers(file, roots.record)
     findings = []
     if signer.key_id not in counting:
         what = f"the key is not a root key of this host ({roots.path}), so it does not count here"
         findings.append(Finding(code="AOTC-G021", what=what, where=str(place)))
     try:
-        findings += require_name(file, roots)
+        findings += require_named_policy(file, roots)
     except AotcError as error:
         names = f"{roots.path} names {roots.record.policy}"
         what = f"this host does not take the policy: {error.what}; {names}"

@@ -213,9 +213,9 @@ class _PartitionCosts:
         worst: list[tuple[float, Part]] = []
         for part in movable:
             if part.nodes not in self._net_gains:
-                border = self._boundary_seconds(part, placed, chosen)
+                boundary = self._boundary_seconds(part, placed, chosen)
                 self._net_gains[part.nodes] = (
-                    self._gain(part, chosen) - border if border > 0 else 0.0
+                    self._gain(part, chosen) - boundary if boundary > 0 else 0.0
                 )
             if (net_gain := self._net_gains[part.nodes]) < 0:
                 worst.append((net_gain, part))

@@ -187,7 +187,7 @@ def _all_hashed(
     wanted: str | Sequence[str] | None,
 ) -> bool:
     """Whether all files that may be read were hashed, or need not be."""
-    checked, manifest = stored.authentic.hashed, stored.authentic.manifest
+    checked, manifest = stored.authentic.hashed_files, stored.authentic.manifest
     if checked is None or not stored.hashed:
         return True
     return checked.issuperset(

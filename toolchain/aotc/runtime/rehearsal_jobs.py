@@ -85,7 +85,7 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> ReadyModel:
 def _authenticate(request: Json, *, every_byte: bool) -> AuthenticArtifact:
     key = decode(TrustedKey, request["key"])
     with FolderContainer(Path(request["artifact"])) as container:
-        return authenticate(container, [key], reads=None if every_byte else lambda _: ())
+        return authenticate(container, [key], files_to_read=None if every_byte else lambda _: ())
 
 
 def _libraries(request: Json) -> dict[str, Path]:

@@ -12,7 +12,7 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import VariantVerdict
 from aotc.contract.shapes.domain import Dim
 from aotc.errors import AotcError
-from aotc.verification.compatibility import error_of, preference
+from aotc.verification.compatibility import by_preference, error_of
 
 if TYPE_CHECKING:
     from aotc.contract.results.command_reports import Cause
@@ -40,7 +40,7 @@ def choose(
     runs = {verdict.name for verdict in verdicts if verdict.runs}
     if wanted is None:
         best = next(
-            (variant for variant in preference(manifest.variants) if variant.name in runs), None
+            (variant for variant in by_preference(manifest.variants) if variant.name in runs), None
         )
         named = tuple(
             variant

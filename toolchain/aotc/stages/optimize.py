@@ -264,8 +264,8 @@ def _run_optimizer(
             # Other providers know ONNX's operators, not those that ONNX Runtime fuses for its CPU.
             "level": written_level(plan),
             "load_level": load_level(plan),
-            "on_cpu_alone": plan.cpu_only,
-            "one_sign": has_integer_products(source.capture)
+            "cpu_only": plan.cpu_only,
+            "needs_one_sign": has_integer_products(source.capture)
             and needs_one_sign(plan, options.target),
             "prepack": plan.prepack == "saved",
             # A quantized variant may get a companion.
@@ -307,14 +307,14 @@ def optimize_job(request: Json) -> Json:
             nodes_after=len(model.graph.node),
         )
         records = (record,)
-        if not request["on_cpu_alone"] and has_inserted_casts(model):
+        if not request["cpu_only"] and has_inserted_casts(model):
             records += run_passes(model, (DropInsertedCasts(),))
             if not types_agree(model, source):
                 complaint = "casts of ONNX Runtime cannot be told from the model's"
                 findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"))
                 continue
         records += run_passes(model, (StripMetadata(), NameNodes()))
-        if request["one_sign"]:
+        if request["needs_one_sign"]:
             changes, rewritten = rewrite_products(model, Path())
             records += changes
             if rewritten:
@@ -325,7 +325,7 @@ def optimize_job(request: Json) -> Json:
         if not (complaint := _does_not_load()):
             break
         findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
-    saturates = saturating_at_load(request["load_level"]) if request["one_sign"] else []
+    saturates = saturating_at_load(request["load_level"]) if request["needs_one_sign"] else []
     twins: list[int | None] = [None] * sum(1 for _ in external_tensors(model))
     if request["base"]:
         base, base_data = (Path(path) for path in request["base"])

@@ -15,7 +15,7 @@ from aotc.signing import dsse, oms, statements
 from aotc.signing.bundle_verification import VerifiedBundle, verify_bundle
 from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
 from aotc.verification.examination import Examination, malformed
-from aotc.verification.policy.signed_attestations import Statement
+from aotc.verification.policy.signed_attestations import SignedStatement
 
 # What an unknown signer lists is read only to tell which files do not even match that.
 _MOST_CLAIMED_BYTES = 4 << 20
@@ -77,9 +77,9 @@ def _within_limits(
         )
         return False
     if state.trust.policy is not None:
-        from aotc.verification.policy.limits import exceeded
+        from aotc.verification.policy.limits import exceeded_limits
 
-        excesses = exceeded(state.trust.policy.policy.limits, payload, len(bundles))
+        excesses = exceeded_limits(state.trust.policy.policy.limits, payload, len(bundles))
         for excess in excesses:
             state.refuse(excess)
         if excesses:
@@ -118,7 +118,7 @@ def parse_documents(state: Examination) -> None:
         if state.digests is None or state.digests.get(name) != state.digest_of(name):
             continue
         try:
-            state.parsed[name] = strict_json(text)
+            state.parsed_documents[name] = strict_json(text)
         except ParseError as error:
             for problem in error.problems:
                 state.refuse(malformed(problem, f"{PAYLOAD}/{name}"))
@@ -151,7 +151,9 @@ def check_signatures(state: Examination) -> None:
                     newer = _from_the_future(path, said.predicate_type, known.predicate_type)
                     state.findings.append(newer)
                 state.statements.append(
-                    Statement(path, said.predicate_type, said.predicate, said.subjects, said.key)
+                    SignedStatement(
+                        path, said.predicate_type, said.predicate, said.subjects, said.key
+                    )
                 )
         except AotcError as error:
             error.where = error.where or path
@@ -167,7 +169,7 @@ def check_signatures(state: Examination) -> None:
         else:
             state.findings.append(_counts_for_nothing(each))
     if state.digests is None:
-        state.claimed = _claimed(state)
+        state.claimed_digests = _claimed(state)
     if state.digests is None and len(state.refusals) == before and not _broken_oms(state):
         state.refuse(
             AotcError(
@@ -187,12 +189,12 @@ def check_signatures(state: Examination) -> None:
 def _take_signature(state: Examination, path: str, verified: VerifiedBundle) -> None:
     """An OMS signature by a trusted key: of this payload, or the artifact is refused."""
     digests = oms.read_digests(verified.payload)
-    state.statements.append(Statement(path, oms.PREDICATE_TYPE, None, {}, verified.key))
+    state.statements.append(SignedStatement(path, oms.PREDICATE_TYPE, None, {}, verified.key))
     if state.trust.policy is not None:
-        from aotc.verification.policy.fitness import unfit_key
+        from aotc.verification.policy.fitness import key_rejection
 
         # What the policy does not let the key sign cannot say which bytes are right.
-        reason = unfit_key(state.trust.policy, verified.key, "oms")
+        reason = key_rejection(state.trust.policy, verified.key, "oms")
         if reason is not None:
             raise reason
     if state.digests is None:

@@ -17,7 +17,7 @@ from aotc.verification.checks.base import Check
 
 
 @record
-class Judgement:
+class CompatibilityResult:
     """`best` names the variant to load, and is None where the verdict is incompatible."""
 
     verdict: Verdict
@@ -27,7 +27,7 @@ class Judgement:
     refusals: tuple[Refusal, ...]
 
 
-def preference(variants: Iterable[Variant]) -> list[Variant]:
+def by_preference(variants: Iterable[Variant]) -> list[Variant]:
     """As the manifest has them; of equal providers those for one exact ISA, the faster, first.
 
     After them come those that require some features, and then those that require none.
@@ -61,7 +61,9 @@ def asks_for_gpus(needs: Iterable[Requirements]) -> bool:
     return any(check.asks_for_gpus(each) for each in needs for check in judges)
 
 
-def judge(manifest: Manifest, host: Target, qualified: Collection[str] | None = None) -> Judgement:
+def judge(
+    manifest: Manifest, host: Target, qualified: Collection[str] | None = None
+) -> CompatibilityResult:
     """Run every check on every variant, and grade the best that runs.
 
     `qualified` are the variants that the policy lets load here; None: all of them.
@@ -82,11 +84,11 @@ def judge(manifest: Manifest, host: Target, qualified: Collection[str] | None = 
         verdicts[variant.name] = VariantVerdict(
             name=variant.name, runs=not reasons, reasons=tuple(reasons)
         )
-    ordered = preference(manifest.variants)
+    ordered = by_preference(manifest.variants)
     best = next((variant for variant in ordered if verdicts[variant.name].runs), None)
     listed = tuple(verdicts[variant.name] for variant in manifest.variants)
     if best is None:
-        return Judgement(
+        return CompatibilityResult(
             verdict="incompatible",
             best=None,
             variants=listed,
@@ -128,7 +130,7 @@ def judge(manifest: Manifest, host: Target, qualified: Collection[str] | None = 
                 where=f"variant {best.name}",
             )
         )
-    return Judgement(
+    return CompatibilityResult(
         verdict=verdict, best=best.name, variants=listed, findings=tuple(findings), refusals=()
     )
 

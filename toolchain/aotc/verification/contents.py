@@ -17,7 +17,7 @@ from aotc.contract.versions import (
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.verification import consistency
-from aotc.verification.digests import Sink, Wanted, check
+from aotc.verification.digests import ExpectedFile, Sink, check
 from aotc.verification.examination import Examination, malformed
 from aotc.verification.references.model_references import require_inside
 
@@ -29,9 +29,9 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
     bundle claims, and none is read.  Nor is a file whose size no signed manifest states: whoever
     swapped it would choose how long this takes.
     """
-    digests = state.digests if state.digests is not None else state.claimed
+    digests = state.digests if state.digests is not None else state.claimed_digests
     if digests is None:
-        state.unread = "no file was hashed: nobody vouches for their digests"
+        state.unread_reason = "no file was hashed: nobody vouches for their digests"
         return
     payload = state.listing.under(PAYLOAD)
     wanted = []
@@ -44,19 +44,21 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
         elif path not in state.documents:
             wanted.append(path)
     if state.digests is None:
-        state.unread = "no file was hashed: nobody vouches for their digests"
+        state.unread_reason = "no file was hashed: nobody vouches for their digests"
         return
     _check_documents(state, digests, sink)
     # A signature over aotc.json vouches for the sizes and chunk digests in it.
     if digests.get("aotc.json") == state.artifact_id != "":
         _decode(state)
     if state.manifest is None:
-        state.unread = "no other file was hashed: their sizes are not known without aotc.json"
+        state.unread_reason = (
+            "no other file was hashed: their sizes are not known without aotc.json"
+        )
         return
-    if state.reads is not None:
-        read = state.reads(state.manifest)
+    if state.files_to_read is not None:
+        read = state.files_to_read(state.manifest)
         wanted = [path for path in wanted if path in read]
-        state.hashed = frozenset(wanted)
+        state.hashed_files = frozenset(wanted)
     files = _wanted(state, state.manifest, wanted, digests)
     checked = check(state.container, files, sink=sink, full=full)
     state.bytes_hashed += checked.bytes_hashed
@@ -66,7 +68,7 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
 
 def _wanted(
     state: Examination, manifest: Manifest, paths: Iterable[str], digests: Mapping[str, str]
-) -> list[Wanted]:
+) -> list[ExpectedFile]:
     """What is hashed of `paths`: files that the manifest lists with their signed digests."""
     entries = {entry.path: entry for entry in manifest.files}
     files = []
@@ -74,10 +76,10 @@ def _wanted(
         entry = entries.get(path)
         if entry is None or entry.sha256 != digests[path]:
             # Step 6 refuses it.
-            state.unread = "files were not hashed that aotc.json does not list so"
+            state.unread_reason = "files were not hashed that aotc.json does not list so"
             continue
         files.append(
-            Wanted(
+            ExpectedFile(
                 path=f"{PAYLOAD}/{path}",
                 sha256=entry.sha256,
                 size=entry.size,
@@ -100,7 +102,7 @@ def _check_documents(state: Examination, digests: Mapping[str, str], sink: Sink 
 
 def check_unlisted(state: Examination, sink: Sink | None) -> None:
     """Step 5: nothing is in the artifact that was not signed, not even an empty folder."""
-    digests = state.digests if state.digests is not None else state.claimed
+    digests = state.digests if state.digests is not None else state.claimed_digests
     if digests is None:
         return
     expected = {f"{PAYLOAD}/{path}" for path in digests}
@@ -126,7 +128,7 @@ def check_schema(state: Examination) -> None:
         state.refuse(problem)
     if state.manifest is None or state.digests is None:
         return
-    package = state.parsed.get("manifest.json", consistency.UNREAD)
+    package = state.parsed_documents.get("manifest.json", consistency.UNREAD)
     for each in consistency.contradictions(state.manifest, package, state.digests):
         state.refuse(
             AotcError(
@@ -161,7 +163,7 @@ def _check_references(state: Examination) -> None:
     """What the models refer to, where they are the signed ones."""
     if state.manifest is None or state.refusals:
         return
-    read = state.reads(state.manifest) if state.reads is not None else None
+    read = state.files_to_read(state.manifest) if state.files_to_read is not None else None
     try:
         require_inside(state.container, state.manifest, read)
     except AotcError as error:
@@ -171,9 +173,9 @@ def _check_references(state: Examination) -> None:
 def _decode(state: Examination) -> None:
     """aotc.json as a record; its problems are kept for step 6."""
     problems = state.manifest_problems
-    if "aotc.json" not in state.parsed:
+    if "aotc.json" not in state.parsed_documents:
         return
-    data = state.parsed["aotc.json"]
+    data = state.parsed_documents["aotc.json"]
     where = MANIFEST
     schema = data.get("schema") if isinstance(data, dict) else None
     if what := unsupported_reason(schema):

@@ -50,7 +50,7 @@ class Sink(Protocol):
 
 
 @record(kw_only=False)
-class Wanted:
+class ExpectedFile:
     """What a file must be.  `size` is None where only the digest is known."""
 
     path: str
@@ -60,7 +60,7 @@ class Wanted:
 
 
 @record(kw_only=False)
-class Checked:
+class DigestResult:
     """What was found: one refusal a file at most, and the bytes that were hashed."""
 
     problems: tuple[AotcError, ...]
@@ -69,7 +69,7 @@ class Checked:
 
 @record(kw_only=False)
 class _Span:
-    wanted: Wanted
+    wanted: ExpectedFile
     sha256: str
     offset: int = 0
     length: int | None = None
@@ -89,8 +89,12 @@ class _Read:
 
 
 def check(
-    container: Container, files: Iterable[Wanted], *, sink: Sink | None = None, full: bool = False
-) -> Checked:
+    container: Container,
+    files: Iterable[ExpectedFile],
+    *,
+    sink: Sink | None = None,
+    full: bool = False,
+) -> DigestResult:
     """Hash `files` of `container` and compare; with `full`, whole files beside their chunks.
 
     Raises only what the sink raises; a file that is missing, no plain one, or not as wanted
@@ -110,7 +114,7 @@ def check(
     for problem, _ in results:
         if problem is not None:
             problems.setdefault(problem.where, problem)
-    return Checked(
+    return DigestResult(
         problems=tuple(problems[path] for path in sorted(problems)),
         bytes_hashed=sum(count for _, count in results),
     )
@@ -160,7 +164,7 @@ def _in_threads(
     return [results[number] for number in range(len(spans))]
 
 
-def _spans(wanted: Wanted, full: bool) -> Iterable[_Span]:
+def _spans(wanted: ExpectedFile, full: bool) -> Iterable[_Span]:
     if not wanted.chunks or wanted.size is None:
         yield _Span(wanted, wanted.sha256, length=wanted.size, checksum=full)
         return

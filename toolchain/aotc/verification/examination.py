@@ -15,7 +15,7 @@ from aotc.records import field, record
 from aotc.signing.dsse import Bundle
 from aotc.verification.container.base import Container, Listing
 from aotc.verification.policy.host_trust import Trust
-from aotc.verification.policy.signed_attestations import Statement
+from aotc.verification.policy.signed_attestations import SignedStatement
 
 # Nobody reads more, and an unauthenticated bundle may claim any number of files.
 MAX_REFUSALS = 1000
@@ -35,19 +35,19 @@ class Examination:
 
     container: Container
     trust: Trust
-    reads: Callable[[Manifest], Collection[str]] | None = None
+    files_to_read: Callable[[Manifest], Collection[str]] | None = None
     listing: Listing = field(default_factory=lambda: Listing({}, frozenset(), ()))
     bundles: dict[str, bytes] = field(default_factory=dict)
     envelopes: dict[str, Bundle] = field(default_factory=dict)
     documents: dict[str, bytes] = field(default_factory=dict)
     document_digests: dict[str, str] = field(default_factory=dict)
-    parsed: dict[str, Json] = field(default_factory=dict)
+    parsed_documents: dict[str, Json] = field(default_factory=dict)
     signers: list[TrustedKey] = field(default_factory=list)
-    statements: list[Statement] = field(default_factory=list)
+    statements: list[SignedStatement] = field(default_factory=list)
     digests: Mapping[str, str] | None = None
-    claimed: Mapping[str, str] | None = None
-    hashed: frozenset[str] | None = None
-    unread: str = ""
+    claimed_digests: Mapping[str, str] | None = None
+    hashed_files: frozenset[str] | None = None
+    unread_reason: str = ""
     manifest: Manifest | None = None
     manifest_problems: list[AotcError] = field(default_factory=list)
     refusals: list[AotcError] = field(default_factory=list)

@@ -33,14 +33,20 @@ from aotc.contract.trust.anchors import Anchor, TrustedKey, key_id
 from aotc.errors import AotcError
 from aotc.records import record, replace
 from aotc.verification import authenticity, contents
-from aotc.verification.compatibility import Judgement, asks_for_gpus, error_of, judge, refusal_of
+from aotc.verification.compatibility import (
+    CompatibilityResult,
+    asks_for_gpus,
+    error_of,
+    judge,
+    refusal_of,
+)
 from aotc.verification.container.base import Container
 from aotc.verification.container.opening import open_container, other_artifact
 from aotc.verification.container.rereading import reread
 from aotc.verification.digests import Sink
 from aotc.verification.examination import Examination
 from aotc.verification.policy.host_trust import Trust, resolve
-from aotc.verification.policy_step import check_policy, qualified_of, remember
+from aotc.verification.policy_step import allowed_variants, check_policy, note_release
 
 STEPS = (
     "1 container and limits",
@@ -68,7 +74,7 @@ class AuthenticArtifact:
     keys: tuple[TrustedKey, ...]
     findings: tuple[Finding, ...]
     bytes_hashed: int
-    hashed: frozenset[str] | None
+    hashed_files: frozenset[str] | None
     """Files whose bytes were checked; None: all."""
     trust: Trust
     """What it was judged by, at the moment of that."""
@@ -98,7 +104,7 @@ def authenticate(
     *,
     sink: Sink | None = None,
     attestations: Container | None = None,
-    reads: Callable[[Manifest], Collection[str]] | None = None,
+    files_to_read: Callable[[Manifest], Collection[str]] | None = None,
 ) -> AuthenticArtifact:
     """Steps 1 to 7, for loading: each failed step ends it.
 
@@ -110,7 +116,7 @@ def authenticate(
     Its release is not remembered yet: see `remember_release`.
     Raises the first refusal (AOTC-G, I001), the others of that step in `also`.
     """
-    state = Examination(container, Trust.of(trust).at_present(), reads=reads)
+    state = Examination(container, Trust.of(trust).at_present(), files_to_read=files_to_read)
     _examine(state, attestations or container, sink=sink, full=False, collect=False)
     _raise_first(state)
     if state.manifest is None or state.digests is None or not state.signers:
@@ -122,7 +128,7 @@ def authenticate(
         keys=tuple(state.signers),
         findings=tuple(state.findings),
         bytes_hashed=state.bytes_hashed,
-        hashed=state.hashed,
+        hashed_files=state.hashed_files,
         trust=state.trust,
         decision=state.decision,
     )
@@ -155,12 +161,12 @@ def remember_release(authentic: AuthenticArtifact) -> None:
     Raises G030, G035, G036.
     """
     if authentic.decision is not None:
-        remember(authentic.trust, authentic.decision, authentic.id)
+        note_release(authentic.trust, authentic.decision, authentic.id)
 
 
 def check_compatibility(authentic: AuthenticArtifact, host: Target) -> CompatibleArtifact:
     """Steps 8 and 9; raises C009, with each variant's reasons in `also`, where none runs."""
-    judgement = judge(authentic.manifest, host, qualified_of(authentic.decision))
+    judgement = judge(authentic.manifest, host, allowed_variants(authentic.decision))
     if judgement.best is None:
         first, *others = (error_of(refusal) for refusal in judgement.refusals)
         first.also = tuple(others)
@@ -240,15 +246,15 @@ def _judged(
         # It was the one that was asked for when it was opened.
         state.refuse(other_artifact(container.root, asked, state.artifact_id))
     authentic = not state.refusals
-    judgement: Judgement | None = None
+    judgement: CompatibilityResult | None = None
     if authentic and state.manifest is not None:
         # 8.
         host = described or _probe(state.manifest)
-        judgement = judge(state.manifest, host, qualified_of(state.decision))
+        judgement = judge(state.manifest, host, allowed_variants(state.decision))
         fits = judgement.best is not None
         if fits and state.decision is not None:
             try:
-                remember(trusted, state.decision, state.artifact_id)
+                note_release(trusted, state.decision, state.artifact_id)
             except AotcError as error:
                 # Another process accepted a later one just now.
                 state.refuse(error)
@@ -266,7 +272,7 @@ def _judged(
         authentic=authentic,
         verdict=judgement.verdict if judgement else "unverified",
         signers=tuple(key_id(each.pem) for each in state.signers),
-        signer_names=tuple(trusted.name_of(each) for each in state.signers),
+        signer_names=tuple(trusted.names_of(each) for each in state.signers),
         development_key=bool(state.signers) and all(each.development for each in state.signers),
         target=described.name if described else "host",
         steps=tuple(steps),
@@ -317,8 +323,8 @@ def _examine(
         steps[1] = _with_detail(steps[1], "bundles alone: nobody vouches for the manifests")
     # 4.
     contents.check_digests(state, sink=sink, full=full)
-    goes_on = done(established=vouched and not state.unread)
-    steps[-1] = _with_detail(steps[-1], state.unread)
+    goes_on = done(established=vouched and not state.unread_reason)
+    steps[-1] = _with_detail(steps[-1], state.unread_reason)
     if not goes_on:
         return steps
     # 5.

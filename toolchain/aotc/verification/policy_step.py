@@ -27,23 +27,23 @@ def check_policy(state: Examination) -> str:
     from aotc.verification.policy.evaluate import judge
 
     try:
-        judged = judge(state.trust, state.artifact_id, state.manifest.name, state.statements)
+        result = judge(state.trust, state.artifact_id, state.manifest.name, state.statements)
     except AotcError as error:
         state.refuse(error)
         return ""
-    for refusal in judged.refusals:
+    for refusal in result.refusals:
         state.refuse(refusal)
-    state.decision = replace(judged.decision, accepted=not state.refusals)
-    return f"rule {judged.decision.rule}" if judged.decision.rule else ""
+    state.decision = replace(result.decision, accepted=not state.refusals)
+    return f"rule {result.decision.rule}" if result.decision.rule else ""
 
 
-def qualified_of(decision: PolicyDecision | None) -> tuple[str, ...] | None:
+def allowed_variants(decision: PolicyDecision | None) -> tuple[str, ...] | None:
     """The variants that a policy lets load; None: all."""
     return decision.qualified if decision is not None else None
 
 
-def remember(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
+def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
     """Note the release of an accepted artifact; raises G030, G035, G036."""
     from aotc.verification.policy import evaluate
 
-    evaluate.remember(trust, decision, artifact_id)
+    evaluate.note_release(trust, decision, artifact_id)

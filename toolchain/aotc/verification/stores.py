@@ -87,7 +87,7 @@ def require_safe(root: Path, *, make: int | None = None) -> bool:
     return True
 
 
-def entry_of(artifact_id: str, roots: Iterable[Path] | None = None) -> Path:
+def entry_path(artifact_id: str, roots: Iterable[Path] | None = None) -> Path:
     """The entry of an id in the first of these stores that has it.
 
     Without `roots` they are the system-wide one and this user's.  Raises I001 where none has it,

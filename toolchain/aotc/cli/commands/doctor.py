@@ -211,7 +211,7 @@ def _trust() -> tuple[DoctorTrust, list[DoctorCheck]]:
         files = replace(files, state=str(state.path))
         seen = state.read()
         # What 'verify --trust' would ask for before it looks at anything.
-        state.require_keeping()
+        state.require_writable()
         found = f"{state.path}, policies: {len(seen.policies)}, artifacts: {len(seen.artifacts)}"
         checks.append(DoctorCheck(name="trust state", status="ok", found=found))
     except AotcError as error:

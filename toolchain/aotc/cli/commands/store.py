@@ -29,9 +29,9 @@ def list_entries(store: Store = None, system: SystemStore = False, json: Json = 
     The artifact that was used last comes first. Nothing is verified.
     """
     from aotc.cli.views.store_views import list_view
-    from aotc.store.pruning import listed
+    from aotc.store.pruning import list_store
 
-    answer = listed(_root(store, system))
+    answer = list_store(_root(store, system))
     respond(answer, list_view, json=json)
     return EXIT_YES
 

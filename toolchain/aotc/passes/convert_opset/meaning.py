@@ -34,8 +34,8 @@ def missing_in_target(node: onnx.NodeProto, source: Schema, target: Schema) -> s
             if known is None or not _same_value(attribute, known.default_value):
                 return f"no {attribute.name}"
         for (name, version), new in _NEW_VALUES.items():
-            crossed = name == op and after < version <= before
-            if crossed and attribute.s in new.get(attribute.name, ()):
+            changed = name == op and after < version <= before
+            if changed and attribute.s in new.get(attribute.name, ()):
                 return f"no {attribute.name}={attribute.s.decode()}"
     return ""
 

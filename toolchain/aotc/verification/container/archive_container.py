@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_read
 from aotc.verification.container import archive_structure
-from aotc.verification.container.base import READ_FILE, Container, Listing, plainness
+from aotc.verification.container.base import READ_FILE, Container, Listing, special_file_refusal
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -172,7 +172,7 @@ def _plain_size(descriptor: int, root: Path) -> int:
     status = os.fstat(descriptor)
     if stat.S_ISDIR(status.st_mode):
         raise AotcError("AOTC-G015", "the path is a folder, and not packed", where=str(root))
-    problem = plainness(status, str(root))
+    problem = special_file_refusal(status, str(root))
     if problem is not None:
         raise problem
     return status.st_size

@@ -124,7 +124,7 @@ class Container(ABC):
             return bytes(parts[:limit])
 
 
-def plainness(status: os.stat_result, path: str) -> AotcError | None:
+def special_file_refusal(status: os.stat_result, path: str) -> AotcError | None:
     """G008 for what is no plain file with a single link."""
     if stat.S_ISREG(status.st_mode):
         # Windows reports no link count without opening the file.

@@ -27,7 +27,7 @@ from aotc.verification.container.base import (
     ArtifactFile,
     Container,
     Listing,
-    plainness,
+    special_file_refusal,
 )
 
 # The name by which a load takes an artifact from a store.
@@ -40,7 +40,7 @@ _BY_DESCRIPTOR = (
 _READ_FOLDER = READ | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 0)
 
 
-class PlainFile(FileIO):
+class RegularFile(FileIO):
     """A file of a folder."""
 
     def __init__(self, descriptor: int) -> None:
@@ -102,7 +102,7 @@ class FolderContainer(Container):
                     else:
                         pending.append(path)
                     continue
-                problem = plainness(status, path)
+                problem = special_file_refusal(status, path)
                 if problem is not None:
                     problems.append(problem)
                 else:
@@ -117,10 +117,10 @@ class FolderContainer(Container):
         something special, I001 where it cannot be read.
         """
         try:
-            file = PlainFile(self._open(path, READ_FILE))
+            file = RegularFile(self._open(path, READ_FILE))
         except OSError as error:
             raise _unreadable(error, path) from None
-        problem = plainness(os.fstat(file.fileno()), path)
+        problem = special_file_refusal(os.fstat(file.fileno()), path)
         if problem is not None:
             file.close()
             raise problem

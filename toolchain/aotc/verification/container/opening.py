@@ -41,9 +41,9 @@ def open_entry(artifact_id: str) -> Container:
     Raises I001 where neither has it, R006 where it holds another artifact, R016 for a store that
     others may change.
     """
-    from aotc.verification.stores import entry_of
+    from aotc.verification.stores import entry_path
 
-    container = FolderContainer(entry_of(artifact_id))
+    container = FolderContainer(entry_path(artifact_id))
     try:
         found = hashlib.sha256(container.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
         if found != artifact_id:

@@ -8,9 +8,9 @@ from aotc.contract.results.policy_decision import ChannelSource
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS
 from aotc.records import record
-from aotc.verification.policy.fitness import Subject, unfit
+from aotc.verification.policy.fitness import Subject, statement_rejection
 from aotc.verification.policy.host_trust import AppliedPolicy
-from aotc.verification.policy.signed_attestations import Statement
+from aotc.verification.policy.signed_attestations import SignedStatement
 
 
 @record(kw_only=False)
@@ -22,7 +22,7 @@ class Channel:
 
 
 def channel_of(
-    asked: str | None, statements: Iterable[Statement], applied: AppliedPolicy
+    asked: str | None, statements: Iterable[SignedStatement], applied: AppliedPolicy
 ) -> Channel:
     """The channel; raises G024 where none is asked for and approvals are for several."""
     if asked is not None:
@@ -35,7 +35,7 @@ def channel_of(
             name = each.approval().channel
         except AotcError:
             continue  # The requirement that looks at it says what is wrong.
-        if unfit(applied, each, Subject("", name, None), None) is None:
+        if statement_rejection(applied, each, Subject("", name, None), None) is None:
             names[name] = None
     if len(names) > 1:
         raise AotcError(

@@ -28,24 +28,26 @@ from aotc.files.artifact_layout import ATTESTATIONS
 from aotc.records import field, record
 from aotc.verification.policy.channel import Channel, channel_of
 from aotc.verification.policy.distinct_signers import distinct_signers
-from aotc.verification.policy.fitness import FUTURE_SLACK, Subject, unfit
+from aotc.verification.policy.fitness import FUTURE_SLACK, Subject, statement_rejection
 from aotc.verification.policy.host_trust import AppliedPolicy, Trust
-from aotc.verification.policy.match import matches, the_rule
+from aotc.verification.policy.match import match_rules, select_rule
 from aotc.verification.policy.qualified import qualified_variants
-from aotc.verification.policy.release import is_below, is_version, rank
-from aotc.verification.policy.signed_attestations import Statement
+from aotc.verification.policy.release import is_below, is_version, release_order
+from aotc.verification.policy.signed_attestations import SignedStatement
 from aotc.verification.policy.state import check_artifact
 
 
 @record(frozen=False, kw_only=False)
-class Judged:
+class PolicyResult:
     """The decision, and every reason for a no."""
 
     decision: PolicyDecision
     refusals: list[AotcError] = field(default_factory=list)
 
 
-def judge(trust: Trust, artifact_id: str, name: str, statements: Sequence[Statement]) -> Judged:
+def judge(
+    trust: Trust, artifact_id: str, name: str, statements: Sequence[SignedStatement]
+) -> PolicyResult:
     """Apply the policy of `trust` to an artifact; nothing is remembered here.
 
     The artifact's bytes and the statements' signatures must have been verified.
@@ -64,10 +66,10 @@ def judge(trust: Trust, artifact_id: str, name: str, statements: Sequence[Statem
     rule: Rule | None = None
     try:
         channel = channel_of(trust.channel, statements, applied)
-        looked_at = matches(applied.policy, name, channel.name)
-        rule = the_rule(applied.policy, looked_at, name, channel.name)
+        looked_at = match_rules(applied.policy, name, channel.name)
+        rule = select_rule(applied.policy, looked_at, name, channel.name)
     except AotcError as error:
-        looked_at = matches(applied.policy, name, channel.name)
+        looked_at = match_rules(applied.policy, name, channel.name)
         refusals.append(error)
     outcomes: list[RequirementResult] = []
     subject = Subject(name, channel.name, trust.target)
@@ -80,7 +82,7 @@ def judge(trust: Trust, artifact_id: str, name: str, statements: Sequence[Statem
     highest = applied.state.read().artifacts.get(name) if applied.state else None
     if rule is not None:
         refusals += _too_old(applied, rule, name, artifact_id, release, highest)
-    return Judged(
+    return PolicyResult(
         PolicyDecision(
             policy=applied.policy.name,
             sequence=applied.policy.sequence,
@@ -102,7 +104,7 @@ def judge(trust: Trust, artifact_id: str, name: str, statements: Sequence[Statem
     )
 
 
-def remember(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
+def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
     """Note the release of an accepted artifact; raises G030, G035, G036.
 
     Another process may have noted a later one since it was judged.
@@ -121,7 +123,10 @@ def remember(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
 
 
 def _required(
-    applied: AppliedPolicy, need: Requirement, subject: Subject, statements: Iterable[Statement]
+    applied: AppliedPolicy,
+    need: Requirement,
+    subject: Subject,
+    statements: Iterable[SignedStatement],
 ) -> tuple[RequirementResult, list[AotcError]]:
     considered: list[ConsideredAttestation] = []
     newer: list[str] = []
@@ -134,11 +139,11 @@ def _required(
             if known is not None and known.usage == need.predicate:
                 newer.append(each.path)
             continue
-        reason = unfit(applied, each, subject, need)
-        holder = applied.holder(each.key)
+        reason = statement_rejection(applied, each, subject, need)
+        holder = applied.signer_of(each.key)
         if reason is None:
             # Neither a person with two keys nor a key with two names is two signers.
-            counted.append((each.key.pem, applied.person(each.key)))
+            counted.append((each.key.pem, applied.signer_name(each.key)))
         # What is not by a signer of the rule, or for another channel, spoils nothing.
         elif holder is not None and holder.id in need.signers and reason.code != "AOTC-G025":
             spoiled.append(reason)
@@ -212,7 +217,7 @@ def _unmet(
 
 
 def _release(
-    applied: AppliedPolicy, subject: Subject, rule: Rule, statements: Iterable[Statement]
+    applied: AppliedPolicy, subject: Subject, rule: Rule, statements: Iterable[SignedStatement]
 ) -> ArtifactRelease:
     """The release of an artifact, by statements that the policy takes (see `release`).
 
@@ -227,9 +232,12 @@ def _release(
     for each in statements:
         needs: list[Requirement | None] = []
         needs += [need for need in rule.require if need.predicate == each.usage]
-        if all(unfit(applied, each, subject, need) is not None for need in needs or [None]):
+        if all(
+            statement_rejection(applied, each, subject, need) is not None
+            for need in needs or [None]
+        ):
             continue
-        signer = (each.key.pem, applied.person(each.key))
+        signer = (each.key.pem, applied.signer_name(each.key))
         made = each.made_at()
         if made is not None and made > applied.now + FUTURE_SLACK:
             # Remembered, it would have every honest release refused until then.
@@ -254,7 +262,9 @@ def _release(
     ):
         asked = max((need.threshold for need in rule.require if need.predicate == usage), default=1)
         signed: list[tuple[str, str]] = []
-        for release, key, person in sorted(said[kind], key=lambda one: rank(one[0]), reverse=True):
+        for release, key, person in sorted(
+            said[kind], key=lambda one: release_order(one[0]), reverse=True
+        ):
             signed.append((key, person))
             if distinct_signers(signed) >= asked:
                 return release

@@ -12,7 +12,7 @@ from aotc.contract.trust.trust_policy import PolicySigner, Requirement, TrustPol
 from aotc.errors import AotcError
 from aotc.records import record
 from aotc.verification.policy.host_trust import AppliedPolicy
-from aotc.verification.policy.signed_attestations import Statement
+from aotc.verification.policy.signed_attestations import SignedStatement
 
 # Clocks of signers run ahead by so much without harm.
 FUTURE_SLACK = timedelta(hours=1)
@@ -27,17 +27,17 @@ class Subject:
     target: Target | None
 
 
-def unfit(
-    applied: AppliedPolicy, said: Statement, subject: Subject, need: Requirement | None
+def statement_rejection(
+    applied: AppliedPolicy, said: SignedStatement, subject: Subject, need: Requirement | None
 ) -> AotcError | None:
     """Why a statement does not count for `need`, or by itself where no rule asks; None: it does."""
     if said.usage is None:
         return _refusal("AOTC-G025", said, "the policy knows no such attestation", "", "")
-    reason = unfit_key(applied, said.key, said.usage)
+    reason = key_rejection(applied, said.key, said.usage)
     if reason is not None:
         reason.where = said.path
         return reason
-    holder = applied.holder(said.key)
+    holder = applied.signer_of(said.key)
     if need is not None and (holder is None or holder.id not in need.signers):
         return _refusal(
             "AOTC-G026",
@@ -65,9 +65,9 @@ def unfit(
     return _aged(applied, said, need)
 
 
-def unfit_key(applied: AppliedPolicy, key: TrustedKey, usage: Usage) -> AotcError | None:
+def key_rejection(applied: AppliedPolicy, key: TrustedKey, usage: Usage) -> AotcError | None:
     """Why a key's signature of this kind does not count now (G027, G028); None where it does."""
-    holder = applied.holder(key)
+    holder = applied.signer_of(key)
     identity = key_id(key.pem)
     if holder is None:
         return AotcError("AOTC-G002", "the policy does not know the key", found=identity)
@@ -100,7 +100,7 @@ def _revoked(policy: TrustPolicy, holder: PolicySigner, keys: tuple[str, ...]) -
 
 
 def _unfit_approval(
-    applied: AppliedPolicy, said: Statement, subject: Subject, need: Requirement | None
+    applied: AppliedPolicy, said: SignedStatement, subject: Subject, need: Requirement | None
 ) -> AotcError | None:
     approval = said.approval()
     wanted = need.channel if need is not None and need.channel is not None else subject.channel
@@ -124,7 +124,7 @@ def _unfit_approval(
 
 
 def _unfit_qualification(
-    said: Statement, subject: Subject, need: Requirement | None
+    said: SignedStatement, subject: Subject, need: Requirement | None
 ) -> AotcError | None:
     found = said.qualification()
     # What was measured on one host says nothing of the name that it is filed under.
@@ -155,7 +155,9 @@ def _host(subject: Subject, like: Target) -> Target:
     return probe(gpus=bool(like.gpus or like.nvidia_driver or like.cuda_major is not None))
 
 
-def _aged(applied: AppliedPolicy, said: Statement, need: Requirement | None) -> AotcError | None:
+def _aged(
+    applied: AppliedPolicy, said: SignedStatement, need: Requirement | None
+) -> AotcError | None:
     if need is None or need.max_age is None:
         return None
     made = said.made_at()
@@ -180,5 +182,5 @@ def _untimely(holder: PolicySigner, expected: str, now: datetime) -> AotcError:
     )
 
 
-def _refusal(code: str, said: Statement, what: str, expected: str, found: str) -> AotcError:
+def _refusal(code: str, said: SignedStatement, what: str, expected: str, found: str) -> AotcError:
     return AotcError(code, what, where=said.path, expected=expected, found=found)

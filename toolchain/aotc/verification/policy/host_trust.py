@@ -14,7 +14,7 @@ from aotc.contract.trust.anchors import Anchor, TrustedAuthority, TrustedIdentit
 from aotc.errors import AotcError
 from aotc.records import field, record, replace
 from aotc.signing.keys.development import resolve_trust
-from aotc.verification.policy.roots import Roots, host_roots, signed_by
+from aotc.verification.policy.roots import Roots, host_roots, require_root_signatures
 
 if TYPE_CHECKING:
     from aotc.contract.trust.trust_policy import PolicySigner, TrustPolicy
@@ -41,9 +41,9 @@ class AppliedPolicy:
     now: datetime
     state: StateFile | None = None
     remembers: bool = True
-    moves: bool = False
+    follows_clock: bool = False
 
-    def holder(self, key: TrustedKey) -> PolicySigner | None:
+    def signer_of(self, key: TrustedKey) -> PolicySigner | None:
         """What the policy says of the key that signed, or of who vouched for that key."""
         for each in self.policy.keys:
             if each.pem == key.pem:
@@ -52,12 +52,12 @@ class AppliedPolicy:
         vouching.update((each.id, each) for each in self.policy.identities)
         return vouching.get(key.origin)
 
-    def person(self, key: TrustedKey) -> str:
+    def signer_name(self, key: TrustedKey) -> str:
         """Who signed, for counting: a name of the policy, or of the certificate of an authority.
 
         Keyless signers have another key each time, and an authority certifies many people.
         """
-        holder = self.holder(key)
+        holder = self.signer_of(key)
         if holder is None or holder in self.policy.authorities:
             # Two intermediates of one authority may certify one person twice.
             name = key.subject or key.certificate
@@ -86,7 +86,7 @@ class Trust:
 
     def at_present(self) -> Trust:
         """The same for this moment, where its policy moves; raises G020 where that has ended."""
-        if self.policy is None or not self.policy.moves:
+        if self.policy is None or not self.policy.follows_clock:
             return self
         now = datetime.now(UTC)
         _require_period(self.policy.policy, now, self.policy.policy.name)
@@ -104,9 +104,9 @@ class Trust:
             identities=tuple(each for each in listed if isinstance(each, TrustedIdentity)),
         )
 
-    def name_of(self, key: TrustedKey) -> str:
+    def names_of(self, key: TrustedKey) -> str:
         """A key's id in the policy, and what its certificate names; empty: neither."""
-        holder = self.policy.holder(key) if self.policy is not None else None
+        holder = self.policy.signer_of(key) if self.policy is not None else None
         names = (holder.id if holder is not None else "", key.subject or key.certificate)
         return ", ".join(name for name in names if name)
 
@@ -167,14 +167,14 @@ def resolve(
     return replace(Trust.of(resolve_trust(trust, key)), target=target)
 
 
-def apply(
+def apply_policy(
     file: PolicyFile,
     now: datetime,
     *,
     roots: tuple[str, ...] = (),
     state: StateFile | None = None,
     remembers: bool = True,
-    moves: bool = False,
+    follows_clock: bool = False,
 ) -> AppliedPolicy:
     """A policy for the moment `now`; raises G020 where it is outside of its period."""
     _require_period(file.policy, now, str(file.path))
@@ -185,11 +185,11 @@ def apply(
         now=now,
         state=state,
         remembers=remembers,
-        moves=moves,
+        follows_clock=follows_clock,
     )
 
 
-def of_policy(
+def trust_in_policy(
     applied: AppliedPolicy, *, channel: str | None = None, target: Target | None = None
 ) -> Trust:
     """Trust in what a policy knows."""
@@ -225,7 +225,7 @@ def _by_policy(
 ) -> Trust:
     from aotc.verification.policy.policy_document import is_policy, parse_policy, read_bytes
     from aotc.verification.policy.revocations import unmatched_revocations
-    from aotc.verification.policy.roots import require_name
+    from aotc.verification.policy.roots import require_named_policy
     from aotc.verification.policy.state import UNSIGNED, SeenPolicy, check_clock, check_policy
 
     if data is None:
@@ -239,14 +239,14 @@ def _by_policy(
         what = "this host has no root keys: the trust policy is taken as it is, unsigned"
         findings.insert(0, Finding(code="AOTC-G021", what=what, where=str(path)))
     else:
-        signers = signed_by(file, roots.record)
-        findings += require_name(file, roots)
+        signers = require_root_signatures(file, roots.record)
+        findings += require_named_policy(file, roots)
     now = datetime.now(UTC)
     state = _state(remembering)
     if remembering == "unsafe-none":
         findings.append(_nothing_remembered(state))
-    applied = apply(
-        file, now, roots=signers, state=state, remembers=remembering == "yes", moves=True
+    applied = apply_policy(
+        file, now, roots=signers, state=state, remembers=remembering == "yes", follows_clock=True
     )
     # A policy that nobody signed cannot push one aside that was.
     name = policy.name if roots is not None else f"{UNSIGNED}{policy.name}"
@@ -260,7 +260,7 @@ def _by_policy(
         known = state.read()
         check_clock(known, now)
         check_policy(known, (name, *replaces), seen, exact=exact, first=first)
-    found = of_policy(applied, channel=channel, target=target)
+    found = trust_in_policy(applied, channel=channel, target=target)
     return replace(found, findings=tuple(findings))
 
 

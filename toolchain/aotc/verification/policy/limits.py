@@ -8,7 +8,7 @@ from aotc.contract.trust.trust_policy import Limits
 from aotc.errors import AotcError
 
 
-def exceeded(limits: Limits, payload: Mapping[str, int], bundles: int) -> list[AotcError]:
+def exceeded_limits(limits: Limits, payload: Mapping[str, int], bundles: int) -> list[AotcError]:
     """A G034 refusal for each limit; `payload` holds sizes in bytes by path."""
     found = []
     for name, most, count in (

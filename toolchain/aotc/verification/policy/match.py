@@ -9,7 +9,7 @@ from aotc.contract.trust.trust_policy import Rule, TrustPolicy
 from aotc.errors import AotcError
 
 
-def matches(policy: TrustPolicy, name: str, channel: str) -> tuple[RuleMatch, ...]:
+def match_rules(policy: TrustPolicy, name: str, channel: str) -> tuple[RuleMatch, ...]:
     """Every rule, and whether it is for this name and channel."""
     return tuple(
         RuleMatch(
@@ -22,7 +22,7 @@ def matches(policy: TrustPolicy, name: str, channel: str) -> tuple[RuleMatch, ..
     )
 
 
-def the_rule(
+def select_rule(
     policy: TrustPolicy, looked_at: tuple[RuleMatch, ...], name: str, channel: str
 ) -> Rule:
     """The one rule that matches; raises G023 for none and G024 for several."""

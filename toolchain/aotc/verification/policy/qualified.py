@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from aotc.contract.trust.trust_policy import Rule
 from aotc.verification.policy.distinct_signers import distinct_signers
-from aotc.verification.policy.fitness import Subject, unfit
+from aotc.verification.policy.fitness import Subject, statement_rejection
 from aotc.verification.policy.host_trust import AppliedPolicy
-from aotc.verification.policy.signed_attestations import Statement
+from aotc.verification.policy.signed_attestations import SignedStatement
 
 
 def qualified_variants(
-    applied: AppliedPolicy, rule: Rule, subject: Subject, statements: Iterable[Statement]
+    applied: AppliedPolicy, rule: Rule, subject: Subject, statements: Iterable[SignedStatement]
 ) -> tuple[str, ...] | None:
     """Names, sorted; None where the rule asks for no qualification for the target.
 
@@ -27,9 +27,9 @@ def qualified_variants(
     for need in asked:
         signed: dict[str, list[tuple[str, str]]] = {}
         for each in listed:
-            if unfit(applied, each, subject, need) is None:
+            if statement_rejection(applied, each, subject, need) is None:
                 for name in each.qualification().variants:
-                    who = (each.key.pem, applied.person(each.key))
+                    who = (each.key.pem, applied.signer_name(each.key))
                     signed.setdefault(name, []).append(who)
         found = {name for name, who in signed.items() if distinct_signers(who) >= need.threshold}
         allowed = found if allowed is None else allowed & found

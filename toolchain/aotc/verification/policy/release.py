@@ -16,7 +16,7 @@ from aotc.contract.versions import RELEASE
 _KINDS = ("built", "approved", "version")
 
 
-def rank(release: ArtifactRelease) -> tuple[int, tuple[float, ...]]:
+def release_order(release: ArtifactRelease) -> tuple[int, tuple[float, ...]]:
     """What orders releases: the kind first, so that leaving a version out is no way around it.
 
     Raises ValueError where the value is none of its kind.
@@ -29,7 +29,7 @@ def rank(release: ArtifactRelease) -> tuple[int, tuple[float, ...]]:
 
 def is_older(one: ArtifactRelease, other: ArtifactRelease) -> bool:
     """Whether `one` comes before `other`."""
-    return rank(one) < rank(other)
+    return release_order(one) < release_order(other)
 
 
 def is_below(release: ArtifactRelease, least: str) -> bool:

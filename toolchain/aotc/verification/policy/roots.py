@@ -2,8 +2,8 @@
 
 The policy file `trust.yaml` has one bundle a root key beside it:
 `trust.yaml.<first 16 digits of the key id>.sigstore.json`, a DSSE envelope with an in-toto
-Statement whose subject is the sha256 of the file's bytes.  How many must be there stands in the
-host's own file of root keys.
+statement whose subject is the sha256 of the file's bytes.  The host's own file of root keys says
+how many are required.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def host_roots() -> Roots | None:
     return Roots(path, read_roots(path))
 
 
-def require_name(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
+def require_named_policy(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
     """That a policy is the one that the roots name; a finding where they name none.
 
     It has that name, or replaces the policy that had it: then enough of the roots signed that too.
@@ -100,7 +100,7 @@ def bundle_path(policy: Path, identity: str) -> Path:
     return policy.with_name(f"{policy.name}.{identity[:16]}{_SUFFIX}")
 
 
-def signed_by(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
+def require_root_signatures(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
     """Key ids of the distinct root keys that signed the policy.
 
     Raises G021 where they are fewer than the threshold, with what is wrong with each bundle.
@@ -119,7 +119,7 @@ def signed_by(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
     )
 
 
-def signers_so_far(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
+def root_signers(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
     """Key ids of the distinct root keys that signed the policy, however few."""
     return _signers(file, [TrustedKey(pem=pem, origin="root key") for pem in roots.keys])[0]
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @record(kw_only=False)
-class Statement:
+class SignedStatement:
     """What `key` said of the artifact; its type is the signed one, whatever the file is called."""
 
     path: str

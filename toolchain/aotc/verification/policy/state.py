@@ -29,7 +29,7 @@ from aotc.files.locking import locked
 from aotc.files.user_folders import state_folder
 from aotc.files.writing import write_atomically
 from aotc.records import field, record, replace
-from aotc.verification.policy.release import is_older, rank
+from aotc.verification.policy.release import is_older, release_order
 
 SCHEMA: Final = "aotc.trust-state/1"
 # Before the name of a policy that nobody signed: no name of a policy holds a colon.
@@ -57,7 +57,7 @@ class SeenPolicy:
 
 
 @record
-class SeenState:
+class TrustState:
     """The whole file."""
 
     # Without a default: a file that says nothing is no beginning.
@@ -76,7 +76,7 @@ class SeenState:
             if self.latest is not None:
                 parse_instant(self.latest)
             for each in self.artifacts.values():
-                rank(each)
+                release_order(each)
         except ValueError as error:
             return [Problem("", str(error))]
         return []
@@ -93,16 +93,16 @@ class StateFile:
         """Where the file is, whatever links lead there: a link is not replaced by a file."""
         return Path(os.path.realpath(self.path))
 
-    def read(self) -> SeenState:
+    def read(self) -> TrustState:
         """What was seen; nothing where the file is not there.  Raises G035, I046."""
         try:
             data = _bytes_of(self.path)
         except OSError as error:
             raise self._unusable("cannot be read", str(error.strerror)) from None
         if data is None:
-            return SeenState(schema=SCHEMA)
+            return TrustState(schema=SCHEMA)
         try:
-            return decode(SeenState, strict_json(data, limit=MAX_STATE_BYTES))
+            return decode(TrustState, strict_json(data, limit=MAX_STATE_BYTES))
         except ParseError as error:
             if error.problems[0].code:
                 raise AotcError(
@@ -113,7 +113,7 @@ class StateFile:
                 ) from None
             raise self._unusable("is damaged", str(error.problems[0])) from None
 
-    def require_keeping(self) -> None:
+    def require_writable(self) -> None:
         """Raise G035 where something that is to be remembered could not be, and write nothing."""
         import tempfile
 
@@ -176,10 +176,10 @@ class StateFile:
                 self._keep(changed)
             return known
 
-    def _keep(self, state: SeenState) -> None:
+    def _keep(self, state: TrustState) -> None:
         data = canonical_json(encode(state, full=True))
         try:
-            decode(SeenState, strict_json(data, limit=MAX_STATE_BYTES))
+            decode(TrustState, strict_json(data, limit=MAX_STATE_BYTES))
         except ParseError as error:
             # What cannot be read back would lock this user out of everything.
             raise self._unusable("would be damaged", str(error.problems[0])) from None
@@ -254,7 +254,7 @@ def state_to_compare() -> StateFile | None:
     return state
 
 
-def check_clock(state: SeenState, now: datetime) -> None:
+def check_clock(state: TrustState, now: datetime) -> None:
     """Raises G036 where `now` is more than an hour before what was seen."""
     if state.latest is not None and now < parse_instant(state.latest) - CLOCK_SLACK:
         raise AotcError(
@@ -266,7 +266,7 @@ def check_clock(state: SeenState, now: datetime) -> None:
 
 
 def check_policy(
-    state: SeenState, names: Sequence[str], seen: SeenPolicy, *, exact: bool, first: bool = False
+    state: TrustState, names: Sequence[str], seen: SeenPolicy, *, exact: bool, first: bool = False
 ) -> None:
     """Whether a policy may be taken: its own name comes first, then those that it replaces.
 

@@ -14,7 +14,7 @@ from aotc.contract.operator_domains import EP_CONTEXT
 from aotc.records import record
 from aotc.verification.references.protobuf_wire import (
     VARINT,
-    Held,
+    InMemory,
     MalformedModel,
     Source,
     fields,
@@ -91,9 +91,9 @@ def references(source: Source) -> Iterator[Reference]:
 def _walk(source: Source, kind: str, start: int, end: int, depth: int) -> Iterator[Reference]:
     if depth > _MOST_DEPTH:
         raise MalformedModel(f"it is nested deeper than {_MOST_DEPTH} messages")
-    if end - start <= _WHOLE_BYTES and not isinstance(source, Held):
-        source, start, end = Held(source.at(start, end - start)), 0, end - start
-    if isinstance(source, Held) and not _may_refer(source, start, end):
+    if end - start <= _WHOLE_BYTES and not isinstance(source, InMemory):
+        source, start, end = InMemory(source.at(start, end - start)), 0, end - start
+    if isinstance(source, InMemory) and not _may_refer(source, start, end):
         return
     if kind == "tensor":
         yield from _tensor(source, start, end)
@@ -115,7 +115,7 @@ def _walk(source: Source, kind: str, start: int, end: int, depth: int) -> Iterat
         yield from _context(source, attributes)
 
 
-def _may_refer(model: Held, start: int, end: int) -> bool:
+def _may_refer(model: InMemory, start: int, end: int) -> bool:
     """Whether a part holds what any reader would need to find a reference in it."""
     return any(model.holds(mark, start, end) for mark in _MARKS)
 

@@ -31,7 +31,7 @@ class Source(Protocol):
         """Exactly `count` bytes from `offset`; raises MalformedModel where it has fewer."""
 
 
-class Held:
+class InMemory:
     """A model in memory."""
 
     def __init__(self, data: bytes) -> None:
@@ -55,7 +55,7 @@ def fields(source: Source, start: int, end: int) -> Iterator[tuple[int, int, int
     Of a length-delimited field the value is where it begins; of a varint, its value.
     """
     position = start
-    held = isinstance(source, Held)
+    held = isinstance(source, InMemory)
     data = source.at(0, source.size) if held else b""
     while position < end:
         if not held:
