@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from built_artifact import DIGITS, BuiltArtifact
+from shared_workers import build
 
-from aotc import build
 from aotc.signing.keys import key_files
 
 

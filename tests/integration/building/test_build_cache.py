@@ -18,9 +18,10 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc import build, verify
+from aotc import verify
 from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.caching.entry import SEAL
 from aotc.contract.builtin import load_profile

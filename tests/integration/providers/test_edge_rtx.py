@@ -21,9 +21,10 @@ import pytest
 import yaml
 from onnx import TensorProto
 from repository import ROOT
+from shared_workers import build
 from workbench import Built, Workbench
 
-from aotc import build, load, verify
+from aotc import load, verify
 from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.manifest.variant import Variant

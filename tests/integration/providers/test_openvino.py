@@ -18,9 +18,10 @@ import onnx
 import openvino_models as models
 import pytest
 from repository import ROOT
+from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc import build, load, verify
+from aotc import load, verify
 from aotc.contract.builtin import load_profile
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import decode, encode

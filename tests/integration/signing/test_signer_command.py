@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from built_artifact import DIGITS
+from shared_workers import build
 
-from aotc import build, verify
+from aotc import verify
 from aotc.contract.codec.strict_yaml import strict_yaml
 from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError
