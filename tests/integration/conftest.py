@@ -1,4 +1,4 @@
-"""One real artifact, built once for every test that reads it with another project's tools."""
+"""A real artifact, built once for all tests that read it with tools of other projects."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from built_artifact import DIGITS, BuiltArtifact
+from shared_workers import build
 
-from aotc import build
 from aotc.signing.keys import key_files
 
 

@@ -1,4 +1,4 @@
-"""Plugins that are not there, are none, or crash and hang: a code, and no artifact."""
+"""Plugins that are missing, are not libraries, crash or hang: a code, and no artifact."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def shared_library(folder: Path, body: str) -> Path:
     ("body", "code", "seconds"),
     [
         ('fprintf(stderr, "gone for good\\n"); abort();', "AOTC-I013", 600.0),
-        # Long enough for every other step of so small a build, whatever else the machine does.
+        # Long enough for every other step of so small a build on a busy machine.
         ("for (;;) sleep(1);", "AOTC-I014", 20.0),
     ],
 )

@@ -68,15 +68,15 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> ReadyModel:
     started = time.perf_counter()
     authentic = _authenticate(request, every_byte=False)
     folder = Path(request["artifact"])
-    held = hold(folder)
-    if held is None:
+    entry_hold = hold(folder)
+    if entry_hold is None:
         raise AotcError("AOTC-R999", "the staged artifact is gone", where=str(folder))
     stored = StoredArtifact(
         folder=folder / PAYLOAD,
         authentic=authentic,
         from_store=False,
         seconds=time.perf_counter() - started,
-        hold=held,
+        hold=entry_hold,
         hashed=False,
     )
     return open_stored(stored, variants, _libraries(request))
