@@ -190,17 +190,17 @@ def _check_names(names: Sequence[str]) -> None:
 def _locate_files(records: Sequence[_Record], end: int) -> Iterator[StoredFile]:
     """The files with their offsets: each after the one before it, and the directory last."""
     place = 0
-    for record in records:
-        data = packed_form.data_offset(record.name.encode(), record.size, place)
-        if record.header != place or data + record.size > end:
+    for entry in records:
+        data = packed_form.data_offset(entry.name.encode(), entry.size, place)
+        if entry.header != place or data + entry.size > end:
             raise malformed(
                 "a file does not start where the one before it ends",
-                record.name,
-                expected=f"offset {place}, {record.size} bytes before {end}",
-                found=f"offset {record.header}",
+                entry.name,
+                expected=f"offset {place}, {entry.size} bytes before {end}",
+                found=f"offset {entry.header}",
             )
-        yield StoredFile(record.name, record.size, record.crc32, place, data)
-        place = data + record.size
+        yield StoredFile(entry.name, entry.size, entry.crc32, place, data)
+        place = data + entry.size
     if place != end:
         raise malformed(
             "there are bytes between the last file and the directory",

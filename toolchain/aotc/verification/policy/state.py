@@ -42,8 +42,8 @@ _NO_WAITING: Final = (
     getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 )
 _FIX_NOT_WRITABLE: Final = (
-    "Set XDG_STATE_HOME to a persistent folder that this user may write to, such as a volume of the "
-    "container. Or verify with --unsafe-no-trust-state, which remembers nothing, so an older policy "
+    "Set XDG_STATE_HOME to a persistent folder that this user may write to, such as a volume of "
+    "the container. Or verify with --unsafe-no-trust-state, which remembers nothing, so an older policy "
     "or release may be accepted."
 )
 
