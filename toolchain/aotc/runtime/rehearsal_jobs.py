@@ -15,11 +15,11 @@ from aotc.contract.target import Target
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import PAYLOAD
-from aotc.runtime.loading import host_of, open_stored
+from aotc.runtime.loading import open_stored
 from aotc.runtime.ready_model import ReadyModel
 from aotc.store.hold import hold
 from aotc.store.user_store import StoredArtifact
-from aotc.verification.compatibility import error_of, judge
+from aotc.verification.compatibility import error_of, judge, probe_host
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import AuthenticArtifact, authenticate
 
@@ -39,7 +39,7 @@ def gate(request: Json) -> Json:
         judgement = judge(manifest, decode(Target, request["target"]))
         reasons = [error_of(refusal) for refusal in judgement.refusals]
         return {"refusals": [reason.to_dict() for reason in reasons]}
-    verdicts = judge(manifest, host_of(manifest, _libraries(request))).variants
+    verdicts = judge(manifest, probe_host(manifest, _libraries(request))).variants
     return {
         "refusals": [
             error_of(reason).to_dict()

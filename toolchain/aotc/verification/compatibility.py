@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
@@ -62,10 +63,25 @@ def _all_checks() -> list[Check]:
     return [check() for check in checks().values()]
 
 
-def asks_for_gpus(needs: Iterable[Requirements]) -> bool:
+def _asks_for_gpus(needs: Iterable[Requirements]) -> bool:
     """Whether a check of these requirements must know the host's GPUs and their driver."""
     all_checks = _all_checks()
     return any(check.asks_for_gpus(need) for need in needs for check in all_checks)
+
+
+def probe_host(manifest: Manifest, plugins: Mapping[str, Path] | None = None) -> Target:
+    """This host, probed for what the checks of a manifest's variants need to know.
+
+    `plugins` are libraries of further plugins by their provider, as ONNX Runtime names it.
+    """
+    from aotc.host.probe import probe
+
+    needs = [variant.requirements for variant in manifest.variants]
+    return probe(
+        gpus=_asks_for_gpus(needs),
+        digests=any(need.plugins for need in needs),
+        libraries=tuple(sorted((plugins or {}).items())),
+    )
 
 
 def judge(

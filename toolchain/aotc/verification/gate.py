@@ -34,9 +34,9 @@ from aotc.records import record, replace
 from aotc.verification import authenticity, contents
 from aotc.verification.compatibility import (
     CompatibilityResult,
-    asks_for_gpus,
     error_of,
     judge,
+    probe_host,
     refusal_of,
 )
 from aotc.verification.container.base import Container
@@ -254,7 +254,7 @@ def _verify_once(
     compatibility: CompatibilityResult | None = None
     if authentic and state.manifest is not None:
         # 8.
-        host = described or _probe(state.manifest)
+        host = described or probe_host(state.manifest)
         compatibility = judge(state.manifest, host, allowed_variants(state.decision))
         runs = compatibility.best is not None
         if runs and state.decision is not None:
@@ -385,13 +385,6 @@ def _not_run(
         _step_result(index, "failed" if failed and index == start else "not-run")
         for index in range(start, before)
     )
-
-
-def _probe(manifest: Manifest) -> Target:
-    from aotc.host.probe import probe
-
-    needs = [variant.requirements for variant in manifest.variants]
-    return probe(gpus=asks_for_gpus(needs), digests=any(need.plugins for need in needs))
 
 
 def _load_target(target: str | Path) -> Target:

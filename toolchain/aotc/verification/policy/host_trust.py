@@ -332,7 +332,7 @@ def _channel_without_policy() -> AotcError:
 
 
 def _default_policy(roots: Roots) -> Path:
-    """The policy that a host with root keys uses by default; raises I001 if it does not exist."""
+    """The default policy of a host with root keys; raises AOTC-I001 if it does not exist."""
     path = roots.policy_path
     if not os.path.lexists(path):
         raise AotcError(

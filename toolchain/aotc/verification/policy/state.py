@@ -43,8 +43,8 @@ _NO_WAITING: Final = (
 )
 _FIX_NOT_WRITABLE: Final = (
     "Set XDG_STATE_HOME to a persistent folder that this user may write to, such as a volume of "
-    "the container. Or verify with --unsafe-no-trust-state, which remembers nothing, so an older policy "
-    "or release may be accepted."
+    "the container. Or verify with --unsafe-no-trust-state, which remembers nothing, so an older "
+    "policy or release may be accepted."
 )
 
 
