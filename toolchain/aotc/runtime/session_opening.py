@@ -99,7 +99,13 @@ def _open_all(
 
     def timed(variant: Variant) -> tuple[ort.InferenceSession, float]:
         started = time.perf_counter()
-        opened = open_variant(payload, variant, threads=threads, libraries=libraries)
+        opened = open_variant(
+            payload,
+            variant,
+            threads=threads,
+            libraries=libraries,
+            parallel_packing=len(variants) == 1,
+        )
         return opened, time.perf_counter() - started
 
     if len(variants) == 1:

@@ -37,9 +37,12 @@ def open_variant(
     libraries: Mapping[str, Path] | None = None,
 ) -> ort.InferenceSession:
     """The session of one variant, with model and weights in the folder `payload`.
+    parallel_packing: bool = False,
 
     Raises AOTC-R008 and AOTC-P004.
     """
+    `parallel_packing` packs the weights on all threads of an operator, which is quicker if no other
+    session is created at the same time.
     path = payload / variant.model
     return session.create_session(
         # Providers find compiled parts next to a model's file; with bytes, not all do.
@@ -55,6 +58,7 @@ def open_variant(
         record_placement=True,
     )
 
+        parallel_packing=parallel_packing,
 
 def has_contexts(variant: Variant) -> bool:
     """Whether the variant has compiled parts in files next to its model."""
