@@ -6,6 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+# First: its BLAS starts threads that spin for some 50 ms, while what follows leaves cores idle.
+import numpy as np  # noqa: F401
+
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
