@@ -60,11 +60,14 @@ def _load(report: LoadReport, artifact: str) -> list[tuple[str, str]]:
         if report.from_store
         else "while copied into the store"
     )
+    ran = count(report.fixtures - report.fixtures_before, "fixture")
     warmed = (
-        f"{duration(report.warmup_seconds)}, {count(report.fixtures, 'fixture')} ran and matched"
+        f"{duration(report.warmup_seconds)}, {ran} ran and matched"
         if report.fixtures
         else "none: no fixture ran"
     )
+    if report.fixtures_before:
+        warmed += f", {report.fixtures_before} did at an earlier load"
     return [
         ("artifact", short(report.artifact_id)),
         ("variant", report.variant),
