@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,6 @@ from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 from aotc.signing.keys import key_files
 
-needs_rtx = pytest.mark.skipif(
-    find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
-)
 OPENVINO = "OpenVINOExecutionProvider"
 
 
@@ -120,7 +115,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         "edge",
         pytest.param("edge-openvino", marks=pytest.mark.openvino),
-        pytest.param("edge-rtx", marks=needs_rtx),
+        pytest.param("edge-rtx", marks=pytest.mark.rtx),
         "server-cuda",
     ],
 )
@@ -422,7 +417,7 @@ def test_what_was_compiled_survives_another_variants_failure(bench: Workbench) -
     assert sum(node.op_type == "EPContext" for node in mended.nodes("whole")) == 2
 
 
-@needs_rtx
+@pytest.mark.rtx
 def test_an_engine_is_taken_from_the_cache_for_another_profile(bench: Workbench) -> None:
     """What is compiled does not depend on tolerances: one engine serves both artifacts."""
     first = bench.build(models.plain(), "one", profile=profile("edge-rtx"))

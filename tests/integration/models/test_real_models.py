@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import inspect, verify
 from aotc.contract.shapes.domain import Domain
 from aotc.runtime.ready_model import ReadyModel
 
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("AOTC_MODELS"),
-    reason="AOTC_MODELS is not set: the folder of third-party models, with its MANIFEST.json",
-)
+pytestmark = needs_models
 NAMES = (
     "basic_pitch_nmp",
     "gtcrn_stream",

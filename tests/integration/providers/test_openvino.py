@@ -19,6 +19,7 @@ import openvino_models as models
 import pytest
 from repository import ROOT
 from shared_workers import build
+from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import load, verify
@@ -41,7 +42,6 @@ from aotc.signing.keys.key_loading import load_private
 pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 AOTC = Path(sys.executable).with_name("aotc")
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
 # Borders of models as small as these always cost more than they gain.
 KEEP_PARTS = {"partitioning": {"weigh_borders": False}}
 # Keeps runs short: what is proven of eight rows is proven of many.
@@ -812,16 +812,11 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
 
 # Models that nobody here wrote.
 
-REAL = tuple(
-    sorted(path.stem for path in MODELS.glob("*.onnx")) if os.environ.get("AOTC_MODELS") else ()
-)
+REAL = tuple(sorted(path.stem for path in MODELS.glob("*.onnx")))
 MOBILENET = "mobilenet_qdq_int8"
 
 
-@pytest.mark.skipif(
-    not os.environ.get("AOTC_MODELS"),
-    reason="AOTC_MODELS is not set: the folder of third-party models, with its MANIFEST.json",
-)
+@needs_models
 @pytest.mark.parametrize("name", REAL or ("none",))
 def test_a_real_model(bench: Workbench, name: str) -> None:
     """Compiled and exact, or refused by a code that names nodes; and loaded it answers."""

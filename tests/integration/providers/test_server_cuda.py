@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -362,10 +361,7 @@ def test_this_machine_refuses_to_load_it(bench: Workbench, plain: Built) -> None
 # All of a model that TensorRT for RTX does not take.
 
 
-@pytest.mark.skipif(
-    find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
-)
+@pytest.mark.rtx
 def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
     """The plugin takes no float64 at all, and CUDA does."""
     shape = ["batch", 32]
