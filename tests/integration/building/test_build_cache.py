@@ -17,14 +17,13 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from made_profiles import small_profile
 from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import verify
 from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.caching.entry import SEAL
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.profile import Profile
 from aotc.contract.results.cache_reports import CacheEntry
 from aotc.engine.worker_pool import JobResult, Workers
@@ -64,15 +63,7 @@ def first(bench: Workbench, made: Built) -> Built:
 
 def profile(base: str = "edge", **fields: Any) -> Profile:
     """A built-in profile with other fields, quick to prove, its partitions kept."""
-    stated = {
-        **encode(load_profile(base)),
-        "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
-        "parity": {"random_shapes": 0},
-        **fields,
-    }
-    made: Profile = decode(Profile, stated)
-    return made
+    return small_profile(base, **fields)
 
 
 def entries(kind: str = "") -> list[CacheEntry]:

@@ -22,11 +22,6 @@ CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 WIDTH = 16
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("wrong"))
-
-
 def strict(**fields: Any) -> Profile:
     """`edge`, for which what the fused kernels of a quantized model round is too much."""
     parity = ParitySpec(quantized=Tolerance(atol=1e-6, rtol=1e-5), random_shapes=0)

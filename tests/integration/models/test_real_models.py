@@ -37,12 +37,7 @@ MOBILENET_DATA = "mobilenet_qdq_int8.test_data_set_0"
 MOST_ELEMENTS = 1 << 18
 
 
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("real"))
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def built(bench: Workbench, request: pytest.FixtureRequest) -> Built:
     """One model of the folder, built once for all tests that read it."""
     name: str = request.param

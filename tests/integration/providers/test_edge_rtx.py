@@ -17,6 +17,7 @@ import onnxruntime as ort
 import openvino_models as small
 import pytest
 import yaml
+from made_profiles import profile_with
 from onnx import TensorProto
 from repository import ROOT
 from shared_workers import build
@@ -24,8 +25,6 @@ from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
 from aotc import load, verify
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.contract.results.reports import VerifyReport
@@ -47,13 +46,7 @@ MANY_ROWS = {"batch": {"min": 1, "opt": models.BATCH, "max": models.BATCH}}
 
 def profile(**fields: Any) -> Profile:
     """`edge-rtx` with other fields."""
-    made: Profile = decode(Profile, {**encode(load_profile("edge-rtx")), **fields})
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("rtx"))
+    return profile_with("edge-rtx", **fields)
 
 
 @pytest.fixture(scope="module")

@@ -17,15 +17,15 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from made_profiles import profile_with
 from repository import ROOT
 from shared_workers import build
 from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import load, verify
-from aotc.contract.builtin import load_profile
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.parsing import encode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import AcceptedWaiver, Manifest
 from aotc.contract.manifest.ort_package import provider_options, session_options
@@ -50,14 +50,7 @@ FEW = {"dims": {"batch": "1..8"}}
 
 def profile(**fields: Any) -> Profile:
     """`edge-openvino` with other fields; partitions are kept however small they are."""
-    stated = encode(load_profile("edge-openvino"))
-    made: Profile = decode(Profile, {**stated, **KEEP_PARTS, **FEW, **fields})
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("openvino"))
+    return profile_with("edge-openvino", **{**KEEP_PARTS, **FEW, **fields})
 
 
 @pytest.fixture(scope="module")

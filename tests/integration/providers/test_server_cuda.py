@@ -12,14 +12,14 @@ import onnx
 import openvino_models as small
 import pytest
 import yaml
+from made_profiles import profile_with
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
 from aotc import verify
 from aotc.backends.cuda import CudaBackend
 from aotc.cli import main as cli
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.parsing import encode
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
@@ -36,14 +36,7 @@ NO_KERNEL = "CUDA has no kernel of MatMul-13 for int32 as T"
 
 def profile(base: str = "server-cuda", **fields: Any) -> Profile:
     """The profile with other fields, for few rows."""
-    stated = {**encode(load_profile(base)), "dims": {"batch": "1..4"}, **fields}
-    made: Profile = decode(Profile, stated)
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("cuda"))
+    return profile_with(base, **{"dims": {"batch": "1..4"}, **fields})
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,6 @@ from aotc.errors import AotcError
 Shape = Sequence[int | str | None]
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("symbolic"))
-
-
 def profile(**fields: Any) -> Profile:
     return decode(Profile, {"schema": "aotc.profile/1", "name": "symbolic", **fields})
 
