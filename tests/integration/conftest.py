@@ -1,4 +1,4 @@
-"""A workbench for each module, and one real artifact, built once for all that read it."""
+"""A workbench for each module, and one real artifact, built once for all tests that read it."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def test_all_breaches_are_told_with_one_table(aotc: Command) -> None:
         "op",
         "domain",
         "why",
-        "mend",
+        "fix",
         "odd",
         "Trilu",
         "com.microsoft",
@@ -308,7 +308,7 @@ def test_partitions_and_borders_are_shown(aotc: Command) -> None:
     assert shown.status == 0, shown
     again = aotc.plain("inspect", "out.aotc")
     for text in (shown.stdout, again.stdout):
-        for word in ("OpenVINO", "borders", "odd", "Trilu"):
+        for word in ("OpenVINO", "transfers", "odd", "Trilu"):
             assert word in text, text
     document = json.loads(aotc.plain("inspect", "out.aotc", "--json").stdout)
     (variant,) = document["artifact"]["variants"]

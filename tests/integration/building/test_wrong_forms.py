@@ -1,4 +1,4 @@
-"""Forms of a variant that compute wrongly: another one takes their place, and it is said."""
+"""Forms of a variant that compute wrongly are replaced by another, and it is reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 16
 
 
 def strict(**fields: Any) -> Profile:
-    """`edge`, for which what the fused kernels of a quantized model round is too much."""
+    """`edge`, with tolerances that the rounding of fused quantized kernels exceeds."""
     parity = ParitySpec(quantized=Tolerance(atol=1e-6, rtol=1e-5), random_shapes=0)
     return replace(load_profile("edge"), parity=parity, **fields)
 
@@ -118,7 +118,7 @@ def test_what_the_change_costs_is_measured_and_stands_in_the_evidence(mobilenet:
         finding.what for finding in mobilenet.report.findings if "times as long" in finding.what
     ]
     assert len(costs) == 2
-    # Times are of this machine, and a payload holds none.
+    # Times depend on the machine, so the payload contains none.
     assert not [finding for finding in mobilenet.manifest.findings if "times" in finding.what]
 
 
@@ -133,7 +133,7 @@ def test_a_stated_level_is_not_lowered(bench: Workbench) -> None:
 
 
 def is_wrong_when_fused(bench: Workbench) -> bool:
-    """As ONNX Runtime alone says."""
+    """Whether plain ONNX Runtime differs from itself without fusions."""
     path = bench.save(rounding(), "asked")
     inputs = {"x": np.random.default_rng(1).standard_normal((64, WIDTH)).astype(np.float32)}
     options = ort.SessionOptions()
@@ -149,7 +149,7 @@ def test_tuning_knows_lower_levels(bench: Workbench) -> None:
 
 
 def wide() -> onnx.ModelProto:
-    """Products of whole numbers beyond 32 bits, which OpenVINO's CPU device computes in 32."""
+    """Products of integers beyond 32 bits, which OpenVINO's CPU device computes in 32."""
     chance = np.random.default_rng(0)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["m"], name="first"),
@@ -218,7 +218,7 @@ def test_without_a_next_provider_the_first_refusal_stands(bench: Workbench) -> N
 
 
 def fused_alone() -> onnx.ModelProto:
-    """A normalization in bfloat16: kernels are there for the whole of it, and not for its parts."""
+    """A normalization in bfloat16: there is a kernel for all of it, and not for its parts."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
 
     def constant(name: str, value: Any) -> onnx.TensorProto:

@@ -1,4 +1,4 @@
-"""Artifacts with buckets, loaded: every call routed, padded and cropped rightly, and counted."""
+"""Loaded artifacts with buckets: calls are routed, padded and cropped correctly, and counted."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_only_what_is_asked_for_is_warmed(bench: Workbench, built: Built) -> Non
         assert not model.ready
         model.warm(names[1])
         assert model.ready
-        # Without the others, a call goes to the next that fits, or nowhere.
+        # Without the others, a call goes to the next variant that fits, or is refused.
         assert model.route(call(1, 5)).variant == names[1]
         with pytest.raises(AotcError, match="AOTC-S010 no loaded variant takes a call"):
             model.route(call(1, 17))
@@ -200,7 +200,7 @@ def test_requests_are_recorded(bench: Workbench, built: Built, tmp_path: Path) -
             model.run(call(9, 7))
         with pytest.raises(AotcError):
             model.run({})
-    # A refusal of sizes is what coverage is about; other refusals are not.
+    # Coverage counts refused sizes, and not other refusals.
     assert read_traffic(path, built.manifest.inputs).counts == {(2, 7): 1, (9, 7): 1}
 
 

@@ -1,4 +1,4 @@
-"""Plugins that are not there, are none, or crash and hang: a code, and no artifact."""
+"""Plugins that are missing, are not libraries, crash or hang: a code, and no artifact."""
 
 from __future__ import annotations
 

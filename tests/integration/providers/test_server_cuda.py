@@ -1,4 +1,4 @@
-"""`server-cuda` on a machine without a GPU: what the kernel table predicts, and what it refuses."""
+"""`server-cuda` on a machine without a GPU: predictions and refusals by the kernel table."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_two_builds_give_the_same_artifact(bench: Workbench, divided: Built) -> 
 
 
 def test_a_model_that_is_not_worth_the_way_is_proven_here(bench: Workbench) -> None:
-    """All of it given to the CPU, it needs no GPU, and is observed and compared as any other."""
+    """With all nodes on the CPU it needs no GPU, and is observed and compared as usual."""
     built = bench.build(models.whole_numbers(), "cheap", profile=profile(**NO_BUDGETS))
     variant = only(built)
     assert (variant.providers, variant.device) == ((CPU,), "cpu")
@@ -285,7 +285,7 @@ def test_the_cpu_keeps_its_opset(bench: Workbench) -> None:
 
 
 def test_a_float16_model_computes_in_float16(newer: Built) -> None:
-    """The CPU has no such kernels and casts; a graph for CUDA must not have its casts."""
+    """The CPU lacks such kernels and casts; a graph for CUDA must not contain these casts."""
     ops = [node.op_type for node in newer.nodes()]
     assert "Cast" not in ops
     model = onnx.load(newer.payload / only(newer).model, load_external_data=False)
@@ -351,12 +351,12 @@ def test_this_machine_refuses_to_load_it(bench: Workbench, plain: Built) -> None
     assert codes & {"AOTC-C006", "AOTC-C007"}
 
 
-# All of a model that TensorRT for RTX does not take.
+# Models that TensorRT for RTX does not take at all.
 
 
 @pytest.mark.rtx
 def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
-    """The plugin takes no float64 at all, and CUDA does."""
+    """The plugin does not support float64, and CUDA does."""
     shape = ["batch", 32]
     weights = onnx.numpy_helper.from_array(np.random.default_rng(1).standard_normal((32, 32)), "w")
     model = small.made(
@@ -382,7 +382,7 @@ def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
 
 
 def test_casts_that_the_model_states_are_kept(bench: Workbench) -> None:
-    """Products in half precision between casts, as autocast exports them, stay what they are."""
+    """Products in half precision between casts, as autocast exports them, stay unchanged."""
     nodes = [
         helper.make_node("Cast", ["x"], ["half"], name="down", to=TensorProto.FLOAT16),
         helper.make_node("MatMul", ["half", "w"], ["product"], name="product"),

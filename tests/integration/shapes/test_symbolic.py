@@ -1,4 +1,4 @@
-"""Relations, grids and ranges of a profile, held against real runs of the original model."""
+"""Relations, grids and ranges of a profile, compared with real runs of the original model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def model_of(
 
 
 def matched() -> onnx.ModelProto:
-    """Rows of two inputs are joined, so that their first dims must be equal."""
+    """Rows of two inputs are concatenated, so their first dims must be equal."""
     node = helper.make_node("Concat", ["a", "b"], ["y"], axis=1)
     return model_of([node], {"a": [None, 4], "b": ["rows", "n"]}, ["batch", "wide"])
 
@@ -178,7 +178,7 @@ def test_fixtures_that_contradict_a_relation(bench: Workbench, tmp_path: Path) -
 
 # -- ranges
 def reshaped() -> onnx.ModelProto:
-    """A model whose dim is free in name only."""
+    """A model whose dim is declared free but runs at only one size."""
     node = helper.make_node("Reshape", ["x", "shape"], ["y"])
     return model_of([node], {"x": ["n", 4]}, [48, 4], shape=np.array([48, 4], np.int64))
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from aotc.cli.fixture_words import with_fixtures_in_words
 from aotc.escaping import printable
 
 
@@ -31,7 +32,7 @@ def stages(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
         if task is not None:
             shown.remove_task(task)
             console.print(f"  {name}  {now - since:.1f} s")
-        name, since = printable(stage), now
+        name, since = printable(with_fixtures_in_words(stage)), now
         # Not before: it wipes its line, on which a password may be asked for.
         shown.start()
         task = shown.add_task(name, total=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from aotc.cli.fixture_words import with_fixtures_in_words
 from aotc.errors import AotcError
 from aotc.escaping import printable
 
@@ -19,6 +20,8 @@ _WIDEST_NAME = 36
 _MOST_GROUPS = 12
 # Of further errors; likewise.
 _MOST_OTHERS = 50
+# What a column is called on a terminal, where `--json` calls it by another name.
+_COLUMNS = {"mend": "fix"}
 _LABELS = ("what", "where", "expected", "found", "fix")
 
 
@@ -30,7 +33,7 @@ def error_lines(error: AotcError, width: int | None = None) -> list[str]:
     """
     lines = [f"error: {error.code} {error.title}"]
     for label in _LABELS:
-        if text := getattr(error, label).strip():
+        if text := with_fixtures_in_words(getattr(error, label).strip()):
             # A command in a fix is to be copied in one piece.
             room = None if label == "fix" else width
             lines += _indented(f"  {label + ':':<10}", printable(text), room)
@@ -38,7 +41,7 @@ def error_lines(error: AotcError, width: int | None = None) -> list[str]:
     if others:
         lines.append(f"and {len(others)} more:")
     for each in others[:_MOST_OTHERS]:
-        lines += _indented("  ", printable(each.line()), width)
+        lines += _indented("  ", printable(with_fixtures_in_words(each.line())), width)
         if each.fix not in (error.fix, ""):
             lines.append(f"    fix: {printable(each.fix)}")
     if len(others) > _MOST_OTHERS:
@@ -66,7 +69,7 @@ def tables(error: AotcError) -> list[RenderableType]:
     shown = []
     for rows in found:
         if rows:
-            first, *others = (name for name, _ in rows[0])
+            first, *others = (_COLUMNS.get(name, name) for name, _ in rows[0])
             shown.append(section(first, others, _grouped(rows)))
     return shown
 

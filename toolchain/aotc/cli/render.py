@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from aotc.cli import streams
+from aotc.cli.fixture_words import fixture_in_words, with_fixtures_in_words
 from aotc.escaping import MAX_CHARACTERS, printable
 
 if TYPE_CHECKING:
@@ -228,6 +229,13 @@ def count(number: int, noun: str) -> str:
 def findings_view(findings: Sequence[Finding]) -> list[RenderableType]:
     """A section of what was noticed and refuses nothing; nothing where there is nothing."""
     rows = [
-        (each.code, f"{each.where}: {each.what}" if each.where else each.what) for each in findings
+        (found.code, f"{_where(found)}: {found.what}" if found.where else found.what)
+        for found in findings
     ]
     return [section("findings", ("",), rows)] if rows else []
+
+
+def _where(finding: Finding) -> str:
+    if finding.code == "AOTC-N005":
+        return fixture_in_words(finding.where)
+    return with_fixtures_in_words(finding.where)

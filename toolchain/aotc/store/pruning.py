@@ -166,8 +166,8 @@ def _remove(entry: Path, root: Path) -> bool:
     An entry in a lower layer of an image cannot be moved, and is emptied in place, its aotc.json
     first.  What a dying process leaves is a leftover for the next prune.
     """
-    held = hold_exclusively(entry)
-    if held is None:
+    entry_hold = hold_exclusively(entry)
+    if entry_hold is None:
         return not entry.exists()
     try:
         old = root / name_with_owner(PREFIX)
@@ -177,7 +177,7 @@ def _remove(entry: Path, root: Path) -> bool:
             raise unwritable(error, entry) from None
         remove(old)
     finally:
-        held.close()
+        entry_hold.close()
     return True
 
 
@@ -255,10 +255,10 @@ def _name(manifest: Path) -> str:
 
 
 def _in_use(entry: Path) -> bool:
-    held = hold_exclusively(entry)
-    if held is None:
+    entry_hold = hold_exclusively(entry)
+    if entry_hold is None:
         return entry.exists()
-    held.close()
+    entry_hold.close()
     return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import duration, facts, findings_view, heading, section, short, size
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.contract.trust.attestations import AttestReport, Qualification
@@ -59,7 +60,7 @@ def _qualification(said: Qualification) -> list[RenderableType]:
             ("variant", "median", "quartiles"),
             [
                 (
-                    each.fixture,
+                    fixture_in_words(each.fixture),
                     each.variant,
                     duration(each.median_seconds),
                     f"{duration(each.lower_seconds)} to {duration(each.upper_seconds)}",

@@ -64,7 +64,9 @@ def _model(source: Capture) -> str:
     opsets = ", ".join(f"{domain} {version}" for domain, version in source.opsets.items())
     made = " ".join(part for part in (source.producer_name, source.producer_version) if part)
     inner = source.nodes_total - source.nodes
-    nodes = count(source.nodes, "node") + (f" and {inner} in bodies and functions" if inner else "")
+    nodes = count(source.nodes, "node") + (
+        f" and {inner} in subgraphs and functions" if inner else ""
+    )
     types = ", ".join(
         word
         for word, holds in (("quantized", source.quantized), ("half precision", source.half))

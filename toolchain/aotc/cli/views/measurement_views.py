@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import count, duration, facts, findings_view, heading, section, short
 from aotc.contract.results.command_reports import (
     BenchReport,
@@ -27,8 +28,8 @@ def run_view(answer: RunReport) -> list[RenderableType]:
     parts += _variants(answer.load)
     for case in answer.runs:
         rows = [_output(each) for each in case.outputs]
-        title = f"run of {case.name} ({duration(case.seconds)}{_route(case.route)})"
-        parts.append(section(title, ("output", "least", "mean", "most", "file"), rows))
+        title = f"run: {fixture_in_words(case.name)} ({duration(case.seconds)}{_route(case.route)})"
+        parts.append(section(title, ("output", "minimum", "mean", "maximum", "file"), rows))
     return [*parts, *findings_view(answer.findings)]
 
 

@@ -1,4 +1,4 @@
-"""What inspect and build show of providers: shares, partitions, borders, refusals, measurements."""
+"""What inspect and build show of providers: shares, partitions, transfers, refusals, trials."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def partitions_view(variants: Sequence[VariantSummary]) -> list[RenderableType]:
             [row for name, report in divided for row in _partitions(name, report)],
         ),
     ]
-    crossings = [row for name, report in divided for row in _crossings(name, report)]
-    if crossings:
-        parts.append(section("borders", ("value", "from", "to", "optimal", "largest"), crossings))
+    transfers = [row for name, report in divided for row in _transfers(name, report)]
+    if transfers:
+        parts.append(section("transfers", ("value", "from", "to", "optimal", "largest"), transfers))
     refusals = [row for name, report in divided for row in _refusals(name, report)]
     if refusals:
         parts.append(section("refusals", ("node", "operator", "refused by", "why"), refusals))
@@ -116,7 +116,7 @@ def _ops(partition: Partition) -> str:
     return text + (f", {count(len(named) - 4, 'other')}" if len(named) > 4 else "") + inside
 
 
-def _crossings(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
+def _transfers(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         (name, each.value, _side(each.source), _side(each.target), *_bytes(each))
         for each in report.transfers[:_LISTED]
@@ -140,10 +140,10 @@ def _side(name: str) -> str:
     return provider(name) if name else "caller"
 
 
-def _bytes(crossing: Transfer) -> tuple[str, str]:
-    opt, largest = crossing.bytes, crossing.bytes_max
+def _bytes(transfer: Transfer) -> tuple[str, str]:
+    optimal, largest = transfer.bytes, transfer.bytes_max
     return (
-        size(opt) if opt is not None else "unknown",
+        size(optimal) if optimal is not None else "unknown",
         size(largest) if largest is not None else "unknown",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import count, duration, provider, section, size
 from aotc.cli.views.partition_views import partitions_view
 from aotc.cli.views.requirement_words import requirements_in_words
@@ -46,12 +47,19 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
                     size(each.memory.weights_bytes),
                     size(each.peak_memory_bytes) if each.peak_memory_bytes is not None else "-",
                     duration(each.load_seconds) if each.load_seconds is not None else "-",
-                    ", ".join(f"{k} {duration(v)}" for k, v in each.run_seconds.items()) or "-",
+                    _runs(each) or "-",
                 )
                 for each in artifact.variants
             ],
         ),
     ]
+
+
+def _runs(variant: VariantSummary) -> str:
+    return ", ".join(
+        f"{fixture_in_words(name)} {duration(seconds)}"
+        for name, seconds in variant.run_seconds.items()
+    )
 
 
 def _placement(variant: VariantSummary) -> str:
