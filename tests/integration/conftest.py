@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""A workbench for each module, and one real artifact, built once for all that read it."""
-=======
 """A workbench for each module, and one real artifact, built once for all tests that read it."""
->>>>>>> h/tests
 
 from __future__ import annotations
 
