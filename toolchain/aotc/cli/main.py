@@ -93,7 +93,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _fail(error: AotcError, words: list[str]) -> int:
-    """Tell an error where it can be told; its exit status."""
+    """Report an error where it can be read; returns its exit status."""
     from aotc.cli import streams
     from aotc.cli.refusal_output import error_answer, error_lines, tables
     from aotc.cli.render import show, terminal_width, write_lines
