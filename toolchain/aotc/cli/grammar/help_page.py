@@ -77,7 +77,10 @@ def _phrase(parameter: TyperArgument | TyperOption) -> str:
     if isinstance(parameter.show_default, str):
         notes.append(f"default: {parameter.show_default}")
     elif (
-        parameter.show_default and isinstance(default, int | str) and not isinstance(default, bool)
+        parameter.show_default
+        and isinstance(default, int | str)
+        and not isinstance(default, bool)
+        and default != ""
     ):
         notes.append(f"default: {default}")
     if isinstance(parameter, TyperOption) and parameter.required:
