@@ -38,8 +38,8 @@ def profile(base: str = "edge-openvino", **fields: Any) -> Profile:
         "tune": {"rounds": 3},
         **fields,
     }
-    made: Profile = decode(Profile, stated)
-    return made
+    result: Profile = decode(Profile, stated)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def assert_answers(bench: Workbench, built: Built) -> None:
 
 def uneven(width: int) -> onnx.ModelProto:
     """A part with a number as its only constant, a refused node, and a part with a matrix."""
-    return models.made(
+    return models.model_of(
         [
             helper.make_node("ReduceSum", ["x"], ["total"], name="total", keepdims=0),
             helper.make_node("Greater", ["total", "zero"], ["positive"], name="positive"),
@@ -97,7 +97,7 @@ def uneven(width: int) -> onnx.ModelProto:
 
 def casts(kind: int) -> onnx.ModelProto:
     """Two parts without any constants, in another type, around a refused node."""
-    return models.made(
+    return models.model_of(
         [
             helper.make_node("Cast", ["x"], ["d"], name="there", to=kind),
             models.refused("d", "t", "odd"),

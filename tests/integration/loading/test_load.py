@@ -270,7 +270,7 @@ def test_another_placement_than_promised_is_refused(digits: BuiltArtifact, tmp_p
         moved = replace(first, provider="OtherExecutionProvider")
         return replace(variant, placement=replace(variant.placement, nodes=(moved, *others)))
 
-    artifact, public = reforged(digits, tmp_path, lambda made: each_variant(made, change))
+    artifact, public = reforged(digits, tmp_path, lambda original: each_variant(original, change))
     with pytest.raises(AotcError) as caught:
         load(artifact, key=public, store=tmp_path / "store", variant="portable")
     error = caught.value
@@ -282,9 +282,9 @@ def test_another_placement_than_promised_is_refused(digits: BuiltArtifact, tmp_p
 def test_answers_other_than_the_golden_ones_are_refused(
     digits: BuiltArtifact, tmp_path: Path
 ) -> None:
-    def change(made: Manifest) -> Manifest:
+    def change(original: Manifest) -> Manifest:
         """Let the first fixture promise the second's outputs, with inputs of the same shape."""
-        fixture = made.fixtures[0]
+        fixture = original.fixtures[0]
         swapped = tmp_path / "golden.npy"
         golden = values.load(digits.payload / fixture.outputs[0].path)
         values.save(golden + np.float32(1), swapped)
@@ -293,10 +293,10 @@ def test_answers_other_than_the_golden_ones_are_refused(
         (tmp_path / "other.aotc" / "payload" / path).write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
         return replace(
-            made,
+            original,
             files=tuple(
                 replace(entry, sha256=digest, size=len(content)) if entry.path == path else entry
-                for entry in made.files
+                for entry in original.files
             ),
         )
 
@@ -314,7 +314,7 @@ def test_session_options_that_no_artifact_may_have(digits: BuiltArtifact, tmp_pa
         spec = replace(variant.session, config={"session.optimized_model_filepath": "/tmp/x"})
         return replace(variant, session=spec)
 
-    artifact, public = reforged(digits, tmp_path, lambda made: each_variant(made, change))
+    artifact, public = reforged(digits, tmp_path, lambda original: each_variant(original, change))
     with pytest.raises(AotcError) as caught:
         load(artifact, key=public, store=tmp_path / "store")
     assert caught.value.code == "AOTC-G014"
