@@ -32,6 +32,7 @@ TITLES = {
     "tuned": "Tuning",
     "calls": "Cost of a call",
     "startup": "Start of the command",
+    "records": "Records",
 }
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Pin every dependency with the hashes of all its files, for Python 3.11 and later on any platform:
-# requirements/dev.lock for everything, requirements/demo.lock for building and running alone.
-# Both name no index. Usage: ci/lock.sh PYTHON [OPTION...], where --upgrade takes newer releases.
+# requirements/dev.lock for everything, requirements/demo.lock for building and running alone,
+# requirements/site.lock for the website. None names an index. Usage: ci/lock.sh PYTHON [OPTION...], where --upgrade takes newer releases.
 set -eu
 python=$1
 shift
@@ -28,3 +28,4 @@ compile dev --extra cpu --extra dev "$@" pyproject.toml
 echo hatchling >build/locker.in
 echo editables >>build/locker.in
 compile demo --extra cpu --constraints requirements/dev.lock pyproject.toml build/locker.in
+compile site --extra site --constraints requirements/dev.lock "$@" pyproject.toml build/locker.in

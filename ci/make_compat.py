@@ -35,9 +35,9 @@ from aotc.packing.pack import pack
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import apply, of_policy
+from aotc.verification.policy.host_trust import apply_policy, trust_in_policy
 from aotc.verification.policy.policy_document import read_policy, read_roots
-from aotc.verification.policy.roots import bundle_path, signed_by
+from aotc.verification.policy.roots import bundle_path, require_root_signatures
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "manifests" / "compat"
@@ -164,8 +164,8 @@ def write_trust(folder: Path, keys: Keys) -> None:
 def expected(folder: Path) -> str:
     """This release's verdict on it, at the stated moment and for the stated target."""
     file = read_policy(folder / "trust.yaml")
-    roots = signed_by(file, read_roots(folder / "root.yaml"))
-    trust = of_policy(apply(file, parse_instant(MOMENT), roots=roots), channel=CHANNEL)
+    roots = require_root_signatures(file, read_roots(folder / "root.yaml"))
+    trust = trust_in_policy(apply_policy(file, parse_instant(MOMENT), roots=roots), channel=CHANNEL)
     report = verify(folder / "digits.aotc", trust=trust, target=folder / "target.yaml", full=True)
     if report.refusals or report.policy is None:
         raise SystemExit(f"this release refuses it: {report.refusals}")

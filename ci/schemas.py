@@ -18,6 +18,7 @@ from aotc.contract.profile import Profile
 from aotc.contract.results import command_reports
 from aotc.contract.results import reports as report
 from aotc.contract.results.cache_reports import CacheListReport, PruneReport
+from aotc.contract.results.explain_report import ExplainReport
 from aotc.contract.results.model_checks import CheckModelsReport
 from aotc.contract.results.packing_reports import PackReport, UnpackReport
 from aotc.contract.results.store_reports import InstallReport, StoreListReport, StorePruneReport
@@ -49,7 +50,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "install", InstallReport),
     ("manifests", "store-list", StoreListReport),
     ("manifests", "store-prune", StorePruneReport),
-    ("manifests", "explain", command_reports.ExplainReport),
+    ("manifests", "explain", ExplainReport),
     ("manifests", "trust", TrustPolicy),
     ("manifests", "root", RootKeys),
     ("manifests", "trust-answer", TrustReport),

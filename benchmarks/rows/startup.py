@@ -1,5 +1,8 @@
 """The cost of a command beyond that of an empty Python, with compiled byte code.
 
+In starts of an empty Python, which say the same on a quick machine and a slow one; and in
+milliseconds.
+
 Measured in two environments: this one, with every extra, and a bare one, as on a host that only
 verifies.  The bare one has no ONNX Runtime, so that a target is described to it.
 """
@@ -18,6 +21,14 @@ from benchmarks.result import Result, Row, milliseconds
 from benchmarks.workshop import Workshop
 
 ROUNDS = 31
+# Of each command, in starts of an empty Python; and of all of them, in seconds.
+STARTS = {
+    "aotc --help": 10,
+    "aotc explain": 12,
+    "aotc inspect": 13,
+    "aotc verify": 16,
+    "aotc verify --trust": 16,
+}
 LIMIT = 0.2
 EMPTY = "python -c pass"
 EXTRAS, BARE = "all extras", "no extra"
@@ -30,6 +41,7 @@ def run(workshop: Workshop) -> Result:
     policy, target = _policy(workshop, public), _target(workshop)
     arguments = {
         "aotc --help": ["--help"],
+        "aotc explain": ["explain", "AOTC-G005"],
         "aotc inspect": ["inspect", artifact],
         "aotc verify": ["verify", artifact, "--key", public],
         "aotc verify --trust": ["verify", artifact, "--trust", str(policy)],
@@ -50,7 +62,7 @@ def run(workshop: Workshop) -> Result:
                 seconds = _timed(command)
                 if index:
                     samples.setdefault(f"{label} {name}", []).append(seconds)
-    return Result(rows=tuple(_rows(samples, list(arguments))), samples=samples)
+    return Result(rows=tuple(_rows(samples)), samples=samples)
 
 
 def _timed(command: list[str]) -> float:
@@ -93,19 +105,22 @@ def _bare(workshop: Workshop) -> Path:
     return python
 
 
-def _rows(samples: dict[str, list[float]], names: list[str]) -> list[Row]:
+def _rows(samples: dict[str, list[float]]) -> list[Row]:
     rows = []
     for label in (EXTRAS, BARE):
         floor = median(samples[f"{label} {EMPTY}"])
-        for name in names:
+        for name, limit in STARTS.items():
             beyond = median(samples[f"{label} {name}"]) - floor
-            what = f"`{name}`" if name.endswith("help") else f"`{name}` on an artifact of 5 MB"
+            starts = round(beyond / floor, 1)
+            reads = name.split()[1] in ("inspect", "verify")
+            what = f"`{name}` on an artifact of 5 MB" if reads else f"`{name}`"
             rows.append(
                 Row(
                     what=f"{what}, beyond an empty Python, {label}",
-                    asked=f"≤ {LIMIT * 1e3:.0f} ms",
-                    measured=f"{milliseconds(beyond)} (empty: {milliseconds(floor)})",
-                    held=beyond <= LIMIT,
+                    asked=f"≤ {limit} starts, ≤ {LIMIT * 1e3:.0f} ms",
+                    measured=f"{starts:.1f} starts, {milliseconds(beyond)} "
+                    f"(empty: {milliseconds(floor)})",
+                    held=starts <= limit and beyond <= LIMIT,
                 )
             )
     return rows

@@ -1,6 +1,7 @@
-"""No cycle of imports between files or folders, of those for types alone and by `__init__` too.
+"""There is no cycle of imports between files or folders, counting type-only ones and `__init__`.
 
-The contract in `.importlinter` leaves both out: the first are not run, the second are no siblings.
+The contract in `.importlinter` ignores both: type-only imports never run, and `__init__` is not a
+sibling.
 """
 
 from __future__ import annotations

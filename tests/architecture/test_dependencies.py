@@ -1,4 +1,4 @@
-"""The dependency rule of the rooms, as `.importlinter` states it."""
+"""The dependency rule of the rooms, as stated in `.importlinter`."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_violation_breaks_its_contract(tmp_path: Path) -> None:
     "room", ["contract", "host", "signing", "verification", "authoring", "cli"]
 )
 def test_importing_every_module_of_a_room_loads_nothing_heavy(room: str) -> None:
-    """Seen in a fresh process, since a linter cannot tell an import that runs from one that may."""
+    """In a fresh process, since a linter cannot tell an import that runs from one that may."""
     modules = [
         ".".join(path.relative_to(TOOLCHAIN).with_suffix("").parts).removesuffix(".__init__")
         for path in sorted((TOOLCHAIN / "aotc" / room).rglob("*.py"))

@@ -1,4 +1,4 @@
-"""Pages made by scripts are as the sources are now."""
+"""Generated pages are up to date with their sources."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ ORT_NAME = re.compile(r"\b[A-Z]\w*ExecutionProvider\b")
 
 
 def sources() -> list[Path]:
-    """Files that shall name no provider."""
+    """Files that must not name a provider."""
     every = sorted(PACKAGE.rglob("*.py"))
     return [p for p in every if p != TABLE and p.relative_to(PACKAGE).parts[0] not in FREE]
 
 
 def strings(text: str) -> Iterator[tuple[int, str]]:
-    """Line and value of all strings but docstrings, those within f-strings too."""
+    """Line and value of all strings except docstrings, including those in f-strings."""
     tree = ast.parse(text)
     told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -43,7 +43,7 @@ def strings(text: str) -> Iterator[tuple[int, str]]:
 
 
 def named(text: str) -> list[str]:
-    """What of providers a source names."""
+    """The provider names in a source."""
     found = []
     for line, value in strings(text):
         words = {value, *re.split(r"[\s'\"()=,;]+", value)}

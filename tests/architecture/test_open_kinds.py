@@ -1,4 +1,4 @@
-"""What is added in one place is stated there and nowhere else: attestation kinds, and checks."""
+"""Attestation kinds and checks are each stated in one place and nowhere else."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ OF_LOADING = {"compatibility"}
 
 
 def constants(node: ast.AST) -> set[str]:
-    """The strings that stand in a piece of code."""
+    """The strings in a piece of code."""
     return {
-        each.value
-        for each in ast.walk(node)
-        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        item.value
+        for item in ast.walk(node)
+        if isinstance(item, ast.Constant) and isinstance(item.value, str)
     }
 
 
+@pytest.fixture(scope="module")
 def trees() -> dict[str, ast.Module]:
-    """Every file but the table of kinds, parsed."""
+    """Every file except the table of kinds, parsed."""
     return {
         str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8"))
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -52,20 +53,20 @@ def test_every_usage_has_its_row() -> None:
 def test_what_a_row_names_is_there(kind: AttestationKind) -> None:
     assert callable(kind.load_summary())
     if kind.record:
-        names = {each.name for each in dataclasses.fields(kind.load_record())}
+        names = {field.name for field in dataclasses.fields(kind.load_record())}
         assert names >= {path[0] for path in (kind.made_at, kind.artifact_id) if path}
 
 
-def test_no_other_file_holds_a_predicate_type() -> None:
+def test_no_other_file_holds_a_predicate_type(trees: dict[str, ast.Module]) -> None:
     types = {kind.predicate_type for kind in KINDS.values()}
-    assert {name for name, tree in trees().items() if types & constants(tree)} == set()
+    assert {name for name, tree in trees.items() if types & constants(tree)} == set()
 
 
-def test_no_other_file_lists_the_kinds() -> None:
+def test_no_other_file_lists_the_kinds(trees: dict[str, ast.Module]) -> None:
     lists = (ast.Tuple, ast.List, ast.Set, ast.Dict)
     found = {
         (name, node.lineno)
-        for name, tree in trees().items()
+        for name, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, lists) and len(constants(node) & set(KINDS)) > len(KINDS) / 2
     }
@@ -85,8 +86,8 @@ def read_by(path: Path) -> set[str]:
 
 def test_each_file_of_checks_is_one_check_with_a_field_and_a_reason() -> None:
     files = {path for path in CHECKS.glob("*.py") if path.stem not in ("__init__", "base")}
-    assert Counter(Path(inspect.getfile(each)) for each in checks().values()) == Counter(files)
-    fields = {each.name for each in dataclasses.fields(Requirements)}
+    assert Counter(Path(inspect.getfile(item)) for item in checks().values()) == Counter(files)
+    fields = {field.name for field in dataclasses.fields(Requirements)}
     assert {path.name for path in files if not read_by(path) & fields} == set()
     assert {code for code in checks() if code not in REASONS} == set()
     assert fields - set().union(*map(read_by, files)) == OF_LOADING

@@ -20,7 +20,7 @@ RESERVED: dict[str, str] = {}
 
 
 def named() -> dict[str, set[str]]:
-    """Files that name each code, be it in prose; the catalogue itself apart."""
+    """Files that name each code, even in prose, except the catalogue."""
     found = defaultdict(set)
     for path in SOURCES:
         for code in CODE.findall(path.read_text(encoding="utf-8")):
@@ -29,7 +29,7 @@ def named() -> dict[str, set[str]]:
 
 
 def given() -> set[str]:
-    """Codes that stand in the code as a whole string, which a docstring or comment never is."""
+    """Codes that are whole strings in the code, which docstrings and comments never are."""
     return {
         node.value
         for path in SOURCES

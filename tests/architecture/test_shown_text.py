@@ -1,7 +1,7 @@
-"""Every place that writes to a terminal is known, and writes no foreign text as it is.
+"""Every place that writes to a terminal is known, and does not write foreign text unescaped.
 
-What is shown goes through `aotc.escaping.printable`.  Here are all places that could go past it:
-whoever adds one either uses `aotc.cli.render`, or is read by somebody, who lists it.
+Text is shown through `aotc.escaping.printable`.  Listed here are all places that could bypass it: a
+new one either uses `aotc.cli.render`, or is reviewed and listed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IMPORTED = {
     ("cli/views/learned_page.py", "html"): "`_shown`, checked below",
     ("cli/views/learned_page.py", "plotly"): "every text in it is of `_shown`",
     ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
-    ("cli/main.py", "warnings"): "given to `write_lines`",
+    ("cli/shown_warnings.py", "warnings"): "given to `write_lines`",
     ("engine/worker.py", "traceback"): "of a job, into its answer or its log",
     ("signing/keyless_verification.py", "logging"): "to keep sigstore quiet",
     ("signing/keys/passwords.py", "getpass"): "its prompt is checked below",
@@ -42,14 +42,14 @@ IMPORTED = {
 STREAMS = {
     ("backends/offered_devices.py", "_main", 3): "of a process of ours whose output is read",
     ("cli/json_document.py", "write_document", 2): "JSON, in printable ASCII",
-    ("cli/main.py", "main", 7): "opens them where they are closed, flushes",
+    ("cli/main.py", "_run", 3): "flushes",
+    ("cli/streams.py", "prepare", 6): "opens them where they are closed, sets their encoding up",
     ("cli/all_commands.py", "_show_version", 1): "our version",
     ("cli/main.py", "_dispatch", 1): "words that complete a call: ours, and names of built-ins",
     ("cli/commands/completion.py", "completion", 1): "our scripts",
     ("cli/main.py", "_fail", 9): "given to `write_lines`, `show` and `streams`",
     ("cli/main.py", "_unforeseen", 1): "given to `streams`",
-    ("cli/main.py", "_escaped_warnings", 1): "given to `write_lines`",
-    ("cli/main.py", "_survive_any_text", 2): "sets their encoding up",
+    ("cli/shown_warnings.py", "escaped_warnings", 1): "given to `write_lines`",
     ("cli/commands/profile.py", "show", 1): "YAML, in printable ASCII",
     ("cli/commands/target.py", "_write", 1): "YAML, in printable ASCII",
     ("cli/progress.py", "stages", 1): "asks whether it is a terminal",
@@ -75,7 +75,7 @@ SHOWN = {
         "Text('\\n'.join(shown), style=style)",  # of lines through `printable`
         "table.add_row(_cell(name, '  '), _cell(str(number)), bar, _cell(marked, style='bold'))",
         "Text('  ').append_text(line)",  # a part of what `_cell` made
-        "shown.append(f'{indent}and {len(lines) - _MOST_ROWS} more')",
+        "shown.append(f'{indent}and {len(lines) - _MAX_ROWS} more')",
     },
     "cli/progress.py": {
         "console.print(f'  {name}  {now - since:.1f} s')",  # through `printable` in `begin`
@@ -85,7 +85,7 @@ SHOWN = {
 
 
 def functions(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Each node with the name of the outermost function that it stands in."""
+    """Each node with the name of the outermost function that contains it."""
     for child in ast.iter_child_nodes(tree):
         inner = name
         if not name and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -99,7 +99,7 @@ def parsed(path: str) -> ast.AST:
 
 
 def at_type_checking(tree: ast.AST) -> set[ast.AST]:
-    """What is imported for type checkers alone."""
+    """Imports for type checkers only."""
     return {
         inner
         for node in ast.walk(tree)
@@ -116,10 +116,10 @@ def test_every_import_of_what_writes_is_known() -> None:
         for node in ast.walk(tree):
             names: list[str] = []
             if isinstance(node, ast.Import):
-                names = [each.name for each in node.names]
+                names = [item.name for item in node.names]
             elif isinstance(node, ast.ImportFrom) and node not in skipped:
                 names = [node.module or ""]
-            found |= {(path, top) for each in names if (top := each.split(".")[0]) in WRITERS}
+            found |= {(path, top) for item in names if (top := item.split(".")[0]) in WRITERS}
     assert found == set(IMPORTED)
 
 
@@ -134,7 +134,7 @@ def test_every_use_of_the_streams_is_known() -> None:
             assert not (
                 isinstance(node, ast.ImportFrom)
                 and node.module == "sys"
-                and {each.name for each in node.names} & {"stdout", "stderr"}
+                and {item.name for item in node.names} & {"stdout", "stderr"}
             ), f"{path} takes a stream by itself"
     assert {(*place, count) for place, count in found.items()} == set(STREAMS)
 
@@ -157,13 +157,13 @@ def test_nothing_is_printed_past_the_streams() -> None:
 
 
 def is_safe(node: ast.expr) -> bool:
-    """Whether an expression is a literal, or text through a function that makes it safe."""
+    """Whether an expression is a literal, or text passed through a function that makes it safe."""
     if isinstance(node, ast.Constant):
         return True
     if isinstance(node, ast.Starred | ast.FormattedValue):
         return is_safe(node.value)
     if isinstance(node, ast.JoinedStr):
-        return all(is_safe(each) for each in node.values)
+        return all(is_safe(item) for item in node.values)
     if isinstance(node, ast.GeneratorExp):
         return is_safe(node.elt)
     return isinstance(node, ast.Call) and ast.unparse(node.func) in SAFE
@@ -176,30 +176,30 @@ def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func).rpartition(".")[2]
-        if name not in SHOWS or all(is_safe(each) for each in node.args):
+        if name not in SHOWS or all(is_safe(item) for item in node.args):
             continue
         text = ast.unparse(node)
         assert text in reviewed, f"{path} shows what nobody made safe: {text}"
         used.add(text)
-    missing = {each for each in reviewed - used if each != "console.print(Text())"}
+    missing = {item for item in reviewed - used if item != "console.print(Text())"}
     assert not missing, "no longer there"
 
 
 def test_whatever_is_given_to_plotly_is_safe() -> None:
-    """It takes tags and links in every text."""
+    """Plotly interprets tags and links in every text."""
     texts = {"subplot_titles", "name", "title", "text", "annotation_text", "y", "hovertemplate"}
     tree = parsed("cli/views/learned_page.py")
     found = [
-        ast.unparse(each.value)
+        ast.unparse(keyword.value)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
-        for each in node.keywords
-        if each.arg in texts and not is_safe(each.value)
+        for keyword in node.keywords
+        if keyword.arg in texts and not is_safe(keyword.value)
     ]
     assert sorted(found) == sorted(
         [
             "[_shown(title) for title in titles]",
-            "[each.requests for each in sizes]",
+            "[counted.requests for counted in sizes]",
             "labels",  # of _shown
             "str(bucket)",  # a number
         ]

@@ -1,4 +1,4 @@
-"""What every source file keeps to, whoever writes it."""
+"""Rules for every source file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_folder(folder: Path) -> None:
 
 
 def alike(name: str) -> str:
-    """A name without what tells no two files apart: the plural."""
+    """A name without its plural ending, which does not distinguish files."""
     return name.removesuffix("s")
 
 

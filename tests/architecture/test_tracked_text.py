@@ -1,4 +1,4 @@
-"""The project speaks of itself alone: no file names the place it was written in, or an index.
+"""No file names the place where it was written, or a package index.
 
 The patterns are joined from parts, so that this file does not match them.
 """
@@ -42,7 +42,7 @@ ALLOWED = {"a folder beside the repository": {".ci/run"}}
 
 
 def tracked() -> list[str]:
-    """Files that are in version control, or would be with the next commit."""
+    """Files in version control, or that the next commit would add."""
     result = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -56,7 +56,7 @@ def tracked() -> list[str]:
 
 
 def text_of(path: Path) -> str | None:
-    """The text of a file; None for a binary, and for one that is listed but deleted."""
+    """The text of a file; None for a binary, or a listed file that is deleted."""
     try:
         content = path.read_bytes()
         return None if b"\0" in content else content.decode("utf-8")

@@ -29,9 +29,9 @@ from aotc.errors import AotcError
 from aotc.packing.unpack import unpack
 from aotc.signing.keys.key_loading import load_public
 from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import Trust, apply, of_policy
+from aotc.verification.policy.host_trust import Trust, apply_policy, trust_in_policy
 from aotc.verification.policy.policy_document import read_policy, read_roots
-from aotc.verification.policy.roots import signed_by
+from aotc.verification.policy.roots import require_root_signatures
 
 COMPAT = ROOT / "manifests" / "compat"
 RELEASES = sorted(path.name for path in COMPAT.iterdir() if path.is_dir())
@@ -61,14 +61,16 @@ class Release:
     def roots(self) -> tuple[str, ...]:
         """Who signed the policy."""
         file = read_policy(self.folder / "trust.yaml")
-        return signed_by(file, read_roots(self.folder / "root.yaml"))
+        return require_root_signatures(file, read_roots(self.folder / "root.yaml"))
 
     @property
     def trust(self) -> Trust:
         """The policy at the recorded time, without state of earlier checks."""
         file = read_policy(self.folder / "trust.yaml")
         moment = parse_instant(self.expected["moment"])
-        return of_policy(apply(file, moment, roots=self.roots), channel=self.expected["channel"])
+        return trust_in_policy(
+            apply_policy(file, moment, roots=self.roots), channel=self.expected["channel"]
+        )
 
     def verified(self, form: str, target: str | Path = "host") -> VerifyReport:
         return verify(self.folder / form, trust=self.trust, target=target, full=True)
@@ -135,7 +137,7 @@ def test_its_policy_denies_what_it_is_not_for(release: Release) -> None:
     roots = read_roots(release.folder / "root.yaml")
     assert len(release.roots) == roots.threshold < len(roots.keys)
     with pytest.raises(AotcError) as caught:
-        apply(file, parse_instant(file.policy.expires))
+        apply_policy(file, parse_instant(file.policy.expires))
     assert caught.value.code == "AOTC-G020"
 
 

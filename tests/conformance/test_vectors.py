@@ -17,8 +17,7 @@ from repository import ROOT
 
 from aotc.contract.trust.anchors import Anchor, TrustedKey
 from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing import statements as attest
+from aotc.signing import dsse, oms, statements
 from aotc.signing.bundle_verification import verify_bundle
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
@@ -29,7 +28,7 @@ VECTORS = ROOT / "manifests" / "vectors"
 FOLDERS = ("valid", "invalid", "invalid-payload")
 READERS: dict[str, Callable[[bytes, Iterable[Anchor]], object]] = {
     "oms": oms.verify,
-    "attestation": attest.read,
+    "attestation": statements.verify,
 }
 
 

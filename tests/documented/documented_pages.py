@@ -44,9 +44,18 @@ class Page:
     path: str
 
     @cached_property
+    def _tokens(self) -> list[Token]:
+        return MarkdownIt("commonmark").parse((ROOT / self.path).read_text("utf-8"))
+
+    @property
+    def indented(self) -> tuple[str, ...]:
+        """Blocks that are only indented, of which nothing can be said."""
+        return tuple(token.content for token in self._tokens if token.type == "code_block")
+
+    @cached_property
     def blocks(self) -> tuple[Example, ...]:
         """Every fenced block, as it stands there."""
-        tokens = MarkdownIt("commonmark").parse((ROOT / self.path).read_text("utf-8"))
+        tokens = self._tokens
         return tuple(
             Example(
                 language=token.info.strip(),

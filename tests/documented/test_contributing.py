@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -12,6 +13,10 @@ from repository import ROOT
 
 PAGE = Page("CONTRIBUTING.md")
 FILES = [each for each in PAGE.blocks if each.language == "python" and each.text.startswith('"""')]
+# What the page itself tells to write elsewhere.
+WRITTEN = {
+    name for each in PAGE.blocks for name in re.findall(r"^class (\w+)", each.text, re.MULTILINE)
+}
 PACKAGE = ROOT / "toolchain" / "aotc"
 
 
@@ -26,14 +31,14 @@ def imports(example: Example) -> list[tuple[str, str]]:
 
 
 def test_there_is_a_file_for_each_kind() -> None:
-    assert len(FILES) == 4
+    assert len(FILES) == 5
 
 
 @pytest.mark.parametrize("example", FILES, ids=lambda each: f"line {each.line}")
 def test_what_a_file_imports_is_there(example: Example) -> None:
     for module, name in imports(example):
         assert find_spec(module), module
-        assert hasattr(import_module(module), name) or find_spec(f"{module}.{name}"), name
+        assert name in WRITTEN or hasattr(import_module(module), name), name
 
 
 @pytest.mark.parametrize("example", FILES, ids=lambda each: f"line {each.line}")
@@ -54,6 +59,8 @@ def test_what_a_class_defines_its_base_knows(example: Example) -> None:
     "path",
     [
         "backends/base.py",
+        "cli/commands/__init__.py",
+        "contract/results/command_reports.py",
         "contract/attestation_kinds.py",
         "contract/known_providers.py",
         "contract/manifest/requirements.py",

@@ -1,7 +1,7 @@
 """Fuzz the readers of untrusted files: `python tests/fuzz [TARGET...] --seconds N`.
 
-With `--grow`, inputs that reached more code are kept.  With `--merge`, make the kept corpus as
-small as it can be instead; with `--replay FILE`, give a target one input.
+With `--grow`, inputs that reach new code are kept.  With `--merge`, the kept corpus is minimized
+instead; with `--replay FILE`, a target gets one input.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fuzz_target import NAMES, load
 
 
 def main() -> int:
-    """The exit status: 1 where an input was found that a reader cannot take."""
+    """The exit status: 1 if an input broke a reader."""
     words = argparse.ArgumentParser(prog="python tests/fuzz", description=__doc__)
     words.add_argument("targets", nargs="*", metavar="TARGET", help=f"of: {', '.join(NAMES)}")
     words.add_argument("--seconds", type=int, default=600, help="for all targets together")

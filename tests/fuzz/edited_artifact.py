@@ -1,9 +1,9 @@
-"""A small real artifact, changed by a list of edits and signed again: all of it is vouched for.
+"""A small real artifact, changed by a list of edits and signed again, so that it is trusted.
 
 An input is a JSON list of edits `[document, path, what, with]`: `set`, `drop`, `copy` (from another
-path of the document) or `grow` (a text or list, so many times) what is at the path of aotc.json or
-manifest.json; `put` bytes in hex at an offset of another file, or `cut` it there.  It says nothing
-of the release that made the artifact, so that it stays what it is when the manifest changes.
+path of the document) or `grow` (repeat a text or list) what is at the path of aotc.json or
+manifest.json; `put` bytes in hex at an offset of another file, or `cut` it there.  It does not
+depend on the release that made the artifact, so it keeps its meaning when the manifest changes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Base:
 
 @functools.cache
 def base() -> Base:
-    """Built once; only its sizes and digests are those of this machine."""
+    """Built once; only its sizes and digests depend on this machine."""
     from artifact_builder import build_artifact
 
     with tempfile.TemporaryDirectory(prefix="aotc-fuzz-") as place:
@@ -69,7 +69,7 @@ def base() -> Base:
 
 
 def edited(data: bytes) -> Base | None:
-    """The artifact with the edits of an input; None where it is no list of edits."""
+    """The artifact with the edits of an input; None if it is not a list of edits."""
     try:
         edits = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -91,7 +91,7 @@ def edited(data: bytes) -> Base | None:
 
 
 def written(made: Base, place: Path) -> bool:
-    """Write and sign it; false where no JSON can hold it, or it would be too large."""
+    """Write and sign it; false if JSON cannot represent it, or it would be too large."""
     shutil.rmtree(place, ignore_errors=True)
     payload = place / "payload"
     files = dict(made.files)
@@ -114,7 +114,7 @@ def written(made: Base, place: Path) -> bool:
 
 
 def mutate(data: bytes, size: int, seed: int) -> bytes | None:
-    """One edit more, one less, or another one."""
+    """One edit more, one less, or a different one."""
     drawn = random.Random(seed)
     try:
         edits = json.loads(data.decode("utf-8"))
@@ -215,7 +215,7 @@ def _spliced(content: bytes, offset: int, what: str, more: Json) -> bytes:
 
 
 def _refit(manifest: Json, files: dict[str, bytes]) -> None:
-    """Sizes and digests of files that are there, so that only what else was edited is wrong."""
+    """Update sizes and digests of existing files, so that only the other edits are wrong."""
     listed = manifest.get("files") if isinstance(manifest, dict) else None
     for entry in listed if isinstance(listed, list) else ():
         content = files.get(str(entry.get("path"))) if isinstance(entry, dict) else None

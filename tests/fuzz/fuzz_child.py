@@ -15,7 +15,7 @@ with atheris.instrument_imports(include=["aotc"]):
 
 
 def mutate(data: bytes, size: int, seed: int) -> bytes:
-    """Half of the time as the target does, else as libFuzzer does."""
+    """Half of the time by the target's mutator, else by libFuzzer's."""
     made = TARGET.mutate(data, size, seed >> 1) if TARGET.mutate and seed % 2 else None
     return bytes(atheris.Mutate(data, size)) if made is None else made
 

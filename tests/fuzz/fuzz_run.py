@@ -1,4 +1,4 @@
-"""Targets under the fuzzer, in processes of their own, two at a time."""
+"""Runs targets under the fuzzer, in separate processes, two at a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_KEPT = 96 << 10
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run found; `crash` is the input that a target could not take."""
+    """What a run found; `crash` is the input that broke a target."""
 
     target: str
     executions: int
@@ -52,23 +52,23 @@ class Outcome:
 
 
 def can_fuzz() -> bool:
-    """Whether the fuzzer is installed; it has no package for many systems."""
+    """Whether the fuzzer is installed; many systems have no package of it."""
     return importlib.util.find_spec("atheris") is not None
 
 
 def fuzz(names: Iterable[str], seconds: int, *, grow: bool = False) -> Iterator[Outcome]:
-    """Fuzz each target, for about `seconds` in all; raises RuntimeError where one cannot start.
+    """Fuzz each target, for about `seconds` in total; raises RuntimeError if one cannot start.
 
-    With `grow`, inputs that reached more code are kept.
+    With `grow`, inputs that reach new code are kept.
     """
     listed = list(names)
-    each = max(1, seconds * min(WORKERS, len(listed)) // len(listed))
+    share = max(1, seconds * min(WORKERS, len(listed)) // len(listed))
     with ThreadPoolExecutor(WORKERS) as pool:
-        yield from pool.map(lambda name: _fuzz(load(name), each, grow), listed)
+        yield from pool.map(lambda name: _fuzz(load(name), share, grow), listed)
 
 
 def merge(name: str) -> None:
-    """Make the kept corpus as small as has the same coverage as it and the seeds have."""
+    """Minimize the kept corpus, keeping the coverage that it and the seeds have."""
     target = load(name)
     with tempfile.TemporaryDirectory(prefix="aotc-fuzz-") as place:
         _write_seeds(target, Path(place) / "found")
@@ -76,7 +76,7 @@ def merge(name: str) -> None:
 
 
 def _merge(target: Target, folder: Path) -> None:
-    """Keep of `found` what its coverage needs, the smallest first, up to the bound."""
+    """Keep of `found` what its coverage needs, the smallest first, up to the limit."""
     small = folder / "small"
     small.mkdir()
     result = _run(target, folder, "-merge=1", str(small), str(folder / "found"))
@@ -103,7 +103,7 @@ def _fuzz(target: Target, seconds: int, grow: bool) -> Outcome:
         folder = Path(place)
         _write_seeds(target, folder / "found")
         words = folder / "words"
-        words.write_text("".join(f'"{_escaped(each)}"\n' for each in sorted(target.words - {""})))
+        words.write_text("".join(f'"{_escaped(item)}"\n' for item in sorted(target.words - {""})))
         result = _run(
             target,
             folder,
@@ -128,7 +128,7 @@ def _fuzz(target: Target, seconds: int, grow: bool) -> Outcome:
 
 
 def _peak_mib() -> int:
-    """What a child is told to have taken before it began: getrusage(2) counts its parent's peak."""
+    """Memory attributed to a child before it starts: getrusage(2) counts its parent's peak."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
@@ -151,7 +151,7 @@ def _run(target: Target, folder: Path, *words: str) -> subprocess.CompletedProce
 
 
 def _write_seeds(target: Target, folder: Path) -> None:
-    """What to begin with: the seeds and the kept corpus."""
+    """Write the initial inputs: the seeds and the kept corpus."""
     folder.mkdir()
     inputs = [*target.seeds(), *(path.read_bytes() for path in target.kept())]
     for number, data in enumerate(inputs):

@@ -1,8 +1,8 @@
-"""What a target of fuzzing is, and which there are.
+"""Targets of fuzzing, and the list of them.
 
-A target reads any bytes with one of the readers of untrusted files.  Its `check` says whether they
-were accepted, and raises (an assertion, or whatever the reader lets out) where the reader does not
-keep its promise.
+A target reads any bytes with one of the readers of untrusted files.  Its `check` tells whether they
+were accepted, and raises (an assertion, or whatever the reader raises) if the reader breaks its
+promise.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Target:
-    """One reader, and what holds of it for any input.
+    """One reader, and what must be true for any input.
 
-    `seeds` are inputs to begin with, some of which are accepted; `words` are likely parts of
-    inputs.  `mutate` makes another input (of an input, a size, and a seed) where changing bytes
-    alone would seldom get far.
+    `seeds` are initial inputs, some of which are accepted; `words` are likely parts of inputs.
+    `mutate` makes another input (from an input, a size, and a seed) for formats where changing
+    bytes would rarely get far.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Target:
 
 
 def load(name: str) -> Target:
-    """A target by its name; only what it needs is imported."""
+    """A target by its name; only its own modules are imported."""
     target: Target = importlib.import_module(f"fuzz_{name}").TARGET
     assert target.name == name
     return target

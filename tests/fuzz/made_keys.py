@@ -1,4 +1,4 @@
-"""Keys and certificates that everybody can make again: they vouch for nothing outside of here."""
+"""Keys and certificates that anyone can reproduce: nothing outside the tests trusts them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def certificate(
     path_length: int | None = None,
     more: x509.ExtensionType | None = None,
 ) -> bytes:
-    """A certificate (DER) of the key made of `subject`, by the one made of `issuer`."""
+    """A certificate (DER) for the key made from `subject`, issued by the one made from `issuer`."""
     extended = () if ca else ((x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), False),)
     usage = x509.KeyUsage(not ca, False, False, False, False, ca, ca, False, False)
     builder = (

@@ -1,6 +1,6 @@
-"""Changes of JSON documents as values: parts are dropped, doubled, swapped, or made another type.
+"""Mutations of JSON documents as values: parts are dropped, doubled, swapped, or change type.
 
-A changed byte leaves most documents without a meaning; these get past the syntax.
+A changed byte breaks most documents; these mutations keep the syntax valid.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 import typing
 from typing import Any, Literal, get_args, get_origin
 
-from aotc.contract.codec.parsing import hints_of
+from aotc.contract.codec.parsing import field_types
 
 Json = Any
 ODD: tuple[Json, ...] = (
@@ -40,12 +40,12 @@ ODD: tuple[Json, ...] = (
 
 
 def json_number(digits: str) -> int | float:
-    """An integer as RFC 8785 has it: numbers are doubles, and long digits need not be exact."""
+    """An integer as in RFC 8785: numbers are doubles, and long digits need not be exact."""
     return int(digits) if abs(int(digits)) < 2**53 else float(digits)
 
 
 def words_of(*records: type) -> frozenset[str]:
-    """Names of fields and choices of these records and of those inside of them."""
+    """Names of fields and choices of these records and of nested ones."""
     found: set[str] = set()
     seen: set[Any] = set()
 
@@ -53,22 +53,22 @@ def words_of(*records: type) -> frozenset[str]:
         if get_origin(kind) is Literal:
             found.update(str(choice) for choice in get_args(kind))
         elif get_origin(kind) is not None:
-            for each in get_args(kind):
-                if get_origin(each) is not None or isinstance(each, type):
-                    look(each)
+            for argument in get_args(kind):
+                if get_origin(argument) is not None or isinstance(argument, type):
+                    look(argument)
         elif isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind not in seen:
             seen.add(kind)
-            for name, hint in hints_of(kind).items():
+            for name, hint in field_types(kind).items():
                 found.add(name)
                 look(hint)
 
-    for each in records:
-        look(each)
+    for record in records:
+        look(record)
     return frozenset(found)
 
 
 def mutated(data: bytes, size: int, seed: int) -> bytes | None:
-    """The JSON document with some values changed; None where it is none, or gets too large."""
+    """The JSON document with some values changed; None if it is invalid or gets too large."""
     try:
         value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -84,7 +84,7 @@ def mutated(data: bytes, size: int, seed: int) -> bytes | None:
 
 
 def changed(value: Json, drawn: random.Random) -> Json:
-    """Another value, with one part of it changed."""
+    """The value with one part changed."""
     places = list(_places(value))
     if not places:
         return _copy(drawn.choice(ODD))

@@ -1,4 +1,4 @@
-"""The kept inputs of fuzzing and its seeds, read again without the fuzzer."""
+"""The kept inputs of fuzzing and the seeds, read again without the fuzzer."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ from aotc.contract.shapes.domain import Dim, Domain
 from aotc.contract.target import Libc
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
 from aotc.host.probe import probe
-from aotc.signing import oms
-from aotc.signing import statements as attest
+from aotc.signing import oms, statements
 from aotc.signing.keys.key_loading import PrivateKey
 
 CPU = ("CPUExecutionProvider",)
@@ -82,13 +81,13 @@ def build_artifact(
 
 
 def sign_artifact(folder: Path, key: PrivateKey, name: str = "oms.sigstore.json") -> None:
-    """Sign the payload as it is, and attest to a piece of evidence."""
+    """Sign the current payload, and add an evidence attestation."""
     digests = payload_digests(folder)
     attestations = folder / "attestations"
     attestations.mkdir(exist_ok=True)
     (attestations / name).write_bytes(oms.sign(digests, key))
     (attestations / "evidence.sigstore.json").write_bytes(
-        attest.attest(
+        statements.sign(
             KINDS["evidence"].predicate_type,
             {"seconds": 1.5},
             {"aotc.json": digests["aotc.json"]},

@@ -1,6 +1,6 @@
-"""A copy of a real built artifact that a test may spoil, and what verify and load then say.
+"""A copy of a real built artifact that a test may change, and how verify and load react.
 
-No session may be created for what is refused: here each one fails the test.
+No session may be created for a refused artifact: here each one fails the test.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 from repository import ROOT
+from shared_workers import build
 
-from aotc import build, load
+from aotc import load
 from aotc.contract.codec.canonical import canonical_json
 from aotc.engine import session
 from aotc.errors import AotcError
@@ -36,7 +37,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Attacked:
-    """A signed artifact, the key that signed it, and another one by the same key."""
+    """A signed artifact, the key that signed it, and another artifact signed by the same key."""
 
     path: Path
     key: PrivateKey
@@ -44,9 +45,9 @@ class Attacked:
     other: Path
 
     def copy(self, folder: Path) -> Attacked:
-        """One to spoil; the other one too."""
-        for each, name in ((self.path, "a.aotc"), (self.other, "other.aotc")):
-            shutil.copytree(each, folder / name)
+        """A copy to change, with one of the other artifact."""
+        for item, name in ((self.path, "a.aotc"), (self.other, "other.aotc")):
+            shutil.copytree(item, folder / name)
         return Attacked(folder / "a.aotc", self.key, self.public, folder / "other.aotc")
 
     @property
@@ -59,7 +60,7 @@ class Attacked:
 
     @property
     def statement(self) -> Json:
-        """What was signed."""
+        """The signed statement."""
         return json.loads(base64.b64decode(self.envelope["dsseEnvelope"]["payload"]))
 
     @property
@@ -77,17 +78,17 @@ class Attacked:
 
     @property
     def unread(self) -> Path:
-        """The model file of a variant that a load on this host leaves alone."""
+        """The model file of a variant that a load on this host does not read."""
         return self.payload / self.manifest["variants"][0]["model"]
 
     def edit(self, change: Callable[[Json], object]) -> None:
-        """Change the bundle, and sign nothing anew."""
+        """Change the bundle without signing again."""
         document = self.envelope
         change(document)
         self.bundle.write_text(json.dumps(document))
 
     def sign_bytes(self, payload: bytes, kind: str = dsse.IN_TOTO) -> None:
-        """A bundle whose signature over any bytes is right."""
+        """A bundle with a valid signature over any bytes."""
         document = self.envelope
         envelope = document["dsseEnvelope"]
         envelope["payload"] = base64.b64encode(payload).decode()
@@ -97,13 +98,13 @@ class Attacked:
         self.bundle.write_text(json.dumps(document))
 
     def state(self, change: Callable[[Json], object]) -> None:
-        """Change the statement, and sign it anew."""
+        """Change the statement, and sign it again."""
         statement = self.statement
         change(statement)
         self.sign_bytes(json.dumps(statement).encode())
 
     def sign_manifest(self, text: bytes) -> None:
-        """Another aotc.json, with a signature that is right over all of the payload."""
+        """Another aotc.json, with a valid signature over the whole payload."""
         (self.payload / "aotc.json").write_bytes(text)
         for path in (self.path / "attestations").iterdir():
             path.unlink()
@@ -112,7 +113,7 @@ class Attacked:
         self.bundle.write_bytes(oms.sign(digests, self.key))
 
     def sign_files(self) -> None:
-        """List the files as they now are, and sign them: only later rules stand between."""
+        """List and sign the files as they are now: only later rules can refuse them."""
         manifest = self.manifest
         for entry in manifest["files"]:
             path = self.payload / entry["path"]
@@ -121,13 +122,13 @@ class Attacked:
         self.sign_manifest(canonical_json(manifest))
 
     def verified(self) -> list[str]:
-        """The codes of verify's refusals, each once."""
+        """The distinct codes of verify's refusals."""
         report = verify(self.path, key=self.public)
         assert report.authentic == (not report.refusals)
-        return list(dict.fromkeys(each.code for each in report.refusals))
+        return list(dict.fromkeys(refusal.code for refusal in report.refusals))
 
     def loaded(self, **options: Any) -> str:
-        """The code that load refuses with."""
+        """The code with which load refuses."""
         store = self.path.with_name("store")
         with pytest.raises(AotcError) as caught:
             load(self.path, key=self.public, store=store, warm_up=False, **options).close()
@@ -135,14 +136,14 @@ class Attacked:
         return caught.value.code
 
     def refused(self, *codes: str) -> None:
-        """Verify refuses with these codes and no others; load with the first or one of them."""
+        """Verify refuses with exactly these codes; load with the first or one of them."""
         found = self.verified()
         assert sorted(found) == sorted(codes), found
         assert self.loaded() in codes
 
 
 def forbid_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on, a session that is created fails the test."""
+    """From now on, creating a session fails the test."""
 
     def created(*args: object, **options: object) -> None:
         pytest.fail("a session was created of what should have been refused")
@@ -152,7 +153,7 @@ def forbid_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def built_artifact() -> Attacked:
-    """The digits example, built and signed; the other one is from another profile."""
+    """The digits example, built and signed; the other one is built with another profile."""
     place = tempfile.TemporaryDirectory(prefix="aotc-attacks-")
     atexit.register(place.cleanup)
     folder = Path(place.name)

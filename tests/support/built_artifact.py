@@ -1,4 +1,4 @@
-"""What the tests know of the artifact that they build once and read with others' tools."""
+"""The artifact that tests build once and read with other tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DIGITS = ROOT / "examples" / "digits"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltArtifact:
-    """Where it lies, the model it was built from, and the key that vouches for it."""
+    """Its path, the model it was built from, and the key that signed it."""
 
     path: Path
     source: Path

@@ -1,4 +1,4 @@
-"""A sigstore of its own: CA, certificate log, transparency log and trusted root, in memory.
+"""An instance of sigstore: CA, certificate log, transparency log and trusted root, in memory.
 
 Formats: RFC 6962 (signed certificate timestamps), RFC 9162 (Merkle leaf), the checkpoint of
 transparency-dev, and the sigstore bundle specification.
@@ -87,7 +87,7 @@ class World:
         return cls(authority, root, certificate_log, log)
 
     def write_trusted_root(self, path: Path) -> Path:
-        """What verifiers of this instance trust."""
+        """Write what verifiers of this instance trust."""
         path.write_text(json.dumps(self.trusted_root()))
         return path
 
@@ -108,11 +108,11 @@ class World:
             }
 
         def authority(chain: Sequence[x509.Certificate]) -> dict[str, Any]:
-            listed = [text(each.public_bytes(serialization.Encoding.DER)) for each in chain]
+            listed = [text(item.public_bytes(serialization.Encoding.DER)) for item in chain]
             return {
                 "subject": {"organization": "example", "commonName": "short-lived"},
                 "uri": "https://ca.example.com",
-                "certChain": {"certificates": [{"rawBytes": each} for each in listed]},
+                "certChain": {"certificates": [{"rawBytes": item} for item in listed]},
                 "validFor": {"start": began},
             }
 
@@ -127,7 +127,7 @@ class World:
     def certificate(
         self, key: ec.EllipticCurvePublicKey, who: str, issuer: str, at: datetime = SIGNED_AT
     ) -> bytes:
-        """The DER of a certificate of ten minutes, with the promise of its log in it."""
+        """The DER of a certificate that is valid for ten minutes, with its log's promise."""
         public = self.authority.public_key()
         name = (
             x509.RFC822Name(who)
@@ -210,13 +210,13 @@ class World:
         }
 
     def promise(self, body: bytes, moment: int, index: int) -> bytes:
-        """What the log signs of an entry that it took."""
+        """The log's signature for an entry that it accepted."""
         log = hashlib.sha256(spki(self.log)).hexdigest()
         said = {"body": text(body), "integratedTime": moment, "logID": log, "logIndex": index}
         return ecdsa(self.log, canonical_json(said))
 
     def checkpoint(self, size: int, root: bytes) -> str:
-        """What the log signs of its whole tree."""
+        """The log's signature of its whole tree."""
         note = f"log.example.com\n{size}\n{text(root)}\n"
         log = hashlib.sha256(spki(self.log)).digest()
         signed = text(log[:4] + ecdsa(self.log, note.encode()))
@@ -224,7 +224,7 @@ class World:
 
 
 def logged_body(payload: bytes, envelope: str, signature: str, certificate: str) -> bytes:
-    """What a log keeps of an envelope: digests, the signature and the signer's PEM (base64)."""
+    """A log's entry for an envelope: digests, the signature and the signer's PEM (base64)."""
     return canonical_json(
         {
             "apiVersion": "0.0.1",

@@ -1,4 +1,4 @@
-"""A process that holds the lock of a file or folder until its input ends: `lock_holder.py PATH`."""
+"""Holds the lock of a file or folder until its input ends: `lock_holder.py PATH`."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Locks that other processes hold, for tests of who waits for them."""
+"""Locks held by other processes, for tests of waiting for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HOLDER = Path(__file__).with_name("lock_holder.py")
 
 @contextmanager
 def held_by_another(path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process, while it holds the lock of a file or folder."""
+    """Another process, which holds the lock of a file or folder meanwhile."""
     with subprocess.Popen(
         [sys.executable, str(_HOLDER), str(path), *options],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Certificates of every kind, good and bad, made for one test at a time."""
+"""Certificates of every kind, valid and invalid, made for one test at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TLS = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What a certificate is to say."""
+    """What a certificate should contain."""
 
     subject: str
     ca: bool | None = None
@@ -53,9 +53,9 @@ class Issued:
         return TrustedAuthority(pem=self.pem, origin="the CA")
 
     def signer(self, *above: Issued) -> PrivateKey:
-        """A signer whose bundles hold this certificate, and those above it."""
+        """A signer whose bundles contain this certificate and those above it."""
         pem = public_pem(self.secret)
-        chain = tuple(each.pem for each in (self, *above))
+        chain = tuple(item.pem for item in (self, *above))
         return PrivateKey(pem, key_id(pem), False, self.secret, chain)
 
 
@@ -73,7 +73,7 @@ def p256() -> ec.EllipticCurvePrivateKey:
 
 
 def authority(name: str, issuer: Issued | None = None, secret: Any = None, **wish: Any) -> Issued:
-    """A CA; its own issuer where none is given."""
+    """A CA; without an issuer it is self-signed."""
     stated = {
         "ca": True,
         "cert_sign": True,
@@ -86,12 +86,12 @@ def authority(name: str, issuer: Issued | None = None, secret: Any = None, **wis
 
 
 def leaf(issuer: Issued | None, secret: Any = None, **wish: Any) -> Issued:
-    """A certificate for signing code, but for what is wished otherwise."""
+    """A code-signing certificate, with the wished differences."""
     return issue(Wish(**{"subject": "release", "ca": False, **wish}), issuer, secret)
 
 
 def issue(wish: Wish, issuer: Issued | None, secret: Any = None) -> Issued:
-    """A certificate as wished, signed by `issuer` or by itself."""
+    """A certificate as wished, signed by `issuer` or self-signed."""
     secret = secret or p256()
     subject = _name(wish.subject)
     builder = (

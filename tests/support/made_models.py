@@ -1,4 +1,4 @@
-"""Small models that the tests write, good ones and bad ones."""
+"""Small models written by the tests, valid and invalid."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def linear(*, opset: int = OPSET, features: int = FEATURES) -> onnx.ModelProto:
 
 
 def save(model: onnx.ModelProto, path: Path) -> Path:
-    """Write a model as it is, without any check."""
+    """Write a model unchanged, without any check."""
     path.write_bytes(model.SerializeToString())
     return path
 
 
 def save_external(folder: Path, location: str = "weights.bin") -> tuple[Path, bytes]:
-    """Write the linear model with its weights at `location`, and no such file; with its bytes."""
+    """Write the linear model with weights at `location`, without that file; with its bytes."""
     model = linear()
     (weight,) = model.graph.initializer
     content = weight.raw_data
@@ -88,7 +88,7 @@ def endless() -> onnx.ModelProto:
 
 
 def enormous(count: int = 16 << 30) -> onnx.ModelProto:
-    """A tensor of `count` floats, which is 64 GiB, out of an input of one number."""
+    """A tensor of `count` floats (64 GiB) from an input of one number."""
     return model_of(
         [
             helper.make_node("ConstantOfShape", ["shape"], ["zeros"], name="fill"),

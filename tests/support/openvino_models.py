@@ -1,4 +1,4 @@
-"""Small models for a provider that compiles: what it takes, and what it does not."""
+"""Small models for a provider that compiles: supported and unsupported operators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def model_of(
 
 
 def refused(read: str, output: str, name: str) -> onnx.NodeProto:
-    """An operator of ONNX Runtime's own domain that OpenVINO does not have."""
+    """An operator of ONNX Runtime's own domain that OpenVINO lacks."""
     return helper.make_node("Trilu", [read], [output], name=name, domain="com.microsoft")
 
 
@@ -53,7 +53,7 @@ def dense(read: str, weights: str, output: str) -> list[onnx.NodeProto]:
 
 
 def plain(width: int = WIDTH, seed: int = 0) -> onnx.ModelProto:
-    """All that OpenVINO takes: two dense layers over [batch, width]."""
+    """Only supported operators: two dense layers over [batch, width]."""
     return model_of(
         [*dense("x", "first", "a"), *dense("a", "second", "y")],
         [info("x", ["batch", width])],
@@ -79,7 +79,7 @@ def divided(middle: int = 1) -> onnx.ModelProto:
 
 
 def branching() -> onnx.ModelProto:
-    """An If, by the sign of the sum, whose bodies read constants that nothing else does."""
+    """An If, by the sign of the sum, whose subgraphs read constants that nothing else reads."""
     then = helper.make_graph(
         [
             helper.make_node("MatMul", ["a", "only_then"], ["t_m"], name="then_product"),

@@ -1,12 +1,12 @@
-"""ONNX Runtime's own C API for model packages, through ctypes on the library in the wheel.
+"""ONNX Runtime's C API for model packages, through ctypes on the library in the wheel.
 
-Independent of the package under test: it imports nothing of it, and not the `onnxruntime` module.
-As a program it takes a request and writes the answer beside it, so that a wrong call ends this
-process and not the test run:
+Independent of the tested package: it imports neither that nor the `onnxruntime` module.  As a
+program it takes a request and writes its results to a file, so that a wrong call ends this process
+and not the test run:
 
     python ort_package_api.py PACKAGE COMPONENT INPUTS.npz OUTPUTS.npz
 
-The indices are places in ONNX Runtime's tables of function pointers, which only ever grow
+The indices are positions in ONNX Runtime's tables of function pointers, which only ever grow
 (onnxruntime_c_api.h; the model package table is that of API version 31).
 """
 
@@ -186,7 +186,7 @@ class OrtPackageApi:
         return (name.value or b"").decode(), Path((folder.value or b"").decode())
 
     def create_session(self) -> None:
-        """Create the session of the selected variant with the package's own options alone."""
+        """Create the session of the selected variant with only the package's own options."""
         session = _Handle()
         self._package("CreateSession", self._env, self._component, None, byref(session))
         self._held.append((False, "ReleaseSession", session))
@@ -230,7 +230,7 @@ class OrtPackageApi:
         return [self._array(_Handle(result)) for result in results]
 
     def _append(self, provider: str) -> None:
-        """Name an execution provider, without which no variant is selected."""
+        """Add an execution provider, without which no variant is selected."""
         devices, count = POINTER(c_void_p)(), c_size_t()
         self._ort("GetEpDevices", self._env, byref(devices), byref(count))
         name_of = self._function(False, "EpDevice_EpName", c_char_p)
@@ -339,7 +339,7 @@ def _strings(texts: list[str]) -> ctypes.Array[c_char_p]:
 
 
 def main(package: Path, component: str, inputs: Path, outputs: Path) -> None:
-    """Run a component on the arrays of `inputs`; print what ONNX Runtime said of the package."""
+    """Run a component on the arrays of `inputs`; print what ONNX Runtime reports on the package."""
     with OrtPackageApi() as api:
         api.open(package)
         components = {name: api.variants(name) for name in api.components()}

@@ -1,4 +1,4 @@
-"""A small manifest, for tests of what reads one."""
+"""A small manifest, for tests of code that reads one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host with a policy for one attack: its state, store and artifact lie in one folder."""
+"""A host with a policy for one attack: its state, store and artifact are in one folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGNATURE = "oms.sigstore.json"
 
 @contextmanager
 def policy_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
-    """A host that has seen nothing yet, with a copy of an artifact that is there to attack."""
+    """A host without any record yet, with a copy of an artifact to attack."""
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.setenv("AOTC_STORE", str(folder / "store"))
@@ -41,7 +41,7 @@ def policy_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setti
 
 
 def loaded(host: Setting, trust: Trust | None = None, **options: Any) -> str:
-    """The variant that was loaded, or the code that load refuses with."""
+    """The variant that was loaded, or the code with which load refuses."""
     try:
         with load(host.artifact, trust=trust or host.path, warm_up=False, **options) as model:
             return model.report.variant
@@ -53,7 +53,7 @@ def loaded(host: Setting, trust: Trust | None = None, **options: Any) -> str:
 
 
 def resign(host: Setting, signer: PrivateKey) -> None:
-    """Let this signer alone vouch for the payload."""
+    """Leave only this signer's signature on the payload."""
     folder = host.artifact / "attestations"
     digests = oms.read_digests(_payload(folder / SIGNATURE))
     for path in folder.iterdir():

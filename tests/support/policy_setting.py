@@ -1,4 +1,4 @@
-"""A host with a trust policy, keys of several people, and an artifact that they vouch for."""
+"""A host with a trust policy, keys of several people, and an artifact that they sign."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from aotc.contract.results.reports import VerifyReport
 from aotc.contract.target import Target
 from aotc.contract.trust.attestations import format_instant, target_digest
 from aotc.host.probe import probe
-from aotc.signing import oms
-from aotc.signing import statements as attest
+from aotc.signing import oms, statements
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.verification.gate import verify
@@ -32,12 +31,12 @@ BUILDER = "https://ci.example.com/builders/1"
 
 
 def ago(**period: float) -> str:
-    """A moment before now, as predicates and policies write it."""
+    """A moment in the past, in the format of predicates and policies."""
     return format_instant(datetime.now(UTC) - timedelta(**period))
 
 
 def ahead(**period: float) -> str:
-    """A moment after now."""
+    """A moment in the future."""
     return format_instant(datetime.now(UTC) + timedelta(**period))
 
 
@@ -48,7 +47,7 @@ def make_keys(folder: Path) -> dict[str, PrivateKey]:
 
 @dataclass
 class Setting:
-    """The policy is a plain mapping until `write`, so that a test can make it a bad one."""
+    """The policy is a plain mapping until `write`, so that a test can make it invalid."""
 
     folder: Path
     keys: Mapping[str, PrivateKey]
@@ -111,9 +110,9 @@ class Setting:
         return self.path
 
     def write_roots(self, threshold: int, *names: str, policy: str | None = "prod") -> Path:
-        """Write the host's root keys where $AOTC_TRUST_ROOT of the tests points.
+        """Write the host's root keys to $AOTC_TRUST_ROOT of the tests.
 
-        Without `policy` as hosts have them that were set up before roots named one.
+        Without `policy`, as on hosts that were set up before roots named one.
         """
         path = self.folder / "root.yaml"
         keys = [self.keys[name].public_pem for name in names]
@@ -127,7 +126,7 @@ class Setting:
         """Add an attestation to the artifact."""
         path = self.artifact / "attestations" / f"{name}.sigstore.json"
         subject = {"aotc.json": self.id}
-        path.write_bytes(attest.attest(predicate_type, predicate, subject, self.keys[signer]))
+        path.write_bytes(statements.sign(predicate_type, predicate, subject, self.keys[signer]))
         return path
 
     def approve(
@@ -154,7 +153,7 @@ class Setting:
         name: str = "provenance",
         finished: str = "",
     ) -> Path:
-        """Provenance with what a policy reads of it."""
+        """Provenance with the fields that a policy reads."""
         asked = {"version": version} if version else {}
         predicate = {
             "buildDefinition": {"buildType": "urn:aotc:build:v1", "externalParameters": asked},
@@ -187,7 +186,7 @@ class Setting:
         return self.say(KINDS["qualification"].predicate_type, predicate, "ci", "qualification")
 
     def sign_payload(self, signer: str, name: str) -> Path:
-        """A further OMS signature."""
+        """An additional OMS signature."""
         path = self.artifact / "attestations" / f"{name}.sigstore.json"
         path.write_bytes(oms.sign(payload_digests(self.artifact), self.keys[signer]))
         return path
@@ -198,7 +197,7 @@ class Setting:
 
     def codes(self, channel: str | None = None) -> list[str]:
         """Codes of the refusals."""
-        return [each.code for each in self.verify(channel).refusals]
+        return [item.code for item in self.verify(channel).refusals]
 
 
 def sha256(data: bytes) -> str:

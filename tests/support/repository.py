@@ -1,4 +1,4 @@
-"""Where things of the repository lie, whatever folder a test stands in."""
+"""Paths in the repository, independent of the working folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build with a key of our own, load from a store of our own, and the plain session beside it."""
+"""Builds with a test key, loads from a test store, and the plain session for comparison."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-from shared_workers import shared_workers
+from shared_workers import build
 
-from aotc import build, load
-from aotc.contract.builtin import load_profile
+from aotc import load
 from aotc.contract.codec.parsing import decode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
-from aotc.contract.profile import Profile, WorkerLimits
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.reports import BuildReport
-from aotc.errors import AotcError
 from aotc.graphs.capture import read_model
 from aotc.probing.inputs.generated_fixtures import generate
 from aotc.probing.inputs.input_hints import hints_of
@@ -30,7 +27,7 @@ from aotc.signing.keys import key_files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """One artifact, the model file it was built from, and what the build reported."""
+    """One artifact, the model file it was built from, and the build's report."""
 
     path: Path
     source: Path
@@ -47,7 +44,7 @@ class Built:
         return [finding.code for finding in self.manifest.findings]
 
     def finding(self, code: str) -> str:
-        """What the one finding with `code` says."""
+        """The text of the only finding with `code`."""
         (found,) = (f for f in self.manifest.findings if f.code == code)
         return f"{found.where}: {found.what}" if found.where else found.what
 
@@ -64,7 +61,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:
-    """A folder with a signing key, a store and all that is built."""
+    """A folder with a signing key, a store and everything that is built."""
 
     folder: Path
     private: Path
@@ -86,28 +83,19 @@ class Workbench:
         """Build `model` into NAME.aotc; `options` are those of `aotc.build`."""
         source = model if isinstance(model, Path) else self.save(model, name)
         output = self.folder / f"{name}.aotc"
-        with shared_workers(_limits(options.get("profile", "edge"))) as workers:
-            report = build(source, output=output, key=self.private, workers=workers, **options)
+        report = build(source, output=output, key=self.private, **options)
         text = (output / "payload" / "aotc.json").read_bytes()
         manifest = decode(Manifest, strict_json(text))
         return Built(path=output, source=source, report=report, manifest=manifest)
 
     def load(self, built: Built, variant: str | None = None) -> ReadyModel:
-        """Load what was built, one thread an operator."""
+        """Load an artifact, with one thread per operator."""
         store = self.folder / "store"
         return load(built.path, key=self.public, store=store, variant=variant, threads=1)
 
 
-def _limits(profile: str | Path | Profile) -> WorkerLimits:
-    """A profile's limits; those of none where it is refused, as the build will say."""
-    try:
-        return (profile if isinstance(profile, Profile) else load_profile(profile)).limits
-    except AotcError:
-        return WorkerLimits()
-
-
 def plain_session(model: Path) -> ort.InferenceSession:
-    """What any user has without this toolchain, optimizations off."""
+    """A session without this toolchain, with optimizations off."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -122,9 +110,9 @@ def plain_answer(session: ort.InferenceSession, inputs: Mapping[str, Any]) -> di
 
 
 def assert_agree(expected: Any, found: Any, tolerance: Tolerance, where: str = "") -> None:
-    """Equal kinds, types and shapes; floats within the tolerance, all else exactly.
+    """Equal kinds, types and shapes; floats within the tolerance, everything else exactly.
 
-    Written apart from the toolchain's own comparison, so that it can be wrong alone.
+    Independent of the toolchain's own comparison, so that a fault in that is found.
     """
     if isinstance(expected, dict):
         assert list(expected) == list(found), where
@@ -161,7 +149,7 @@ def assert_agree(expected: Any, found: Any, tolerance: Tolerance, where: str = "
 
 
 def tolerance_of(built: Built, variant: str = "portable") -> Tolerance:
-    """The tolerance that the manifest promises of a variant."""
+    """The tolerance that the manifest promises for a variant."""
     (chosen,) = (v for v in built.manifest.variants if v.name == variant)
     assert chosen.parity.tolerance is not None
     return chosen.parity.tolerance

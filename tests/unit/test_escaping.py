@@ -1,4 +1,4 @@
-"""What is shown of text that others wrote."""
+"""How foreign text is shown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_no_character_of_unicode_breaks_or_steers_a_line() -> None:
     for point in range(sys.maxunicode + 1):
         shown = printable(f"a{chr(point)}b")
         assert len(shown.splitlines()) == 1, hex(point)
-        unseen = {unicodedata.category(each)[0] for each in shown} & {"C", "Z"}
+        unseen = {unicodedata.category(item)[0] for item in shown} & {"C", "Z"}
         assert unseen <= {"Z"}, hex(point)
         assert " " in shown or "Z" not in unseen, hex(point)
 

@@ -103,7 +103,7 @@ def build(request: BuildRequest) -> BuildReport:
     """
     refuse_artifact(request.model)
     started_at, clock = datetime.datetime.now(datetime.UTC), Clock(request.progress)
-    label = provenance.label(request.builder_id, request.invocation_id, request.release)
+    label = provenance.build_label(request.builder_id, request.invocation_id, request.release)
     sbom.require_library()
     profile = requested_profile(request)
     output = request.output_path
@@ -144,7 +144,7 @@ def build(request: BuildRequest) -> BuildReport:
             measured_on = tuned.measured_on or evidence.model
             evidence = replace(evidence, tuning=tuned.table, tuned_on=measured_on)
         with clock.stage("sign"):
-            materials = provenance.gather(
+            materials = provenance.gather_materials(
                 request,
                 label=label,
                 started=started_at,
@@ -318,7 +318,7 @@ def _built(
         stages=clock.seconds,
         variants=tuple(item.evidence for item in proven),
         model=source.capture.sha256,
-        host={**provenance.describe(options.host), "cores": str(os.cpu_count() or 0)},
+        host={**provenance.describe_host(options.host), "cores": str(os.cpu_count() or 0)},
     )
     return artifact, evidence
 

@@ -34,7 +34,7 @@ from aotc.signing.keys.key_loading import load_private
 from aotc.store import user_store as store_module
 from aotc.store.user_store import Store
 from aotc.verification.container.base import ArtifactFile
-from aotc.verification.container.folder_container import FolderContainer, PlainFile
+from aotc.verification.container.folder_container import FolderContainer, RegularFile
 from aotc.verification.gate import authenticate
 from aotc.verification.policy.host_trust import resolve
 
@@ -209,7 +209,7 @@ def test_a_manifest_that_was_not_signed(target: Attacked) -> None:
 # A model that is harmless only when it is looked into.
 
 
-class _Watched(PlainFile):
+class _Watched(RegularFile):
     """A file that somebody renames another one over, once its bytes were read."""
 
     def __init__(self, descriptor: int, swap: Callable[[], object]) -> None:

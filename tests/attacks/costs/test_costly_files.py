@@ -14,7 +14,7 @@ from artifact_builder import payload_digests
 from policy_host import policy_host, resign
 from policy_setting import Setting
 
-from aotc.attesting.adding import vouched_for
+from aotc.attesting.adding import authenticate_artifact
 from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
 from aotc.packing.pack import pack
@@ -126,7 +126,7 @@ def test_loads_installs_and_attestations_read_none_either(
         Store(store).install(host.artifact, resolve(key=host.folder / "release.pub"))
     assert caught.value.code.startswith("AOTC-G")
     with pytest.raises(AotcError) as caught:
-        vouched_for(host.artifact, host.keys["release"], host.folder / "release.pub")
+        authenticate_artifact(host.artifact, host.keys["release"], host.folder / "release.pub")
     assert caught.value.code.startswith("AOTC-G")
     assert [each for each in opened if each.endswith("weights.bin")] == []
     assert not list(store.glob("sha256-*"))

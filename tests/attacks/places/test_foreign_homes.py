@@ -18,7 +18,7 @@ import pytest
 from aotc.cli.main import main
 from aotc.engine.kept_logs import keep_log
 from aotc.errors import AotcError
-from aotc.host import plugin_libraries as plugin_library
+from aotc.host import plugin_libraries
 from aotc.host.plugin_libraries import libraries_digest
 from aotc.signing.keys.development import default_trust, development_key
 from aotc.verification.policy.state import SeenPolicy, state_to_compare, user_state
@@ -100,7 +100,7 @@ def test_digests_of_libraries_are_not_kept_in_another_users_home(home: Path, sec
         give(home)
         # Root's file, such as it lay there before, is believed through no link of the stranger's.
         os.chown(kept, 0, 0)
-        plugin_library._combined_digest.cache_clear()
+        plugin_libraries._combined_digest.cache_clear()
         assert libraries_digest([library]) == digest
 
 
@@ -136,7 +136,7 @@ def test_a_trust_state_is_not_kept_in_another_users_home(home: Path, secret: Pat
             user_state().note_policy("plant", seen, now, exact=True)
         assert "XDG_STATE_HOME" in caught.value.fix
         with pytest.raises(AotcError, match="AOTC-G035"):
-            user_state().require_keeping()
+            user_state().require_writable()
         assert not target.with_name(f"{target.name}.lock").exists()
     # What a deployer gives to compare with is read.
     (folder / "trust-state.json").unlink()

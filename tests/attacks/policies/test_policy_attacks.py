@@ -19,7 +19,7 @@ from aotc.cli.main import main
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.target import Target
 from aotc.errors import AotcError
-from aotc.signing import statements as attest
+from aotc.signing import statements
 from aotc.signing.keys.key_loading import PrivateKey
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate, verify
@@ -324,8 +324,8 @@ def test_a_statement_of_another_kind_is_no_signature_of_a_policy(
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a")))
     path = host.write("root-a")
     (bundle,) = host.folder.glob("trust.yaml.*.sigstore.json")
-    said = attest.peek(bundle.read_bytes())
-    replayed = attest.attest("urn:aotc:approval:v1", {}, said.subjects, host.keys["root-a"])
+    said = statements.read_unverified(bundle.read_bytes())
+    replayed = statements.sign("urn:aotc:approval:v1", {}, said.subjects, host.keys["root-a"])
     bundle.write_bytes(replayed)
     assert refusal(lambda: resolve(path)) == "AOTC-G021"
 

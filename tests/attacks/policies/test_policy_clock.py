@@ -17,7 +17,7 @@ from aotc.errors import AotcError
 from aotc.store.installing import install
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate, verify
-from aotc.verification.policy.host_trust import Trust, apply, of_policy, resolve
+from aotc.verification.policy.host_trust import Trust, apply_policy, resolve, trust_in_policy
 from aotc.verification.policy.policy_document import read_policy
 
 
@@ -142,8 +142,8 @@ def test_certificates_are_judged_for_the_policy_s_moment(days: int, host: Settin
     certified(host)
     file = read_policy(host.path)
     now = datetime.now(UTC)
-    assert codes(host, of_policy(apply(file, now))) == []
-    other = of_policy(apply(file, now + timedelta(days=days)))
+    assert codes(host, trust_in_policy(apply_policy(file, now))) == []
+    other = trust_in_policy(apply_policy(file, now + timedelta(days=days)))
     assert codes(host, other) == ["AOTC-G037"]
     assert refusal(lambda: judged(host, other)) == "AOTC-G037"
     assert loaded(host, other) == "AOTC-G037"
@@ -154,5 +154,8 @@ def test_a_stated_moment_stays(host: Setting) -> None:
     host.policy["keys"][0]["valid_until"] = ago(days=1)
     host.write()
     file = read_policy(host.path)
-    assert codes(host, of_policy(apply(file, datetime.now(UTC)))) == ["AOTC-G028"]
-    assert codes(host, of_policy(apply(file, datetime.now(UTC) - timedelta(days=2)))) == []
+    assert codes(host, trust_in_policy(apply_policy(file, datetime.now(UTC)))) == ["AOTC-G028"]
+    assert (
+        codes(host, trust_in_policy(apply_policy(file, datetime.now(UTC) - timedelta(days=2))))
+        == []
+    )

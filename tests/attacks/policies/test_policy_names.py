@@ -165,7 +165,7 @@ def test_the_administrator_names_another_policy(
     ("change", "said"),
     [
         ({"schema": "aotc.root/2"}, "policy is missing"),
-        ({"schema": "aotc.root/1", "policy": "prod"}, "not known to aotc.root/1"),
+        ({"schema": "aotc.root/1", "policy": "prod"}, "not a field of aotc.root/1"),
         ({"schema": "aotc.root/3", "policy": "prod"}, "schema"),
         ({"schema": "aotc.root/2", "policy": "a b"}, "policy"),
     ],
@@ -236,7 +236,7 @@ def test_a_revoked_key_in_another_spelling_is_refused(
     host.write()
     text = spell(host.keys["release"].key_id)
     assert main(["trust", "add", str(host.path), "--revoke-key", text]) == 2
-    assert "64 small hexadecimal digits" in " ".join(capsys.readouterr().err.split())
+    assert "64 lowercase hexadecimal digits" in " ".join(capsys.readouterr().err.split())
     host.policy["revoked"] = {"keys": [text]}
     assert refusal(lambda: resolve(host.write())).code == "AOTC-G019"
 

@@ -20,8 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 
 from aotc.contract.trust.anchors import TrustedKey, key_id
 from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing import statements as attest
+from aotc.signing import dsse, oms, statements
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
 
@@ -279,7 +278,7 @@ def test_one_signature_has_one_spelling(spelling: Callable[[str], str], key: Pri
 def test_a_statement_of_another_kind_is_not_replayed(key: PrivateKey) -> None:
     signed = oms.sign(DIGESTS, key)
     with pytest.raises(AotcError) as caught:
-        attest.read(signed, (key.trusted(),), predicate_type="https://aotc.example/approval")
+        statements.verify(signed, (key.trusted(),), predicate_type="https://aotc.example/approval")
     assert caught.value.code == "AOTC-G004"
     # Relabelled, what was signed is no longer what is there.
     document = json.loads(signed)
@@ -287,7 +286,7 @@ def test_a_statement_of_another_kind_is_not_replayed(key: PrivateKey) -> None:
     statement["predicateType"] = "https://aotc.example/approval"
     document["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
     with pytest.raises(AotcError) as caught:
-        attest.read(json.dumps(document).encode(), (key.trusted(),))
+        statements.verify(json.dumps(document).encode(), (key.trusted(),))
     assert caught.value.code == "AOTC-G003"
 
 
@@ -301,7 +300,10 @@ def test_the_lengths_are_signed_too(key: PrivateKey) -> None:
     [
         ("", "something else"),
         ("-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n", "something else"),
-        ("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "bytes that are no key"),
+        (
+            "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
+            "bytes that are not a key",
+        ),
         ("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA== x", "something else"),
     ],
 )
@@ -321,5 +323,5 @@ def test_a_point_that_is_not_on_the_curve(key: PrivateKey, tmp_path: Path) -> No
     (tmp_path / "key.pub").write_text(pem)
     with pytest.raises(AotcError) as caught:
         load_public(tmp_path / "key.pub")
-    assert (caught.value.code, caught.value.found) == ("AOTC-G013", "bytes that are no key")
+    assert (caught.value.code, caught.value.found) == ("AOTC-G013", "bytes that are not a key")
     assert refusal(oms.sign(DIGESTS, key), TrustedKey(pem=pem, origin="x")).code == "AOTC-G013"

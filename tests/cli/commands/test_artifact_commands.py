@@ -126,7 +126,7 @@ def test_run_on_fixtures_and_on_files(
     ("word", "status", "code", "what"),
     [
         ("imge=a.npy", 2, "AOTC-I027", "the model has no input 'imge'; did you mean 'image'?"),
-        ("a.npy", 2, "AOTC-I027", "the input has no usable form"),
+        ("a.npy", 2, "AOTC-I027", "the input is not of a usable form"),
         ("image=none.npy", 3, "AOTC-I001", "no such input file"),
         ("none.npz", 3, "AOTC-I001", "no such input file"),
         (f"image={MODEL}", 2, "AOTC-I027", "a value cannot be read"),

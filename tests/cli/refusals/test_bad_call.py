@@ -218,7 +218,7 @@ def test_an_encrypted_key(built: Command) -> None:
     (built.folder / "password").write_text("wrong\n")
     asked = dataclasses.replace(built, extra={"AOTC_KEY_PASSWORD_FILE": "password"})
     found = asked(*words).refused("AOTC-I034", 3)
-    assert found["what"] == "the password does not open the key file"
+    assert found["what"] == "the password does not decrypt the key file"
     (built.folder / "password").write_text("password\n")
     assert asked("build", "linear.onnx", "-o", "opened.aotc", "--key", "locked.pem").status == 0
 

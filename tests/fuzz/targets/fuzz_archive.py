@@ -1,4 +1,4 @@
-"""Packed artifacts: what is accepted has the very bytes that packing its files gives."""
+"""Packed artifacts: accepted bytes are exactly those that packing the files gives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLACE = Path(_FOLDER.name)
 
 
 def check(data: bytes) -> bool:
-    """The structure is that of the format, another zip reader agrees, and packing repeats it."""
+    """The structure is that of the format, another zip reader agrees, and packing reproduces it."""
 
     def read_at(offset: int, length: int) -> bytes:
         return data[offset : offset + length]
@@ -35,11 +35,11 @@ def check(data: bytes) -> bool:
     try:
         files = read_files(read_at, len(data))
     except AotcError as error:
-        assert {each.code for each in (error, *error.also)} <= REFUSED
+        assert {refusal.code for refusal in (error, *error.also)} <= REFUSED
         return False
     assert looks_packed(read_at, len(data))
-    contents = {each.name: data[each.data : each.data + each.size] for each in files}
-    stated = [each.crc32 for each in files]
+    contents = {file.name: data[file.data : file.data + file.size] for file in files}
+    stated = [file.crc32 for file in files]
     made = _archive(contents, stated)
     assert made == data
     _compare_with_zipfile(data, contents, stated)
@@ -59,7 +59,7 @@ def _archive(contents: Mapping[str, bytes], crcs: list[int]) -> bytes:
 
 def _compare_with_zipfile(data: bytes, contents: Mapping[str, bytes], crcs: list[int]) -> None:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        assert [each.filename for each in archive.infolist()] == list(contents)
+        assert [item.filename for item in archive.infolist()] == list(contents)
         for (name, content), crc32 in zip(contents.items(), crcs, strict=True):
             if zlib.crc32(content) == crc32:
                 assert archive.read(name) == content
@@ -102,14 +102,14 @@ def _unpack_and_pack(data: bytes, contents: Mapping[str, bytes], crcs: list[int]
 
 
 def _mutate(data: bytes, size: int, seed: int) -> bytes | None:
-    """Another archive of the format: names and contents are changed, the rest is made to fit."""
+    """Another archive of the format: names and contents are changed, the rest is adapted."""
     try:
         files = read_files(lambda at, length: data[at : at + length], len(data))
     except AotcError:
         return None
     if not seed % 3:
         return None
-    contents = {each.name: data[each.data : each.data + each.size] for each in files}
+    contents = {file.name: data[file.data : file.data + file.size] for file in files}
     names = ("payload/aotc.json", "payload/a/b", "attestations/x", "a", "payload/é", "payload/A/b")
     odd = ("../a", "/a", "a\\b", "a:b", "a.", "CON", "a/", "", "a//b", "./a", "\u0301", "x" * 1025)
     name = (*names, *odd)[seed // 3 % len(names + odd)]
@@ -117,7 +117,7 @@ def _mutate(data: bytes, size: int, seed: int) -> bytes | None:
     if seed % 5 == 0:
         contents.pop(next(iter(contents)))
     listed = dict(sorted(contents.items())) if seed % 4 else contents
-    crcs = [zlib.crc32(each) for each in listed.values()]
+    crcs = [zlib.crc32(value) for value in listed.values()]
     if seed % 7 == 0 and crcs:
         crcs[0] ^= 1
     try:
@@ -128,7 +128,7 @@ def _mutate(data: bytes, size: int, seed: int) -> bytes | None:
 
 
 def seeds() -> Iterator[bytes]:
-    """No file, one, and a few; with a wrong CRC-32 and with names that are refused."""
+    """No file, one, and several; with a wrong CRC-32 and with names that are refused."""
     manifest = json.dumps({"schema": "aotc.manifest/1.0"}).encode()
     for contents in (
         {},
@@ -138,7 +138,7 @@ def seeds() -> Iterator[bytes]:
         {"payload/../x": b"1"},
         {"payload/A": b"1", "payload/a": b"1"},
     ):
-        yield _archive(contents, [zlib.crc32(each) for each in contents.values()])
+        yield _archive(contents, [zlib.crc32(value) for value in contents.values()])
     yield _archive({"payload/aotc.json": b"{}"}, [0])
 
 

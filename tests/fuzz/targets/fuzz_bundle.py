@@ -1,4 +1,4 @@
-"""Sigstore bundles: nothing is accepted that the trusted key, or a certified one, did not sign."""
+"""Sigstore bundles: accepted ones are signed by the trusted key, or by a certified one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from repository import ROOT
 from structured import mutated
 
 from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing import statements as attest
+from aotc.signing import dsse, oms, statements
 from aotc.signing.bundle_verification import claimed_signer, verify_bundle
 from aotc.signing.keys.key_loading import PrivateKey, load_public
 
 VECTORS = ROOT / "manifests" / "vectors"
 ANCHORS = (TRUSTED.trusted(), *load_public(VECTORS / "trusted.pub"), AUTHORITY)
-PEMS = {each.pem for each in ANCHORS}
+PEMS = {anchor.pem for anchor in ANCHORS}
 CERTIFIED = {LEAF: "leaf", LOWER_LEAF: "lower leaf"}
 REFUSED = {"AOTC-G002", "AOTC-G003", "AOTC-G037", "AOTC-G038"}
 WORDS = frozenset(
@@ -49,11 +48,11 @@ WORDS = frozenset(
 
 
 def check(data: bytes) -> bool:
-    """What is accepted has, as another reader sees it, a right signature by one of the keys."""
+    """What is accepted has, according to another reader, a valid signature by one of the keys."""
     try:
         parsed = dsse.parse(data)
     except AotcError as error:
-        assert {each.code for each in (error, *error.also)} == {"AOTC-G004"}
+        assert {refusal.code for refusal in (error, *error.also)} == {"AOTC-G004"}
         return False
     try:
         claimed_signer(parsed)
@@ -113,7 +112,7 @@ def seeds() -> Iterator[bytes]:
         ),
     ):
         yield oms.sign({"aotc.json": "0" * 64}, key)
-        yield attest.attest("urn:x", {"a": 1}, {"aotc.json": "0" * 64}, key)
+        yield statements.sign("urn:x", {"a": 1}, {"aotc.json": "0" * 64}, key)
 
 
 TARGET = Target("bundle", check, seeds, WORDS, 8192, mutated)

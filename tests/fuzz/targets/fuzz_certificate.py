@@ -1,4 +1,4 @@
-"""Chains of certificates: each certificate behind its length in two bytes, the leaf first."""
+"""Chains of certificates: each certificate after its length in two bytes, the leaf first."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def check(data: bytes) -> bool:
     try:
         key = certificates.verify_chain(chain, (AUTHORITY,), NOW)
     except AotcError as error:
-        for each in (error, *error.also):
-            assert each.code in REFUSED
-            assert f"{each.what}{each.found}{each.expected}".isprintable()
+        for refusal in (error, *error.also):
+            assert refusal.code in REFUSED
+            assert f"{refusal.what}{refusal.found}{refusal.expected}".isprintable()
         return False
     assert chain[0] in CERTIFIED
     assert key.pem == signer(CERTIFIED[chain[0]]).public_pem
@@ -49,11 +49,11 @@ def _split(data: bytes) -> list[bytes]:
 
 
 def _joined(chain: Sequence[bytes]) -> bytes:
-    return b"".join(len(each).to_bytes(2, "big") + each for each in chain)
+    return b"".join(len(item).to_bytes(2, "big") + item for item in chain)
 
 
 def _mutate(data: bytes, size: int, seed: int) -> bytes | None:
-    """Bytes of one certificate are changed as they are; each third time the chain is."""
+    """Bytes of one certificate are changed; every third time the chain is."""
     chain = _split(data)
     if len(chain) < 2 or seed % 3:
         return None
@@ -64,7 +64,7 @@ def _mutate(data: bytes, size: int, seed: int) -> bytes | None:
 
 
 def seeds() -> Iterator[bytes]:
-    """Good chains, others of their parts, and a certificate for nothing."""
+    """Good chains, others made of their parts, and a certificate without a purpose."""
     other = certificate("other", "stranger", ca=True)
     for chain in (
         [LEAF],

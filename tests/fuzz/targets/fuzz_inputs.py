@@ -1,4 +1,4 @@
-"""Inputs of a model as files: one byte that says which kind, and then `.npy`, `.npz` or `.json`."""
+"""Inputs of a model as files: one byte for the kind, and then `.npy`, `.npz` or `.json`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLACE = make_place()
 
 
 def check(data: bytes) -> bool:
-    """Refused as an argument, or values that are described, counted and written again the same."""
+    """Refused as an argument, or values that are described, counted and written back unchanged."""
     if not data:
         return False
     kind = KINDS[data[0] % len(KINDS)]
@@ -54,7 +54,7 @@ def check(data: bytes) -> bool:
 
 
 def _mutate(data: bytes, size: int, seed: int) -> bytes | None:
-    """JSON as a value; of the others the header of an array is changed as text."""
+    """JSON as a value; otherwise the header of an array is changed as text."""
     if not data:
         return None
     if KINDS[data[0] % len(KINDS)] == "json":
@@ -74,7 +74,7 @@ def _mutate(data: bytes, size: int, seed: int) -> bytes | None:
 
 
 def seeds() -> Iterator[bytes]:
-    """Each kind once, and what none of them can be."""
+    """Each kind once, and bytes that are none of them."""
     array = np.arange(3, dtype=np.float32)
     yield b"\0" + _npy(array)
     yield b"\0" + _npy(np.array(1.5))

@@ -1,4 +1,4 @@
-"""Keyless bundles and trusted roots: nothing is accepted but what a certified key signed."""
+"""Keyless bundles and trusted roots: only what a certified key signed is accepted."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def check(data: bytes) -> bool:
     try:
         verified = verify_bundle(dsse.parse(bundle), (identity,))
     except AotcError as error:
-        for each in (error, *error.also):
-            assert each.code in REFUSED, each.line()
+        for refusal in (error, *error.also):
+            assert refusal.code in REFUSED, refusal.line()
         return False
     assert verified.payload == base64.b64decode(json.loads(BUNDLE)["dsseEnvelope"]["payload"])
     return True
@@ -68,7 +68,7 @@ def _mutate(data: bytes, size: int, seed: int) -> bytes | None:
 
 
 def seeds() -> Iterator[bytes]:
-    """The good bundle and root, and those of somebody else."""
+    """The good bundle and root, and those of another instance."""
     yield BUNDLE
     yield b"r" + ROOT.encode()
     yield json.dumps(WORLD.bundle(STATEMENT, "else@example.com", ISSUER)).encode()

@@ -1,4 +1,4 @@
-"""Files of keys: one byte that says which reader, and the file."""
+"""Key files: one byte for the reader, and then the file."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def _private(path: Path) -> None:
 def _public(path: Path) -> None:
     found = load_public(path)
     assert found
-    for each in found:
+    for item in found:
         # Written again it is the same key, in the one spelling that ids are made of.
-        assert load_public_text(each.pem) == each.pem
+        assert load_public_text(item.pem) == item.pem
 
 
 def _certificates(path: Path) -> None:
-    for each in certificates.load_authorities(path):
-        assert "BEGIN CERTIFICATE" in each.pem
+    for authority in certificates.load_authorities(path):
+        assert "BEGIN CERTIFICATE" in authority.pem
 
 
 def load_public_text(pem: str) -> str:
@@ -53,7 +53,7 @@ READERS: tuple[tuple[Callable[[Path], None], frozenset[str]], ...] = (
 
 
 def check(data: bytes) -> bool:
-    """Each reader refuses with its codes, and what it takes can be written and read again."""
+    """Each reader refuses with its codes, and what it accepts can be written and read again."""
     if not data:
         return False
     reader, codes = READERS[data[0] % len(READERS)]
@@ -62,13 +62,13 @@ def check(data: bytes) -> bool:
     try:
         reader(FILE)
     except AotcError as error:
-        assert {each.code for each in (error, *error.also)} <= codes, error.line()
+        assert {refusal.code for refusal in (error, *error.also)} <= codes, error.line()
         return False
     return True
 
 
 def seeds() -> Iterator[bytes]:
-    """Each kind of file, whole and by half."""
+    """Each kind of file, complete and halved."""
     secret = signer("aotc fuzzing: a key in a file, public to all")._secret
     pkcs8 = serialization.PrivateFormat.PKCS8
     plain = secret.private_bytes(serialization.Encoding.PEM, pkcs8, serialization.NoEncryption())
@@ -78,12 +78,12 @@ def seeds() -> Iterator[bytes]:
         serialization.NoEncryption(),
     )
     public = TRUSTED.public_pem.encode()
-    for each in (plain, old, plain[:80], public, plain + pem_of(LEAF).encode()):
-        yield b"\0" + each
-    for each in (public, public * 2, b"# a comment\n\n" + public, public + b"more\n", b""):
-        yield b"\1" + each
-    for each in (AUTHORITY.pem.encode(), AUTHORITY.pem.encode() * 2, pem_of(LEAF).encode(), public):
-        yield b"\2" + each
+    for item in (plain, old, plain[:80], public, plain + pem_of(LEAF).encode()):
+        yield b"\0" + item
+    for item in (public, public * 2, b"# a comment\n\n" + public, public + b"more\n", b""):
+        yield b"\1" + item
+    for item in (AUTHORITY.pem.encode(), AUTHORITY.pem.encode() * 2, pem_of(LEAF).encode(), public):
+        yield b"\2" + item
 
 
 WORDS = frozenset(

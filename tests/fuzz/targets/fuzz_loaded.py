@@ -1,8 +1,8 @@
-"""Artifacts that a trusted key did sign, whatever they say: verified, loaded, and run.
+"""Artifacts that a trusted key did sign, whatever they contain: verified, loaded, and run.
 
-What is signed may be rubbish; each of the three steps ends with an answer or a refusal.  ONNX
-Runtime itself may crash of what a trusted key signed (see the threat model), so a process of its
-own loads first, and what kills that by a signal is left alone.
+What is signed may be invalid; each of the three steps ends with a result or a refusal.  ONNX
+Runtime itself may crash on what a trusted key signed (see the threat model), so a separate process
+loads first, and inputs that kill it by a signal are ignored.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ session.import_onnxruntime()
 
 
 def check(data: bytes) -> bool:
-    """Whether it loads and answers; nothing but refusals with codes stands between."""
+    """Whether it loads and runs; everything else must be a refusal with a code."""
     made = edited(data)
     if made is None or not written(made, ARTIFACT):
         return False
@@ -50,8 +50,10 @@ def check(data: bytes) -> bool:
     except AotcError as error:
         _require_codes(error)
     report = verify(ARTIFACT, trust=TRUST)
-    assert all(each.code != "AOTC-R999" for each in report.refusals)
-    assert report.authentic == all(not each.code.startswith("AOTC-G") for each in report.refusals)
+    assert all(refusal.code != "AOTC-R999" for refusal in report.refusals)
+    assert report.authentic == all(
+        not refusal.code.startswith("AOTC-G") for refusal in report.refusals
+    )
     if not report.authentic:
         return False
     return _survives(_loads) and _loads()
@@ -78,22 +80,22 @@ def _loads() -> bool:
 
 
 def _require_codes(error: AotcError) -> None:
-    for each in (error, *error.also):
-        assert each.code != "AOTC-R999", each.line()
+    for refusal in (error, *error.also):
+        assert refusal.code != "AOTC-R999", refusal.line()
         # It is shown as it is.
-        str(each.line()).encode("utf-8", "backslashreplace")
+        str(refusal.line()).encode("utf-8", "backslashreplace")
 
 
 def _clear() -> None:
     for place in (STORE, PLACE / "outputs"):
-        for each in [place, *place.rglob("*")] if place.is_dir() else ():
-            if each.is_dir() and not each.is_symlink():
-                each.chmod(0o700)
+        for item in [place, *place.rglob("*")] if place.is_dir() else ():
+            if item.is_dir() and not item.is_symlink():
+                item.chmod(0o700)
         shutil.rmtree(place, ignore_errors=True)
 
 
 def _survives(action: Callable[[], bool]) -> bool:
-    """Whether a process of its own ends by itself; its error is one of this process, too."""
+    """Whether a separate process ends by itself; its error is then also raised in this process."""
     if not hasattr(os, "fork"):
         return True
     told, tell = os.pipe()
@@ -148,8 +150,8 @@ def seeds() -> Iterator[bytes]:
             ["aotc.json", ["padding"], "set", {"inputs": {"x": {"value": 0}}}],
         ],
     )
-    for each in edits:
-        yield json.dumps(each).encode()
+    for edit in edits:
+        yield json.dumps(edit).encode()
 
 
 TARGET = Target("loaded", check, seeds, frozenset(), 4096, mutate)

@@ -1,4 +1,4 @@
-"""aotc.json: strict JSON, and the record that is made of it."""
+"""aotc.json: strict JSON, and the record decoded from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VECTORS = ROOT / "manifests" / "vectors"
 
 
 def check(data: bytes) -> bool:
-    """Another parser reads the same, and what is accepted is written and read again the same."""
+    """Another parser reads the same, and what is accepted is written and read back unchanged."""
     try:
         value = strict_json(data)
     except ParseError:
@@ -40,7 +40,7 @@ def check(data: bytes) -> bool:
 
 
 def seeds() -> Iterator[bytes]:
-    """The published vectors, and JSON's odd corners."""
+    """The published vectors, and JSON's corner cases."""
     for path in sorted(VECTORS.glob("*/manifest*.json")):
         yield path.read_bytes()
     yield from (b"[123456789012345680000, -1e20]", b"[123456789012345680001]")

@@ -1,4 +1,4 @@
-"""Trust policies and the root keys of a host: YAML that says whom to trust."""
+"""Trust policies and the root keys of a host: YAML about whom to trust."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FILE = Path(_FOLDER.name) / "file.yaml"
 
 
 def check(data: bytes) -> bool:
-    """Only G019; what is accepted is the same when it is written and read again."""
+    """Only AOTC-G019; what is accepted is written and read back unchanged."""
     try:
         policy = parse_policy(data, FILE).policy
     except AotcError as error:
-        assert {each.code for each in (error, *error.also)} <= REFUSED
+        assert {refusal.code for refusal in (error, *error.also)} <= REFUSED
     else:
         _check_policy(policy)
         return True
@@ -39,7 +39,7 @@ def check(data: bytes) -> bool:
     try:
         roots = read_roots(FILE)
     except AotcError as error:
-        assert {each.code for each in (error, *error.also)} <= REFUSED
+        assert {refusal.code for refusal in (error, *error.also)} <= REFUSED
         return False
     assert 0 < roots.threshold <= len(roots.keys) == len(set(roots.keys))
     FILE.write_text(yaml_text(roots), encoding="utf-8")
@@ -52,9 +52,9 @@ def _check_policy(policy: TrustPolicy) -> None:
         text = yaml_text(policy, full=full).encode("utf-8")
         assert parse_policy(text, FILE).policy == policy
     assert decode(TrustPolicy, strict_json(canonical_json(encode(policy)))) == policy
-    holders = {each.id: each for each in policy.signers()}
+    holders = {item.id: item for item in policy.signers()}
     assert len(holders) == len(policy.signers())
-    assert len({each.pem for each in policy.keys}) == len(policy.keys)
+    assert len({key.pem for key in policy.keys}) == len(policy.keys)
     # A rule that asks for nothing, or for nobody, would let everything in.
     assert policy.rules
     for rule in policy.rules:
@@ -62,11 +62,11 @@ def _check_policy(policy: TrustPolicy) -> None:
         for need in rule.require:
             assert need.threshold >= 1
             assert need.signers
-            assert all(need.predicate in holders[each].usage for each in need.signers)
+            assert all(need.predicate in holders[item].usage for item in need.signers)
 
 
 def seeds() -> Iterator[bytes]:
-    """A policy with all that one may say, small ones, and root keys."""
+    """A policy with every field, small ones, and root keys."""
     more = signer("aotc fuzzing: another key, public to all")
     full = {
         "schema": "aotc.trust/1",
@@ -129,8 +129,8 @@ def seeds() -> Iterator[bytes]:
     }
     unnamed = {**roots, "schema": "aotc.root/1"}
     del unnamed["policy"]
-    for each in (full, small, roots, unnamed):
-        yield json.dumps(each).encode()
+    for item in (full, small, roots, unnamed):
+        yield json.dumps(item).encode()
     yield yaml_text(decode(TrustPolicy, full)).encode()
     yield yaml_text(decode(RootKeys, roots)).encode()
     yield b"a: &x [1]\nb: *x\n"

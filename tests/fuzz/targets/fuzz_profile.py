@@ -1,4 +1,4 @@
-"""Profiles and targets: YAML that says what to build, and for which host."""
+"""Profiles and targets: YAML about what to build, and for which host."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PROFILES = ROOT / "profiles"
 
 
 def check(data: bytes) -> bool:
-    """What is accepted is written, as YAML and as JSON, and read again the same."""
+    """What is accepted is written, as YAML and as JSON, and read back unchanged."""
     FILE.write_bytes(data)
     for load in (load_profile, load_target):
         try:
             load(FILE)
         except AotcError as error:
-            codes = {each.code for each in (error, *error.also)}
+            codes = {refusal.code for refusal in (error, *error.also)}
             assert codes <= {"AOTC-I022", "AOTC-I046", "AOTC-S015", "AOTC-S017"} | OF_SHAPES, codes
     try:
         value = strict_yaml(data)

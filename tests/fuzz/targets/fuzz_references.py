@@ -1,4 +1,4 @@
-"""What a model refers to: whatever ONNX's own parser sees, the reader without ONNX sees too."""
+"""A model's references to files: the reader without ONNX finds all that ONNX's parser finds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aotc.verification.references.onnx_references import (
     Reference,
     references,
 )
-from aotc.verification.references.protobuf_wire import Held, MalformedModel
+from aotc.verification.references.protobuf_wire import InMemory, MalformedModel
 
 WORDS = frozenset(
     {CACHE, EP_CONTEXT, EMBEDDED, onnx_references.SOURCE_MODEL}
@@ -38,7 +38,7 @@ WORDS = frozenset(
 
 
 class Parts:
-    """A model of which each part is read by itself, as of a large file."""
+    """A model whose parts are read one by one, as of a large file."""
 
     def __init__(self, data: bytes) -> None:
         self.size = len(data)
@@ -52,7 +52,7 @@ class Parts:
 
 
 def check(data: bytes) -> bool:
-    """No file that a reader of the whole protobuf would open is overlooked."""
+    """Every file that a full protobuf reader would open is found."""
     found = _references(data, whole=True)
     in_parts = _references(data, whole=False)
     if found is None:
@@ -64,8 +64,8 @@ def check(data: bytes) -> bool:
         model = ModelProto.FromString(data)
     except DecodeError:
         return False
-    entries = {entry for each in found if isinstance(each, ExternalData) for entry in each.entries}
-    parts = {each.file for each in found if isinstance(each, CompiledPart)}
+    entries = {entry for item in found if isinstance(item, ExternalData) for entry in item.entries}
+    parts = {item.file for item in found if isinstance(item, CompiledPart)}
     for message in _messages(model):
         if isinstance(message, TensorProto):
             stated = [(entry.key, entry.value) for entry in message.external_data]
@@ -79,46 +79,46 @@ def check(data: bytes) -> bool:
 
 def _references(data: bytes, *, whole: bool) -> list[Reference] | None:
     if whole:
-        source: Any = Held(data)
+        source: Any = InMemory(data)
     else:
         source = Parts(data)
-    before = onnx_references._WHOLE_BYTES
-    onnx_references._WHOLE_BYTES = before if whole else -1  # type: ignore[misc]
+    before = onnx_references._READ_AT_ONCE_BYTES
+    onnx_references._READ_AT_ONCE_BYTES = before if whole else -1  # type: ignore[misc]
     try:
         return list(references(source))
     except MalformedModel:
         return None
     finally:
-        onnx_references._WHOLE_BYTES = before  # type: ignore[misc]
+        onnx_references._READ_AT_ONCE_BYTES = before  # type: ignore[misc]
 
 
 def _files(found: list[Reference]) -> list[Reference]:
-    """Those that name a file."""
+    """References that name a file."""
     return [
-        each
-        for each in found
-        if isinstance(each, CompiledPart) or any(key == "location" for key, _ in each.entries)
+        item
+        for item in found
+        if isinstance(item, CompiledPart) or any(key == "location" for key, _ in item.entries)
     ]
 
 
 def _messages(message: Any) -> Iterator[Any]:
-    """A message and all inside of it, by protobuf's own descriptors."""
+    """A message and all nested ones, by protobuf's own descriptors."""
     yield message
     for _, value in message.ListFields():
         if hasattr(value, "ListFields"):
             yield from _messages(value)
         elif not isinstance(value, str | bytes | int | float):
-            for each in value:
-                if hasattr(each, "ListFields"):
-                    yield from _messages(each)
+            for item in value:
+                if hasattr(item, "ListFields"):
+                    yield from _messages(item)
 
 
 def _compiled(node: NodeProto) -> Iterator[str]:
-    """Files that hold a node's compiled bytes: whatever it says that they are not embedded."""
-    if any(each.name == EMBEDDED and not each.i for each in node.attribute):
-        for each in node.attribute:
-            if each.name == CACHE and each.HasField("s"):
-                yield each.s.decode("utf-8")
+    """Files with a node's compiled bytes: those of a node that says they are not embedded."""
+    if any(item.name == EMBEDDED and not item.i for item in node.attribute):
+        for item in node.attribute:
+            if item.name == CACHE and item.HasField("s"):
+                yield item.s.decode("utf-8")
 
 
 def _model(*nodes: NodeProto, tensors: tuple[TensorProto, ...] = ()) -> ModelProto:
@@ -139,7 +139,7 @@ def _context(**attributes: Any) -> NodeProto:
 
 
 def seeds() -> Iterator[bytes]:
-    """A reference in each place that may hold one, and models without any."""
+    """A reference in each possible place, and models without references."""
     inner = helper.make_graph([], "inner", [], [], [_external("inner.bin")])
     plain = helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])
     constant = helper.make_node("Constant", [], ["c"], value=_external("constant.bin"))
@@ -159,8 +159,8 @@ def seeds() -> Iterator[bytes]:
     by_function.functions.append(function)
     by_sparse.graph.sparse_initializer.append(sparse)
     by_training.training_info.add().initialization.CopyFrom(inner)
-    for each in (by_function, by_sparse, by_training):
-        yield each.SerializeToString()
+    for item in (by_function, by_sparse, by_training):
+        yield item.SerializeToString()
     yield _model(_context(ep_cache_context=b"bytes", embed_mode=1)).SerializeToString()
     yield _model(
         _context(ep_cache_context="a.bin", embed_mode=0, onnx_model_filename="m.onnx")

@@ -1,4 +1,4 @@
-"""Signer files: which program signs, with whose key; none of it runs before it is understood."""
+"""Signer files: which program signs, with whose key; nothing runs before it is validated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = [make_place() / name for name in ("signer.yaml", "signer.json")]
 
 
 def check(data: bytes) -> bool:
-    """As YAML and as JSON: refused with a code, or a command with one key of its own."""
+    """As YAML and as JSON: refused with a code, or a command with exactly one key."""
     return bool(sum(_reads(path, data) for path in FILES))
 
 
@@ -28,7 +28,7 @@ def _reads(path: object, data: bytes) -> bool:
     try:
         found = load_command(path)  # type: ignore[arg-type]
     except AotcError as error:
-        assert {each.code for each in (error, *error.also)} <= REFUSED, error.line()
+        assert {refusal.code for refusal in (error, *error.also)} <= REFUSED, error.line()
         return False
     assert isinstance(found, CommandSigner)
     assert found.file.command

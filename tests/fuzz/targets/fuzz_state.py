@@ -1,4 +1,4 @@
-"""What a user has seen of policies and releases: it is kept, or refused, and never begun anew."""
+"""A user's record of policies and releases: it is kept or refused, but never restarted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from structured import mutated, words_of
 
 from aotc.contract.results.policy_decision import ArtifactRelease
 from aotc.errors import AotcError
-from aotc.verification.policy.state import SeenPolicy, SeenState, StateFile
+from aotc.verification.policy.state import SeenPolicy, StateFile, TrustState
 
 STATE = StateFile(make_place() / "trust-state.json")
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -22,7 +22,7 @@ LATER = {"AOTC-G022", "AOTC-G030", "AOTC-G036"}
 
 
 def check(data: bytes) -> bool:
-    """What is read is still there after a policy and a release were noted."""
+    """What is read is still there after a policy and a release were recorded."""
     STATE.path.write_bytes(data)
     try:
         before = STATE.read()
@@ -47,7 +47,7 @@ def check(data: bytes) -> bool:
 
 
 def seeds() -> Iterator[bytes]:
-    """Nothing seen, something, and what no release of ours writes."""
+    """An empty record, one with content, and one that aotc never writes."""
     full = {
         "schema": "aotc.trust-state/1",
         "latest": "2026-12-31T00:00:00Z",
@@ -60,4 +60,4 @@ def seeds() -> Iterator[bytes]:
     yield from (b"", b"{}", b"null", b'{"schema": "aotc.trust-state/2"}')
 
 
-TARGET = Target("state", check, seeds, words_of(SeenState), 2048, mutated)
+TARGET = Target("state", check, seeds, words_of(TrustState), 2048, mutated)

@@ -1,4 +1,4 @@
-"""Statements that a trusted key did sign: they may lie, and be ambiguous, and are read strictly."""
+"""Statements that a trusted key did sign: they may lie or be ambiguous, and are read strictly."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from repository import ROOT
 from structured import json_number, mutated
 
 from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing import statements as attest
+from aotc.signing import dsse, oms, statements
 
 VECTORS = ROOT / "manifests" / "vectors"
 TRUST = (TRUSTED.trusted(),)
@@ -49,12 +48,12 @@ def check(data: bytes) -> bool:
         signed = oms.verify(bundle, TRUST)
         by_oms = True
     except AotcError as error:
-        assert {each.code for each in (error, *error.also)} == {"AOTC-G004"}
+        assert {refusal.code for refusal in (error, *error.also)} == {"AOTC-G004"}
     try:
-        said = attest.read(bundle, TRUST)
+        said = statements.verify(bundle, TRUST)
         by_attest = True
     except AotcError as error:
-        assert {each.code for each in (error, *error.also)} == {"AOTC-G004"}
+        assert {refusal.code for refusal in (error, *error.also)} == {"AOTC-G004"}
     if not (by_oms or by_attest):
         return False
     statement = json.loads(data.decode("utf-8"), parse_int=json_number)
@@ -62,10 +61,10 @@ def check(data: bytes) -> bool:
     if by_oms:
         _check_oms(statement, dict(signed.digests))
     if by_attest:
-        claim = attest.peek(bundle)
+        claim = statements.read_unverified(bundle)
         assert claim.predicate_type == statement["predicateType"]
         assert said.predicate == claim.predicate == statement.get("predicate")
-        subjects = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
+        subjects = {item["name"]: item["digest"]["sha256"] for item in statement["subject"]}
         assert said.subjects == claim.subjects == subjects
         assert len(subjects) == len(statement["subject"])
         assert claim.hint == TRUSTED.key_id
@@ -74,7 +73,7 @@ def check(data: bytes) -> bool:
 
 def _check_oms(statement: dict[str, object], digests: dict[str, str]) -> None:
     resources = statement["predicate"]["resources"]  # type: ignore[index]
-    assert digests == {each["name"]: each["digest"] for each in resources}
+    assert digests == {resource["name"]: resource["digest"] for resource in resources}
     assert len(digests) == len(resources) > 0
     for name, digest in digests.items():
         path = PurePosixPath(name)
@@ -83,13 +82,13 @@ def _check_oms(statement: dict[str, object], digests: dict[str, str]) -> None:
         assert str(path) == name
         assert "\\" not in name
         assert len(bytes.fromhex(digest)) == 32
-    joined = b"".join(bytes.fromhex(each["digest"]) for each in resources)
+    joined = b"".join(bytes.fromhex(resource["digest"]) for resource in resources)
     (subject,) = statement["subject"]  # type: ignore[misc]
     assert subject["digest"] == {"sha256": hashlib.sha256(joined).hexdigest()}
 
 
 def _bundle(payload: bytes) -> bytes:
-    """These bytes, rightly signed."""
+    """These bytes, validly signed."""
     signature = TRUSTED.sign(dsse.pae(dsse.IN_TOTO, payload))
     envelope = {
         "payload": base64.b64encode(payload).decode(),
@@ -107,14 +106,14 @@ def _bundle(payload: bytes) -> bytes:
 
 
 def _resized(data: bytes, size: int, seed: int) -> bytes | None:
-    """A changed statement; each other time the subject is made to fit its files again."""
+    """A changed statement; every other time the subject is adapted to its files."""
     made = mutated(data, size, seed)
     if made is None or seed % 2:
         return made
     try:
         statement = json.loads(made)
-        digests = [each["digest"] for each in statement["predicate"]["resources"]]
-        statement["subject"] = [{"name": "p", "digest": {"sha256": oms.root(digests)}}]
+        digests = [item["digest"] for item in statement["predicate"]["resources"]]
+        statement["subject"] = [{"name": "p", "digest": {"sha256": oms.root_digest(digests)}}]
     except (ValueError, TypeError, KeyError):
         return made
     fitting = json.dumps(statement).encode()
@@ -122,7 +121,7 @@ def _resized(data: bytes, size: int, seed: int) -> bytes | None:
 
 
 def seeds() -> Iterator[bytes]:
-    """What the published vectors signed."""
+    """The statements that the published vectors signed."""
     for path in sorted(VECTORS.glob("*/*.sigstore.json")):
         try:
             yield dsse.parse(path.read_bytes()).payload

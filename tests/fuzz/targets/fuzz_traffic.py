@@ -30,7 +30,7 @@ WORDS = frozenset(
 
 
 def check(data: bytes) -> bool:
-    """Sizes and counts are possible ones, and the same when they are written and read again."""
+    """Sizes and counts are possible ones, and are written and read back unchanged."""
     accepted = False
     for path in FILES:
         path.write_bytes(data)
@@ -44,7 +44,7 @@ def _reads(path: Path, inputs: tuple[Value, ...] | None) -> bool:
         found = read_traffic(path, inputs)
     except AotcError as error:
         errors = (error, *error.also)
-        assert {each.code for each in errors} <= CODES
+        assert {item.code for item in errors} <= CODES
         assert len(errors) <= 20
         return False
     assert found.requests >= 1
@@ -63,7 +63,7 @@ def _reads(path: Path, inputs: tuple[Value, ...] | None) -> bool:
 
 
 def seeds() -> Iterator[bytes]:
-    """Each form once, and lines that are refused."""
+    """Each format once, and lines that are refused."""
     yield b'{"ids": [1, 40], "image": [1, 3, 8, 8], "any": [2]}\n{"ids": [2, 7], "count": 3}\n'
     yield b'{"batch": 1, "seq": 40}\n\n{"batch": 2, "seq": 7, "count": 2}\n'
     yield b'{"batch": 1, "ids.1": 40}\n'

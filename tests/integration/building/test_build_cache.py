@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +17,19 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from made_profiles import small_profile
+from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc import build, verify
+from aotc import verify
 from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.caching.entry import SEAL
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.profile import Profile
 from aotc.contract.results.cache_reports import CacheEntry
 from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 from aotc.signing.keys import key_files
 
-needs_rtx = pytest.mark.skipif(
-    find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
-)
 OPENVINO = "OpenVINOExecutionProvider"
 
 
@@ -72,15 +67,7 @@ def first(bench: Workbench, built_once: Built) -> Built:
 
 def profile(base: str = "edge", **fields: Any) -> Profile:
     """A built-in profile with other fields, quick to prove, its partitions kept."""
-    stated = {
-        **encode(load_profile(base)),
-        "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
-        "parity": {"random_shapes": 0},
-        **fields,
-    }
-    result: Profile = decode(Profile, stated)
-    return result
+    return small_profile(base, **fields)
 
 
 def entries(kind: str = "") -> list[CacheEntry]:
@@ -123,7 +110,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         "edge",
         pytest.param("edge-openvino", marks=pytest.mark.openvino),
-        pytest.param("edge-rtx", marks=needs_rtx),
+        pytest.param("edge-rtx", marks=pytest.mark.rtx),
         "server-cuda",
     ],
 )
@@ -425,7 +412,7 @@ def test_what_was_compiled_survives_another_variants_failure(bench: Workbench) -
     assert sum(node.op_type == "EPContext" for node in fixed.nodes("whole")) == 2
 
 
-@needs_rtx
+@pytest.mark.rtx
 def test_an_engine_is_taken_from_the_cache_for_another_profile(bench: Workbench) -> None:
     """What is compiled does not depend on tolerances: one engine serves both artifacts."""
     first = bench.build(models.plain(), "one", profile=profile("edge-rtx"))

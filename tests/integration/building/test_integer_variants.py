@@ -98,11 +98,6 @@ def static() -> onnx.ModelProto:
 MODELS = {"dynamic": dynamic, "static": static}
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("integers"))
-
-
 @pytest.fixture(scope="module", params=list(MODELS))
 def built(request: pytest.FixtureRequest, bench: Workbench) -> Built:
     return bench.build(MODELS[request.param](), request.param)

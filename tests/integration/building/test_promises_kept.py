@@ -13,13 +13,12 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from made_profiles import small_profile
 from onnx import helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 import aotc.pipeline
 from aotc import load
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
@@ -30,21 +29,7 @@ CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 
 def profile(base: str = "edge-openvino", **fields: Any) -> Profile:
     """A built-in profile with other fields, quick to prove, its partitions kept."""
-    stated = {
-        **encode(load_profile(base)),
-        "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
-        "parity": {"random_shapes": 0},
-        "tune": {"rounds": 3},
-        **fields,
-    }
-    result: Profile = decode(Profile, stated)
-    return result
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("promises"))
+    return small_profile(base, **fields)
 
 
 @pytest.fixture(scope="module")

@@ -390,7 +390,7 @@ def test_a_call_outside_of_what_is_stated_or_strict_is_refused(bench: Workbench,
             model.run(built.inputs({"batch": 9}))
         assert model.telemetry.to_dict()["rejects"] == {"AOTC-S010": 1}
     assert caught.value.line() == (
-        "AOTC-S010 dim 'batch' is outside of the proven range [dim batch] (expected 1..8; found 9)"
+        "AOTC-S010 dim 'batch' is outside the proven range [dim batch] (expected 1..8; found 9)"
     )
 
 

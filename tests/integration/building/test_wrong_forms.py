@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MISSING, MODELS
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.builtin import load_profile
@@ -19,14 +18,8 @@ from aotc.contract.profile import Fallback, ParitySpec, Profile, VariantSpec
 from aotc.contract.profile_terms import Tolerance
 from aotc.errors import AotcError
 
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 WIDTH = 16
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("wrong"))
 
 
 def strict(**fields: Any) -> Profile:
@@ -85,8 +78,8 @@ def agrees(built: Built, bench: Workbench, variant: str) -> None:
 
 @pytest.fixture(scope="module")
 def mobilenet(bench: Workbench) -> Built:
-    if not MODELS.name:
-        pytest.skip("AOTC_MODELS is not set")
+    if MISSING:
+        pytest.skip(MISSING)
     tolerance = Tolerance(atol=1e-3, rtol=1e-2)
     profile = replace(
         load_profile("server-cpu"), parity=ParitySpec(quantized=tolerance, random_shapes=0)

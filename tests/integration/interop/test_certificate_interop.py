@@ -122,7 +122,7 @@ def test_a_certificate_of_another_key_is_refused(certificates: Path) -> None:
         load_signer(mixed)
     assert (caught.value.code, caught.value.what) == (
         "AOTC-I023",
-        "the first certificate is not of this key",
+        "the first certificate is not for this key",
     )
 
 

@@ -61,11 +61,6 @@ def profile(dims: dict[str, Any], **fields: Any) -> Profile:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("routing"))
-
-
-@pytest.fixture(scope="module")
 def built(bench: Workbench) -> Built:
     """batch 1 or up to 4, seq in buckets, longer ones routed."""
     dims = {
@@ -344,7 +339,7 @@ def test_no_output_and_no_space_are_reported(
 ) -> None:
     with bench.load(built) as model, pytest.raises(AotcError, match="AOTC-I027 no output"):
         model.run(call(1, 4), [])
-    with pytest.raises(AotcError, match="AOTC-I027 the bound of a record"):
+    with pytest.raises(AotcError, match="AOTC-I027 the limit of the record"):
         load(
             built.path,
             key=bench.public,

@@ -53,11 +53,6 @@ IMAGES = {
 }
 
 
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("exports"))
-
-
 class Opened:
     """One export, built and loaded, and its plain session."""
 
@@ -81,7 +76,7 @@ class Opened:
         assert_agree(expected, found, tolerance_of(self.built), where)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def every(bench: Workbench) -> dict[str, Opened]:
     """Exports that are already built."""
     return {}

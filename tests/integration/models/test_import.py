@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from shared_workers import build
 from workbench import (
     Built,
     Workbench,
@@ -20,7 +21,6 @@ from workbench import (
     tolerance_of,
 )
 
-from aotc import build
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.interface import Value
 from aotc.errors import AotcError

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
@@ -25,11 +24,6 @@ STRING = TensorProto.STRING
 RANDOM = np.random.default_rng(12)
 # Number of calls compared per domain, and maximum elements of an input.
 _CALLS, _ELEMENTS = 8, 1 << 20
-
-
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("nobody"))
 
 
 def weights(*shape: int) -> Any:

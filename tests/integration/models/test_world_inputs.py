@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc import build, inspect
+from aotc import inspect
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.profile import ProbeLimits, Profile, VariantSpec
 from aotc.errors import AotcError

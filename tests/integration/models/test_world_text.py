@@ -12,9 +12,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from shared_workers import build
 from workbench import Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc import build, inspect
+from aotc import inspect
 from aotc.errors import AotcError
 from aotc.verification.gate import verify
 

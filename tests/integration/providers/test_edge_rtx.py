@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import struct
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,20 @@ import onnxruntime as ort
 import openvino_models as small
 import pytest
 import yaml
+from made_profiles import profile_with
 from onnx import TensorProto
 from repository import ROOT
+from shared_workers import build
+from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
-from aotc import build, load, verify
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
+from aotc import load, verify
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
 
-pytestmark = pytest.mark.skipif(
-    find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
-)
+pytestmark = pytest.mark.rtx
 RTX = "NvTensorRTRTXExecutionProvider"
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 CAPABILITIES = ("8.6", "8.9", "12.0")
@@ -44,21 +40,13 @@ QUICK = ("squeezenet", "shufflenet")
 SLOW = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "vgg19", "zfnet512",
 )  # fmt: skip
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
-needs_models = pytest.mark.skipif(not MODELS.name, reason="AOTC_MODELS is not set")
 # At least one row; the largest size is the optimum, at which boundaries pay.
 MANY_ROWS = {"batch": {"min": 1, "opt": models.BATCH, "max": models.BATCH}}
 
 
 def profile(**fields: Any) -> Profile:
     """`edge-rtx` with other fields."""
-    result: Profile = decode(Profile, {**encode(load_profile("edge-rtx")), **fields})
-    return result
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("rtx"))
+    return profile_with("edge-rtx", **fields)
 
 
 @pytest.fixture(scope="module")

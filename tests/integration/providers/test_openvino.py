@@ -17,13 +17,15 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from made_profiles import profile_with
 from repository import ROOT
+from shared_workers import build
+from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc import build, load, verify
-from aotc.contract.builtin import load_profile
+from aotc import load, verify
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.parsing import encode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import AcceptedWaiver, Manifest
 from aotc.contract.manifest.ort_package import provider_options, session_options
@@ -40,7 +42,6 @@ from aotc.signing.keys.key_loading import load_private
 pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 AOTC = Path(sys.executable).with_name("aotc")
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
 # The boundaries of such small models always cost more than they gain.
 KEEP_PARTS = {"partitioning": {"weigh_borders": False}}
 # Keeps runs short: eight rows prove as much as many.
@@ -49,14 +50,7 @@ FEW = {"dims": {"batch": "1..8"}}
 
 def profile(**fields: Any) -> Profile:
     """`edge-openvino` with other fields; partitions are kept however small they are."""
-    stated = encode(load_profile("edge-openvino"))
-    result: Profile = decode(Profile, {**stated, **KEEP_PARTS, **FEW, **fields})
-    return result
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("openvino"))
+    return profile_with("edge-openvino", **{**KEEP_PARTS, **FEW, **fields})
 
 
 @pytest.fixture(scope="module")
@@ -813,16 +807,11 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
 
 # Models of other projects.
 
-REAL = tuple(
-    sorted(path.stem for path in MODELS.glob("*.onnx")) if os.environ.get("AOTC_MODELS") else ()
-)
+REAL = tuple(sorted(path.stem for path in MODELS.glob("*.onnx")))
 MOBILENET = "mobilenet_qdq_int8"
 
 
-@pytest.mark.skipif(
-    not os.environ.get("AOTC_MODELS"),
-    reason="AOTC_MODELS is not set: the folder of third-party models, with its MANIFEST.json",
-)
+@needs_models
 @pytest.mark.parametrize("name", REAL or ("none",))
 def test_a_real_model(bench: Workbench, name: str) -> None:
     """Compiled and exact, or refused with a code that names nodes; it answers after loading."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,14 @@ import onnx
 import openvino_models as small
 import pytest
 import yaml
+from made_profiles import profile_with
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
 from aotc import verify
 from aotc.backends.cuda import CudaBackend
 from aotc.cli import main as cli
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.parsing import encode
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
@@ -37,14 +36,7 @@ NO_KERNEL = "CUDA has no kernel of MatMul-13 for int32 as T"
 
 def profile(base: str = "server-cuda", **fields: Any) -> Profile:
     """The profile with other fields, for few rows."""
-    stated = {**encode(load_profile(base)), "dims": {"batch": "1..4"}, **fields}
-    result: Profile = decode(Profile, stated)
-    return result
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("cuda"))
+    return profile_with(base, **{"dims": {"batch": "1..4"}, **fields})
 
 
 @pytest.fixture(scope="module")
@@ -362,10 +354,7 @@ def test_this_machine_refuses_to_load_it(bench: Workbench, plain: Built) -> None
 # Models that TensorRT for RTX does not take at all.
 
 
-@pytest.mark.skipif(
-    find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
-)
+@pytest.mark.rtx
 def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
     """The plugin does not support float64, and CUDA does."""
     shape = ["batch", 32]

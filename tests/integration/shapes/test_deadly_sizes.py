@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Workbench
 
@@ -12,11 +11,6 @@ from aotc.contract.finding import Finding
 from aotc.contract.profile import ProbeLimits, Profile
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("deadly"))
 
 
 def constant(name: str, value: object) -> onnx.NodeProto:

@@ -18,11 +18,6 @@ from aotc.errors import AotcError
 BATCH, ROWS, COLUMNS = "image:0.0", "image:0.2", "image:0.3"
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("style"))
-
-
 def style_network(*names: str) -> onnx.ModelProto:
     """Reflected edges, a convolution, instance norm and upsampling: no two dims need be equal.
 

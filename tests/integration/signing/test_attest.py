@@ -27,7 +27,7 @@ from in_toto_attestation.v1.statement import Statement
 from repository import ROOT
 
 from aotc import inspect, verify
-from aotc.attesting.acceptance import Request, accept
+from aotc.attesting.acceptance import AcceptanceRequest, accept
 from aotc.attesting.adding import approve, sign
 from aotc.attesting.qualification import qualify
 from aotc.contract.codec.parsing import decode
@@ -532,7 +532,7 @@ def test_the_commands(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_an_acceptance_tells_of_no_such_variant(bench: Bench) -> None:
-    request = Request(
+    request = AcceptanceRequest(
         artifact=str(bench.artifact),
         keys=load_public(bench.trust),
         variant=("nothing",),

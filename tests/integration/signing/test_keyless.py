@@ -15,14 +15,13 @@ from keyless_world import World
 
 from aotc.contract.trust.anchors import Anchor, TrustedIdentity, key_id
 from aotc.errors import AotcError
-from aotc.signing import dsse
-from aotc.signing import statements as attest
+from aotc.signing import dsse, statements
 from aotc.signing.bundle_verification import claimed_signer
 
 WHO = "https://example.com/release/.github/workflows/release.yml@refs/tags/v1"
 ISSUER = "https://token.example.com"
 STATEMENT = {
-    "_type": attest.STATEMENT_TYPE,
+    "_type": statements.STATEMENT_TYPE,
     "subject": [{"name": "aotc.json", "digest": {"sha256": "2" * 64}}],
     "predicateType": "https://example.com/p",
     "predicate": {"a": 1},
@@ -45,8 +44,8 @@ def bundle(world: World) -> dict[str, Any]:
     return world.bundle(STATEMENT, WHO, ISSUER)
 
 
-def read(bundle: dict[str, Any], *anchors: Anchor) -> attest.Attestation:
-    return attest.read(json.dumps(bundle).encode(), anchors)
+def read(bundle: dict[str, Any], *anchors: Anchor) -> statements.Attestation:
+    return statements.verify(json.dumps(bundle).encode(), anchors)
 
 
 def refusal(bundle: dict[str, Any], *anchors: Anchor) -> AotcError:

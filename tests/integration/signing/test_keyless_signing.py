@@ -317,7 +317,7 @@ BAD_TOKENS: dict[str, tuple[Callable[[Services], str], str]] = {
     "for others": (lambda s: s.token(aud="another"), "udience"),
     "without an issuer": (lambda s: s.token(iss=None), "iss"),
     "without an address": (lambda s: s.token(iss="https://accounts.google.com"), "email"),
-    "of nobody": (lambda s: s.token(sub=""), "names nobody"),
+    "of nobody": (lambda s: s.token(sub=""), "has neither email nor sub"),
     "with a list for an issuer": (lambda s: s.token(iss=["a"]), ""),
     "with a text for an end": (lambda s: s.token(exp="later"), ""),
 }

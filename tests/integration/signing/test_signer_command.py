@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from built_artifact import DIGITS
+from shared_workers import build
 
-from aotc import build, verify
+from aotc import verify
 from aotc.contract.codec.strict_yaml import strict_yaml
 from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError
@@ -95,23 +96,23 @@ def test_large_messages_pass(pair: tuple[Path, Path], tmp_path: Path) -> None:
             "1: one | one | one | one | no card\\x1b[2J in the reader",
         ),
         ("os.kill(os.getpid(), 9)", {}, "the signer command failed", "-9: "),
-        ("sys.exit(0)", {}, "is no signature by its public key", "0 bytes"),
-        ("sys.stdout.write('OK\\n')", {}, "is no signature by its public key", "3 bytes"),
+        ("sys.exit(0)", {}, "is not a signature by its public key", "0 bytes"),
+        ("sys.stdout.write('OK\\n')", {}, "is not a signature by its public key", "3 bytes"),
         (
             LOADED + "sys.stdout.buffer.write(key.sign(message + b'x'))",
             {},
-            "is no signature by its public key",
+            "is not a signature by its public key",
             "bytes",
         ),
         (
             LOADED + "sys.stdout.buffer.write(key.sign(message) + b'\\n')",
             {},
-            "is no signature by its public key",
+            "is not a signature by its public key",
             "bytes",
         ),
-        (GOOD, {"format": "raw"}, "something else than a raw signature", "bytes"),
-        ("sys.stdout.write('0' * 64)", {"format": "raw"}, "is no signature by its", "bytes"),
-        ("while True: sys.stdout.write('0' * 9999)", {}, "answered too much", "nothing"),
+        (GOOD, {"format": "raw"}, "is not a raw signature", "bytes"),
+        ("sys.stdout.write('0' * 64)", {"format": "raw"}, "is not a signature by its", "bytes"),
+        ("while True: sys.stdout.write('0' * 9999)", {}, "wrote too much", "nothing"),
         ("", {"command": ["./none"]}, "cannot be started", "No such file or directory"),
         ("", {"command": ["no-such-program-anywhere"]}, "cannot be started", "No such file"),
         ("", {"command": ["./release.pub"]}, "cannot be started", "Permission denied"),

@@ -24,8 +24,7 @@ from aotc.contract.codec.parsing import encode
 from aotc.contract.results.reports import VerifyReport
 from aotc.contract.trust.attestations import Qualification
 from aotc.errors import AotcError
-from aotc.signing import oms
-from aotc.signing import statements as attest
+from aotc.signing import oms, statements
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.verification.policy import roots
@@ -92,7 +91,7 @@ class Site:
         data = (self.artifact / "payload" / "aotc.json").read_bytes()
         subject = {"aotc.json": hashlib.sha256(data).hexdigest()}
         path = self.artifact / "attestations" / f"{name}.sigstore.json"
-        path.write_bytes(attest.attest(kind, predicate, subject, signer))
+        path.write_bytes(statements.sign(kind, predicate, subject, signer))
 
     def forget_qualifications(self) -> None:
         """As if nothing had been measured."""
@@ -240,7 +239,7 @@ def test_a_threshold_is_of_one_variant(site: Site) -> None:
     site.qualify(first)
     seen = site.qualify(second)
     for path in (site.artifact / "attestations").glob("qualification-*"):
-        predicate = attest.read(path.read_bytes(), [site.lab.trusted()]).predicate
+        predicate = statements.verify(path.read_bytes(), [site.lab.trusted()]).predicate
         if predicate["variants"] == [second]:
             path.unlink()
     site.say(KINDS["qualification"].predicate_type, encode(seen), other, "qualification-other")

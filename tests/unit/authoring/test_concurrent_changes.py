@@ -122,14 +122,14 @@ def test_who_cannot_wait_for_longer_names_the_other_process(
 def test_what_an_editor_wrote_meanwhile_is_not_written_over(
     policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = policy_files.changed
+    plain = policy_files.apply_change
 
     def while_edited(*given: object) -> object:
         policy.write_bytes(policy.read_bytes() + b"# by hand\n")
         return plain(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(policy_files, "changed", while_edited)
-    with pytest.raises(AotcError, match="AOTC-G041 the policy was changed by another program"):
+    monkeypatch.setattr(policy_files, "apply_change", while_edited)
+    with pytest.raises(AotcError, match="AOTC-G041 another program changed the policy"):
         change_policy(policy, Change(expires="2099-01-01T00:00:00Z"))
     assert policy.read_bytes().endswith(b"# by hand\n")
 
@@ -187,7 +187,7 @@ def test_attesting_waits_for_nobody_who_may_read_the_artifact(tmp_path: Path) ->
     (artifact / ATTESTATIONS).mkdir(parents=True)
     adds = (
         "import sys; from pathlib import Path; from aotc.signing import sealing\n"
-        "sealing.add(Path(sys.argv[1]), 'approval', b'{}', force=False)"
+        "sealing.add_attestation(Path(sys.argv[1]), 'approval', b'{}', force=False)"
     )
     with held_by_another(artifact / ATTESTATIONS), held_by_another(artifact):
         subprocess.run(

@@ -1,8 +1,7 @@
-"""What CUDA would run, predicted: real networks, control flow, functions, unknown types."""
+"""Predictions for CUDA: real networks, control flow, functions, unknown types."""
 
 from __future__ import annotations
 
-import os
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MODELS, needs_models
 
 from aotc.backends.base import BACKENDS, ClaimRequest, Claims
 from aotc.backends.cuda import CudaBackend, claim_of, refusal_of_provider
@@ -20,13 +20,12 @@ from aotc.passes.name_nodes import NameNodes
 FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 TARGET = Target(schema="aotc.target/1", name="any", os="linux", architecture="x86_64")
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
-MODELS = Path(os.environ.get("AOTC_MODELS") or "/nonexistent")
 
 
 REAL = [*sorted(LIGHT.glob("*.onnx")), *sorted(MODELS.glob("*.onnx"))]
 
 
-def named(path: Path) -> onnx.ModelProto:
+def load_named(path: Path) -> onnx.ModelProto:
     model = onnx.load(path, load_external_data=False)
     run_passes(model, [NameNodes()])
     return model
@@ -45,13 +44,13 @@ def model_of(
     functions: tuple[onnx.FunctionProto, ...] = (),
 ) -> onnx.ModelProto:
     graph = helper.make_graph(nodes, "graph", inputs, outputs, weights or [])
-    imports = [helper.make_opsetid(domain, each) for domain, each in (("", opset), ("own", 1))]
+    imports = [helper.make_opsetid(domain, item) for domain, item in (("", opset), ("own", 1))]
     imports.append(helper.make_opsetid("com.microsoft", 1))
     return helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=10)
 
 
 def alone(node: onnx.NodeProto, opset: int, kind: int = FLOAT) -> Claims:
-    """Claims over one node whose inputs are all of one type."""
+    """Claims on a single node whose inputs all have one type."""
     node.name = "n"
     inputs = [value(name, None, kind) for name in dict.fromkeys(node.input) if name]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
@@ -59,12 +58,12 @@ def alone(node: onnx.NodeProto, opset: int, kind: int = FLOAT) -> Claims:
 
 
 def reasons(claims: Claims) -> dict[str, str]:
-    return {each.node: each.reason for each in claims.refusals}
+    return {refusal.node: refusal.reason for refusal in claims.refusals}
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_every_node_of_a_real_model_is_claimed_or_refused(path: Path) -> None:
-    model = named(path)
+    model = load_named(path)
     claims = claim_of(model)
     names = {node.name for node in walk_nodes(model)}
     assert names >= claims.nodes | reasons(claims).keys()
@@ -77,21 +76,21 @@ def test_every_node_of_a_real_model_is_claimed_or_refused(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
 def test_the_light_networks_run_whole(path: Path) -> None:
-    assert claim_of(named(path)).refusals == ()
+    assert claim_of(load_named(path)).refusals == ()
 
 
-@pytest.mark.skipif(not MODELS.is_dir(), reason="AOTC_MODELS is not set")
+@needs_models
 def test_third_party_models() -> None:
-    quantized = claim_of(named(MODELS / "mobilenet_qdq_int8.onnx"))
+    quantized = claim_of(load_named(MODELS / "mobilenet_qdq_int8.onnx"))
     assert set(reasons(quantized).values()) == {
         "CUDA has no kernel of DequantizeLinear-10 for int32 as T (it has: int8, uint8)"
     }
-    trees = claim_of(named(MODELS / "xgboost_onnxmltools.onnx"))
+    trees = claim_of(load_named(MODELS / "xgboost_onnxmltools.onnx"))
     assert trees.nodes == frozenset()
-    voice = named(MODELS / "silero_vad_v6.onnx")
+    voice = load_named(MODELS / "silero_vad_v6.onnx")
     subgraphs = {node.name for node in walk_nodes(voice)} - {node.name for node in voice.graph.node}
     assert subgraphs and subgraphs <= claim_of(voice).nodes
-    streamed = claim_of(named(MODELS / "gtcrn_stream.onnx"))
+    streamed = claim_of(load_named(MODELS / "gtcrn_stream.onnx"))
     assert any("compute shapes, which ONNX Runtime prefers" in note for note in streamed.notes)
 
 
@@ -229,7 +228,7 @@ def test_what_the_provider_runs(node: onnx.NodeProto) -> None:
 
 def test_shape_nodes_are_noted_and_claimed() -> None:
     weights = [
-        numpy_helper.from_array(np.array(each), name) for name, each in (("0", 0), ("-1", [-1]))
+        numpy_helper.from_array(np.array(item), name) for name, item in (("0", 0), ("-1", [-1]))
     ]
     weights.append(numpy_helper.from_array(np.array([0]), "axis"))
     nodes = [

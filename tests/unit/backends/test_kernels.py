@@ -1,4 +1,4 @@
-"""The kernel table: known facts, the rule of versions, and agreement with ONNX Runtime itself."""
+"""The kernel table: known facts, the rule of versions, and agreement with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TABLE = KernelTable.load()
 OPERATORS = sorted({key for key in TABLE.kernels if key[0] == CUDA and key[1] == ""})
 
 
-def look(op: str, version: int, ep: str = CUDA, domain: str = "", **types: str) -> str:
-    """The reason against a node; empty where it has a kernel."""
+def reason_against(op: str, version: int, ep: str = CUDA, domain: str = "", **types: str) -> str:
+    """The reason against a node; "" if it has a kernel."""
     return TABLE.kernel(ep, domain, op, version, types).reason
 
 
@@ -34,7 +34,7 @@ def test_the_table_says_where_it_is_from() -> None:
 
 def test_every_kernel_is_well_formed() -> None:
     names = {str(name).lower() for name in TensorProto.DataType.keys()}  # noqa: SIM118
-    for kernel in (each for group in TABLE.kernels.values() for each in group):
+    for kernel in (item for group in TABLE.kernels.values() for item in group):
         assert kernel.until is None or kernel.since <= kernel.until
         for allowed in kernel.types.values():
             assert allowed
@@ -60,23 +60,23 @@ def test_types_are_of_the_schemas_own_variables() -> None:
 
 def test_known_kernels() -> None:
     half, double = "tensor(float16)", "tensor(double)"
-    assert look("Conv", 22, T=half) == ""
-    assert look("Conv", 11, T=half) == ""
-    assert look("If", 25) == ""
-    assert look("Attention", 1, domain="com.microsoft", T=half) == ""
-    assert look("MaxPool", 12, T=half) == ""
-    assert look("TreeEnsembleRegressor", 3, ep=CPU, domain="ai.onnx.ml", T=double) == ""
+    assert reason_against("Conv", 22, T=half) == ""
+    assert reason_against("Conv", 11, T=half) == ""
+    assert reason_against("If", 25) == ""
+    assert reason_against("Attention", 1, domain="com.microsoft", T=half) == ""
+    assert reason_against("MaxPool", 12, T=half) == ""
+    assert reason_against("TreeEnsembleRegressor", 3, ep=CPU, domain="ai.onnx.ml", T=double) == ""
 
 
 def test_reasons_name_what_there_is() -> None:
-    assert look("MaxPool", 22) == (
+    assert reason_against("MaxPool", 22) == (
         "CUDA has no kernel of MaxPool-22 (it has: 1..7, 8..9, 10, 11, 12)"
     )
-    assert look("Conv", 11, T="tensor(bfloat16)") == (
+    assert reason_against("Conv", 11, T="tensor(bfloat16)") == (
         "CUDA has no kernel of Conv-11 for bfloat16 as T (it has: double, float, float16)"
     )
-    assert look("Celu", 12) == "CUDA has no kernel of Celu"
-    assert look("Normalizer", 1, domain="ai.onnx.ml") == (
+    assert reason_against("Celu", 12) == "CUDA has no kernel of Celu"
+    assert reason_against("Normalizer", 1, domain="ai.onnx.ml") == (
         "CUDA has no kernel of ai.onnx.ml::Normalizer"
     )
 
@@ -100,7 +100,7 @@ def test_what_opset_23_costs_on_cuda() -> None:
         found = set()
         for _, _, op in OPERATORS:
             signature = signature_of("", op, opset)
-            if signature is not None and look(op, signature.version):
+            if signature is not None and reason_against(op, signature.version):
                 found.add(op)
         return found
 
@@ -155,7 +155,7 @@ def test_the_cpu_table_agrees_with_onnx_runtime(op: str, opset: int, kind: str, 
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     signature = signature_of("", op, opset)
     assert signature is not None
-    reason = look(op, signature.version, ep=CPU, T=f"tensor({kind})")
+    reason = reason_against(op, signature.version, ep=CPU, T=f"tensor({kind})")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:

@@ -1,4 +1,4 @@
-"""The plugin's own containers, joined: every partition is found in the one file that is left."""
+"""The plugin's own containers, joined: every partition is found in the one remaining file."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def compiled(folder: Path, stem: str, seed: int) -> Payload:
 
 
 def chain_of(payloads: Sequence[Payload]) -> onnx.ModelProto:
-    """A graph in which each payload reads what the one before made, over a node of the CPU.
+    """A graph in which each payload reads the previous one's output, through a node of the CPU.
 
-    Of what is no less than zero already, so that the node is seen and changes nothing.
+    Its input is not negative, so that the node is observed and changes nothing.
     """
     nodes, made = [], "c0"
     for index, payload in enumerate(payloads):
@@ -75,8 +75,8 @@ def chain_of(payloads: Sequence[Payload]) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
-def answer(folder: Path, payloads: Sequence[Payload], x: np.ndarray[Any, Any]) -> Any:
-    """What a session of the chain gives, its compiled parts beside `folder/model.onnx`."""
+def run_chain(folder: Path, payloads: Sequence[Payload], x: np.ndarray[Any, Any]) -> Any:
+    """The output of a session of the chain, with compiled parts next to `folder/model.onnx`."""
     session = create_session(
         chain_of(payloads).SerializeToString(),
         OpenVinoBackend().session("all"),
@@ -105,14 +105,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_joined_partitions_answer_as_they_should(folder: Path, count: int) -> None:
     payloads = [compiled(folder, f"openvino-{seed}", seed) for seed in range(count)]
     joined = OpenVinoBackend().join(payloads, folder, "openvino")
-    assert {each.files for each in joined} == {("openvino.bin",)}
-    assert {each.attributes["ep_cache_context"] for each in joined} == {"openvino.bin"}
-    assert [each.attributes["partition_name"] for each in joined] == [
-        each.attributes["partition_name"] for each in payloads
+    assert {item.files for item in joined} == {("openvino.bin",)}
+    assert {item.attributes["ep_cache_context"] for item in joined} == {"openvino.bin"}
+    assert [item.attributes["partition_name"] for item in joined] == [
+        item.attributes["partition_name"] for item in payloads
     ]
-    assert not any((folder / each.files[0]).exists() for each in payloads)
+    assert not any((folder / item.files[0]).exists() for item in payloads)
     x = np.random.default_rng(99).standard_normal((3, WIDTH)).astype(np.float32)
-    np.testing.assert_allclose(answer(folder, joined, x), expected(count, x), atol=1e-5)
+    np.testing.assert_allclose(run_chain(folder, joined, x), expected(count, x), atol=1e-5)
 
 
 @pytest.mark.openvino
@@ -132,7 +132,7 @@ def container(folder: Path, seed: int) -> bytes:
 
 
 def parts(data: bytes) -> Mapping[int, bytes]:
-    """What stands at every multiple of 64 KiB, apart from the code under test."""
+    """The content at every multiple of 64 KiB, read without the tested code."""
     return {at: data[at : at + 32] for at in range(PAGE, len(data), PAGE)}
 
 
@@ -157,7 +157,7 @@ def test_a_joined_file_of_one_says_what_it_said(folder: Path) -> None:
     assert joined[:8] == data[:8] == b"OVEP_BIN"
 
 
-def spoilt(data: bytes, what: str) -> bytes:
+def corrupted(data: bytes, what: str) -> bytes:
     changed = bytearray(data)
     if what == "magic":
         changed[:8] = b"OVEP_NEW"
@@ -181,7 +181,7 @@ def spoilt(data: bytes, what: str) -> bytes:
 @pytest.mark.parametrize("what", ["magic", "version", "document", "empty", "header", "cut"])
 def test_an_unknown_form_is_refused(folder: Path, what: str) -> None:
     data = container(folder, 0)
-    for first, second in ((data, spoilt(data, what)), (spoilt(data, what), data)):
+    for first, second in ((data, corrupted(data, what)), (corrupted(data, what), data)):
         with pytest.raises(AotcError) as caught:
             join_containers([first, second])
         assert caught.value.code == "AOTC-P005"

@@ -1,9 +1,8 @@
-"""TensorRT for RTX: what it claims and why not, and real engines, with no GPU."""
+"""TensorRT for RTX: what it claims and refuses, and real engines, without a GPU."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MODELS, needs_models
 
 from aotc.backends.base import BACKENDS, ClaimRequest, Claims, CompileRequest, Payload
 from aotc.backends.tensorrt_rtx import TensorRtRtxBackend
@@ -22,7 +22,7 @@ from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
 
-pytest.importorskip("tensorrt_rtx_bindings", reason="TensorRT for RTX is not installed")
+pytestmark = pytest.mark.rtx
 
 BACKEND = TensorRtRtxBackend()
 FLOAT, DOUBLE, INT64, BOOL = (
@@ -33,7 +33,6 @@ FLOAT, DOUBLE, INT64, BOOL = (
 )
 CAPABILITIES = ("8.6", "8.9", "12.0")
 LIGHT = sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
-MODELS = Path(os.environ.get("AOTC_MODELS") or "/nonexistent")
 Shapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 
 
@@ -46,7 +45,7 @@ def value(name: str, dims: Sequence[int | str | None], kind: int = FLOAT) -> onn
 
 
 def node(op: str, inputs: str, outputs: str, **attributes: object) -> onnx.NodeProto:
-    """A node named as its operator in small letters with its first output."""
+    """A node named after its operator in lower case with its first output."""
     made = outputs.split()
     return helper.make_node(op, inputs.split(), made, f"{op.lower()}_{made[0]}", **attributes)
 
@@ -60,7 +59,7 @@ def model_of(
         numpy_helper.from_array(np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8), "W"),
         numpy_helper.from_array(np.array(2.5), "double"),
     ]
-    read = {each for one in nodes for each in one.input}
+    read = {item for one in nodes for item in one.input}
     kept = [tensor for tensor in weights if tensor.name in read]
     graph = helper.make_graph(nodes, "graph", inputs, outputs, kept)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
@@ -71,9 +70,9 @@ def claim(model: onnx.ModelProto, folder: Path) -> Claims:
     path = folder / "claimed.onnx"
     onnx.save(model, path)
     claims = BACKEND.claim(ClaimRequest(model=path, weights=folder, target=target()))
-    names = {each.name for each in walk_nodes(model)}
-    assert claims.nodes | {each.node for each in claims.refusals} == names
-    assert not claims.nodes & {each.node for each in claims.refusals}
+    names = {inner.name for inner in walk_nodes(model)}
+    assert claims.nodes | {item.node for item in claims.refusals} == names
+    assert not claims.nodes & {item.node for item in claims.refusals}
     assert claims.how == "observed"
     return claims
 
@@ -101,12 +100,12 @@ def compile_here(
             shapes=shapes or {},
         )
     )
-    assert sorted(each.name for each in work.iterdir()) == sorted(payload.files)
+    assert sorted(item.name for item in work.iterdir()) == sorted(payload.files)
     return payload, (work / payload.files[0]).read_bytes()
 
 
 def divided() -> onnx.ModelProto:
-    """Two parts that TensorRT takes, and between them an operator that it does not have."""
+    """Two parts that TensorRT accepts, and between them an operator that it lacks."""
     return model_of(
         [
             node("MatMul", "x W", "a"),
@@ -162,15 +161,17 @@ def test_what_stands_behind_a_refused_node_is_asked_anew(tmp_path: Path) -> None
     nodes = [*divided().graph.node, node("Unique", "d", "v"), node("Relu", "v", "w")]
     model = model_of(nodes, [value("x", ["batch", 8])], [value("w", [None])])
     claims = claim(model, tmp_path)
-    assert {each.node for each in claims.refusals} == {"unique_u", "unique_v"}
+    assert {item.node for item in claims.refusals} == {"unique_u", "unique_v"}
 
 
 def branches(then: str, other: str) -> onnx.NodeProto:
-    def body(op: str, name: str) -> onnx.GraphProto:
+    def subgraph(op: str, name: str) -> onnx.GraphProto:
         made = node(op, "x", f"{name}_out")
         return helper.make_graph([made], name, [], [value(f"{name}_out", [None, 8])])
 
-    return node("If", "c", "z", then_branch=body(then, "one"), else_branch=body(other, "two"))
+    return node(
+        "If", "c", "z", then_branch=subgraph(then, "one"), else_branch=subgraph(other, "two")
+    )
 
 
 def test_control_flow_is_claimed_with_its_bodies(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_control_flow_with_a_refused_body_is_refused_whole(tmp_path: Path) -> No
     model = model_of(made, inputs, [value("z", [None]), value("y", ["batch", 8])])
     claims = claim(model, tmp_path)
     assert claims.nodes == {"relu_y"}
-    reasons = {each.node: each.reason for each in claims.refusals}
+    reasons = {item.node: item.reason for item in claims.refusals}
     assert "Unique" in reasons["if_z"]
     assert reasons["relu_one_out"].startswith("an engine cannot stand inside of 'if_z'")
 
@@ -219,7 +220,7 @@ def test_float64_is_refused_where_tensorrt_would_compute_in_float32(tmp_path: Pa
     )
     claims = claim(model, tmp_path)
     assert claims.nodes == {"relu_z"}
-    assert all("of type double" in each.reason for each in claims.refusals)
+    assert all("of type double" in item.reason for item in claims.refusals)
 
 
 def test_nothing_is_claimed_of_a_model_with_inputs_that_the_plugin_refuses(tmp_path: Path) -> None:
@@ -230,17 +231,17 @@ def test_nothing_is_claimed_of_a_model_with_inputs_that_the_plugin_refuses(tmp_p
     )
     claims = claim(model, tmp_path)
     assert not claims.nodes
-    assert all("'x', which is of type double" in each.reason for each in claims.refusals)
+    assert all("'x', which is of type double" in item.reason for item in claims.refusals)
 
 
 def test_nothing_is_claimed_of_a_model_with_such_a_body(tmp_path: Path) -> None:
-    def body(name: str) -> onnx.GraphProto:
+    def subgraph(name: str) -> onnx.GraphProto:
         made = node("Cast", "x", f"{name}_out", to=DOUBLE)
         return helper.make_graph([made], name, [], [value(f"{name}_out", [2, 8], DOUBLE)])
 
     model = model_of(
         [
-            node("If", "c", "z", then_branch=body("one"), else_branch=body("two")),
+            node("If", "c", "z", then_branch=subgraph("one"), else_branch=subgraph("two")),
             node("Relu", "x", "y"),
             node("Cast", "z", "w", to=FLOAT),
         ],
@@ -249,7 +250,7 @@ def test_nothing_is_claimed_of_a_model_with_such_a_body(tmp_path: Path) -> None:
     )
     claims = claim(model, tmp_path)
     assert not claims.nodes
-    assert all("_out', which is of type double" in each.reason for each in claims.refusals)
+    assert all("_out', which is of type double" in item.reason for item in claims.refusals)
 
 
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)
@@ -261,7 +262,7 @@ def test_light_networks_are_claimed_entirely(path: Path, tmp_path: Path) -> None
     assert len(claims.nodes) == len(model.graph.node)
 
 
-@pytest.mark.skipif(not MODELS.is_dir(), reason="AOTC_MODELS is not set")
+@needs_models
 @pytest.mark.parametrize(
     "name", ["basic_pitch_nmp", "magika_v3_3", "mobilenet_qdq_int8", "tiny_gpt2_past_genai"]
 )
@@ -270,13 +271,13 @@ def test_real_models_are_claimed_but_for_what_has_a_reason(name: str, tmp_path: 
     run_passes(model, [NameNodes()])
     claims = claim(onnx.shape_inference.infer_shapes(model), tmp_path)
     assert claims.nodes
-    assert all(each.reason for each in claims.refusals)
+    assert all(item.reason for item in claims.refusals)
     whole = {"basic_pitch_nmp", "magika_v3_3"}
     assert bool(claims.refusals) == (name not in whole)
 
 
 def test_a_network_becomes_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (path,) = [each for each in LIGHT if each.stem == "light_squeezenet"]
+    (path,) = [item for item in LIGHT if item.stem == "light_squeezenet"]
     payload, engine = compile_here(onnx.load(path), tmp_path, monkeypatch)
     assert payload.files == ("part-0.engine",)
     assert payload.attributes["ep_cache_context"] == "part-0.engine"
@@ -395,8 +396,8 @@ def test_the_partitions_of_a_divided_model_compile_and_join(
         payloads.append(compile_here(part, folder, monkeypatch, shapes)[0])
     assert payloads[0].compatibility != payloads[1].compatibility
     joined = BACKEND.join(payloads, tmp_path, "tensorrt_rtx")
-    assert {each.compatibility for each in joined} == {payloads[0].compatibility}
-    assert [each.files for each in joined] == [each.files for each in payloads]
+    assert {item.compatibility for item in joined} == {payloads[0].compatibility}
+    assert [item.files for item in joined] == [item.files for item in payloads]
 
 
 def test_unknown_compute_capabilities_are_refused(

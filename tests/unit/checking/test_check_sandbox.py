@@ -1,4 +1,4 @@
-"""What models are built from may go down with one of them; the others are built all the same."""
+"""The process that starts builds may die with one model; the others are still built."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOBS = "forked_jobs"
 
 @pytest.fixture
 def found_by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = (str(SUPPORT), os.environ.get("PYTHONPATH", ""))
+    parts = (str(SUPPORT / "commands"), os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(part for part in parts if part))
 
 

@@ -1,4 +1,4 @@
-"""Which files below a folder are models, and which test data is whose."""
+"""Which files below a folder are models, and which test data belongs to which."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def touch(folder: Path, *names: str) -> None:
 
 def found(folder: Path, pattern: str = "*") -> dict[str, list[str]]:
     models, _ = find_models(folder, pattern)
-    return {each.name: [data.name for data in each.data] for each in models}
+    return {model.name: [data.name for data in model.data] for model in models}
 
 
 def test_a_folder_is_named_for_the_model_that_is_alone_in_it(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
 def test_an_artifact_is_skipped(tmp_path: Path) -> None:
     touch(tmp_path, "a.onnx", "a.aotc/payload/aotc.json", "a.aotc/payload/m/model.onnx")
     models, skipped = find_models(tmp_path)
-    assert [each.name for each in models] == ["a.onnx"]
-    assert [(each.path, each.why) for each in skipped] == [("a.aotc", "an artifact")]
+    assert [model.name for model in models] == ["a.onnx"]
+    assert [(item.path, item.why) for item in skipped] == [("a.aotc", "an artifact")]
 
 
 def test_names_that_are_no_utf8(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_words_are_read_by_the_core_schema_of_yaml_1_2() -> None:
     [
         (b"a: &x 1\nb: *x", "(top): line 2: aliases are not allowed"),
         (b"a: 1\na: 2", "a: line 2: duplicate key"),
-        (b"? [1]\n: 2", "(top): line 1: a key is no plain text"),
+        (b"? [1]\n: 2", "(top): line 1: a key is not plain text"),
         (b"\xff", "(top): not UTF-8: invalid start byte"),
         (b"[" * 5000, "(top): nested too deeply"),
         (b"a: 1\n---\nb: 2", "(top): line 2: not YAML: but found another document"),

@@ -16,7 +16,7 @@ from aotc.contract.builtin import load_profile, load_target
 from aotc.contract.versions import is_newer, unsupported_reason
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect
-from aotc.signing import statements as attest
+from aotc.signing import statements
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import load_private
 from aotc.signing.keys.signer_command import load_command
@@ -99,7 +99,7 @@ def test_an_attestation_of_a_later_kind_is_a_finding_and_meets_no_requirement(
     keys = make_keys(tmp_path)
     host = Setting(tmp_path, keys)
     artifact = host.artifact
-    bundle = attest.attest(
+    bundle = statements.sign(
         "urn:aotc:approval:v2", {}, {"aotc.json": payload_digests(artifact)["aotc.json"]},
         keys["release"],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Inputs filled up, outputs cropped: which elements lie where, and whose memory they are in."""
+"""Padded inputs and cropped outputs: where elements are, and who owns their memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def padder(inputs: list[Value], crops: tuple[Crop, ...] = (), **pads: PadSpec) -
 def filled(
     array: Any, shape: tuple[int | str, ...], wanted: Mapping[str, int], spec: PadSpec
 ) -> Any:
-    """The one padded input `x` of sizes that follow from its own shape."""
+    """The only input `x` padded, with sizes that follow from its shape."""
     sizes = {d: s for d, s in zip(shape, array.shape, strict=True) if isinstance(d, str)}
     made = padder([value("x", *shape, dtype=array.dtype.name)], x=spec)
     result: Any = made.pad({"x": array}, sizes, {**sizes, **wanted}).inputs["x"]

@@ -1,4 +1,4 @@
-"""Values on disk and in words, and ONNX Runtime's type strings as records."""
+"""Values in files and in words, and ONNX Runtime's type strings as records."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
 
 @dataclass
 class Arg:
-    """What ONNX Runtime says of an input."""
+    """ONNX Runtime's description of an input."""
 
     name: str
     type: str

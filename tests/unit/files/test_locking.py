@@ -199,12 +199,12 @@ def test_a_prune_of_the_cache_names_the_other_one(
 def test_a_prune_of_the_store_names_the_other_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hold, "ALONE_SECONDS", 0.05)
+    monkeypatch.setattr(hold, "EXCLUSIVE_SECONDS", 0.05)
     (tmp_path / hold.LOCK).touch(0o600)
     with (
         held_by_another(tmp_path / hold.LOCK) as process,
         pytest.raises(AotcError, match="AOTC-R007 another process works on the store") as caught,
-        hold.alone(tmp_path),
+        hold.exclusive(tmp_path),
     ):
         pass
     assert f"process {process.pid} " in caught.value.found

@@ -1,4 +1,4 @@
-"""Which nodes do nothing but compute shapes, counted on small graphs."""
+"""Counting nodes that only compute shapes, on small graphs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def node(op_type: str, inputs: str, output: str, **attributes: Any) -> NodeProto
     return helper.make_node(op_type, inputs.split(), [output], **attributes)
 
 
-def body(*nodes: NodeProto, output: str) -> onnx.GraphProto:
+def subgraph(*nodes: NodeProto, output: str) -> onnx.GraphProto:
     return helper.make_graph(
         list(nodes), "body", [], [helper.make_tensor_value_info(output, TensorProto.INT64, None)]
     )
@@ -94,8 +94,8 @@ def test_random_values_are_no_shapes() -> None:
 
 def test_a_node_with_a_body_does_not_count() -> None:
     """Its body may read anything outside of it."""
-    inner = body(node("Size", "x", "inner"), output="inner")
-    other = body(node("Identity", "size", "other"), output="other")
+    inner = subgraph(node("Size", "x", "inner"), output="inner")
+    other = subgraph(node("Identity", "size", "other"), output="other")
     assert (
         count(
             node("Size", "x", "size"),

@@ -1,4 +1,4 @@
-"""Tensors of one file found in another, kept apart, and placed once; byte for byte."""
+"""Tensors of one file found in another, kept, removed and placed once, byte for byte."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def plain(data: bytes) -> Content:
 def stored(
     folder: Path, name: str, contents: Mapping[str, Content]
 ) -> tuple[onnx.ModelProto, Path]:
-    """A model whose tensors lie in `folder/name`, one after another, at odd offsets."""
+    """A model whose tensors are in `folder/name`, one after another, at odd offsets."""
     tensors = []
     data = bytearray()
 
-    def lay(piece: bytes) -> int:
+    def append(piece: bytes) -> int:
         data.extend(b"\xee" * 3)
         data.extend(piece)
         return len(data) - len(piece)
@@ -36,10 +36,10 @@ def stored(
     for tensor_name, (raw, packings) in contents.items():
         tensor = TensorProto(name=tensor_name, data_type=TensorProto.UINT8, dims=[len(raw)])
         tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", name), ("offset", lay(raw)), ("length", len(raw))):
+        for key, value in (("location", name), ("offset", append(raw)), ("length", len(raw))):
             tensor.external_data.add(key=key, value=str(value))
         for index, (kernel, parts) in enumerate(packings.items()):
-            words = [f"{lay(part)};{len(part)};{flag}" for flag, part in enumerate(parts)]
+            words = [f"{append(part)};{len(part)};{flag}" for flag, part in enumerate(parts)]
             tensor.external_data.add(key=f"prepacked_{index}", value="|".join([kernel, *words]))
         tensors.append(tensor)
     folder.mkdir(exist_ok=True)
@@ -49,13 +49,13 @@ def stored(
 
 
 def read(model: onnx.ModelProto, folder: Path) -> dict[str, Content]:
-    """All that the model's tensors lead to in `folder`, read without the code under test."""
+    """All data that the model's tensors refer to in `folder`, read without the tested code."""
     found: dict[str, Content] = {}
     for tensor in model.graph.initializer:
         entry = {pair.key: pair.value for pair in tensor.external_data}
         data = (folder / entry["location"]).read_bytes()
 
-        def at(offset: str, length: str, data: bytes = data) -> bytes:
+        def piece_at(offset: str, length: str, data: bytes = data) -> bytes:
             piece = data[int(offset) : int(offset) + int(length)]
             assert len(piece) == int(length)
             return piece
@@ -66,8 +66,8 @@ def read(model: onnx.ModelProto, folder: Path) -> dict[str, Content]:
                 kernel, *parts = value.split("|")
                 cut = [part.split(";") for part in parts]
                 assert [flag for _, _, flag in cut] == [str(n) for n in range(len(cut))]
-                packings[kernel] = [at(offset, length) for offset, length, _ in cut]
-        found[tensor.name] = (at(entry["offset"], entry["length"]), packings)
+                packings[kernel] = [piece_at(offset, length) for offset, length, _ in cut]
+        found[tensor.name] = (piece_at(entry["offset"], entry["length"]), packings)
     return found
 
 

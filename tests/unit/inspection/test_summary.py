@@ -16,7 +16,7 @@ from aotc.contract.codec.parsing import encode
 from aotc.contract.results.build_evidence import Comparison, Evidence, OutputError, VariantEvidence
 from aotc.errors import AotcError
 from aotc.inspection.summary import inspect, worst_errors
-from aotc.signing import statements as attest
+from aotc.signing import statements
 from aotc.signing.keys import key_files
 from aotc.signing.keys.development import development_key
 from aotc.signing.keys.key_loading import PrivateKey, load_private
@@ -53,7 +53,7 @@ def evidence() -> Evidence:
 def attest_evidence(folder: Path, key: PrivateKey, subject: str = "") -> None:
     identity = subject or payload_digests(folder)["aotc.json"]
     (folder / "attestations" / "evidence.sigstore.json").write_bytes(
-        attest.attest(
+        statements.sign(
             KINDS["evidence"].predicate_type, encode(evidence()), {"aotc.json": identity}, key
         )
     )

@@ -1,4 +1,4 @@
-"""What outputs declare of their shapes, and what runs say of it."""
+"""Declared shapes of outputs, compared with what runs produce."""
 
 from __future__ import annotations
 

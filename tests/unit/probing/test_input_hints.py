@@ -1,4 +1,4 @@
-"""Values that operators ask of inputs: ONNX Runtime takes them at every size, and few others."""
+"""Hints on input values: ONNX Runtime accepts generated values at every size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What weights say of the free dims beside them."""
+"""Sizes of free dims that weights determine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Shape = tuple[int | str, ...]
 def graph(
     folder: Path, nodes: Sequence[onnx.NodeProto], weights: Mapping[str, tuple[int, ...]]
 ) -> Path:
-    """A file of `nodes` and zero `weights`; what it takes is told beside it."""
+    """A file with `nodes` and zero `weights`; tests state its inputs separately."""
     made = helper.make_graph(
         list(nodes),
         "held",

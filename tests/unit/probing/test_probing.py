@@ -565,7 +565,7 @@ def test_other_batches_are_as_many_as_the_one_that_is_stated() -> None:
         stated={"income": DimRange(min=1, max=16)},
     )
     assert (found.dims["income"].min, found.dims["income"].max) == (1, 16)
-    assert {str(each) for each in found.relations} == {"age = income", "clicks = income"}
+    assert {str(item) for item in found.relations} == {"age = income", "clicks = income"}
 
 
 def test_dims_of_a_kind_start_at_the_size_that_is_stated_of_one() -> None:
@@ -588,7 +588,7 @@ def test_dims_of_a_kind_start_at_the_size_that_is_stated_of_one() -> None:
     prober.trial = trial
     prober.__post_init__()
     found = prober.search()
-    assert {str(each) for each in found.relations} == {"mask = ids + keys", "values = keys"}
+    assert {str(item) for item in found.relations} == {"mask = ids + keys", "values = keys"}
 
 
 def test_most_of_a_range_that_fails_is_no_range_with_gaps() -> None:

@@ -1,4 +1,4 @@
-"""How output sizes follow from dims, as fitted to runs; and the padding that is planned by that."""
+"""How output sizes follow from dims, derived from runs; and the padding planned from it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def runs_of(
 def fitted(
     shape: Callable[[Sizes], tuple[int, ...] | None], declared: Value = ANY, **dims: Sequence[int]
 ) -> list[int | str] | None:
-    """The rules of all axes in words."""
+    """The rules of all axes, as text."""
     axes = axes_of(0, declared, runs_of(shape, **dims), tuple(dims))
     if axes is None:
         return None

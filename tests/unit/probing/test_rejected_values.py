@@ -1,4 +1,4 @@
-"""Inputs whose values a model rejects: a few other readings are tried, in order, and counted."""
+"""Inputs whose values a model rejects: a few alternatives are tried in order, and counted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def analyzed(text: str, deadly: list[Json] | None = None) -> Json:
     )
 
 
-def told(result: Json) -> list[str]:
+def alternative_findings(result: Json) -> list[str]:
     return [item["what"] for item in result["findings"] if item["code"] == "AOTC-S030"]
 
 
@@ -60,7 +60,9 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("size", ["3", "n"])
 def test_zeros_are_taken_where_nothing_else_runs(size: str) -> None:
     result = analyzed(UNTOLD.replace("SIZE", size))
-    assert told(result) == ["the first values were rejected; taken instead: x, at: 0"]
+    assert alternative_findings(result) == [
+        "the first values were rejected; taken instead: x, at: 0"
+    ]
     if size == "n":
         assert result["domain"]["dims"]["n"]["max"] > 64
 
@@ -68,11 +70,11 @@ def test_zeros_are_taken_where_nothing_else_runs(size: str) -> None:
 def test_a_reading_that_killed_the_process_is_not_tried_again() -> None:
     """Reading 0 sets all to zero; at these sizes, which are none, it was deadly."""
     result = analyzed(UNTOLD.replace("SIZE", "3"), deadly=[{"": 0}])
-    assert told(result) == ["the first values were rejected; taken instead: at: 0"]
+    assert alternative_findings(result) == ["the first values were rejected; taken instead: at: 0"]
 
 
 def test_a_model_that_runs_is_not_asked_again() -> None:
-    assert told(analyzed("g (float[n] x) => (float[n] y) { y = Relu (x) }")) == []
+    assert alternative_findings(analyzed("g (float[n] x) => (float[n] y) { y = Relu (x) }")) == []
 
 
 def test_what_runs_with_no_values_is_refused() -> None:

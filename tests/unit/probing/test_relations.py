@@ -1,4 +1,4 @@
-"""Relations of a profile: how they are read, what they make of a model's dims, and runs of them."""
+"""Relations of a profile: how they are parsed, how they rename dims, and how runs check them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from aotc.probing.stated_relations import RelationCheck, refuse_contradictions
 Sizes = Mapping[str, int]
 
 
-def of(name: str, *shape: int | str) -> Value:
+def float_value(name: str, *shape: int | str) -> Value:
     return Value(name=name, dtype="float32", shape=shape)
 
 
-IDS, MASK = of("ids", "b", "s"), of("mask", "mask.0", "mask.1")
-PAST = of("past", "b", 4, "p")
+IDS, MASK = float_value("ids", "b", "s"), float_value("mask", "mask.0", "mask.1")
+PAST = float_value("past", "b", 4, "p")
 RANKLESS = Value(name="any", dtype="float32")
 
 
@@ -201,7 +201,9 @@ def test_sums_are_told_by_the_new_names_in_order() -> None:
 
 def test_statements_are_told_of_declared_dims() -> None:
     symbols = symbols_of(["n = b = mask.0", "t = mask.1", "t = p + s"], [IDS, MASK, PAST])
-    told = [(each.text, [str(r) for r in each.relations]) for each in symbols.statements]
+    told = [
+        (statement.text, [str(r) for r in statement.relations]) for statement in symbols.statements
+    ]
     assert told == [("n = b = mask.0", ["mask.0 = b"]), ("t = p + s", ["mask.1 = p + s"])]
 
 
@@ -266,7 +268,7 @@ def graph_of(inputs: Mapping[str, Sequence[str | None]], output: Sequence[str]) 
     graph = helper.make_graph(
         [helper.make_node("Sum", list(inputs), ["y"], name="sum")],
         "graph",
-        [info(*each) for each in inputs.items()],
+        [info(*entry) for entry in inputs.items()],
         [info("y", output)],
     )
     return helper.make_model(graph)
@@ -313,7 +315,10 @@ def check_of(symbols: Symbols, runs: Callable[[Sizes], bool]) -> RelationCheck:
 
 
 def test_a_relation_without_which_the_model_runs_is_wrong() -> None:
-    symbols = symbols_of(["t = p + s + 1"], [of("x", "b", "s"), of("y", "p"), of("z", "t")])
+    symbols = symbols_of(
+        ["t = p + s + 1"],
+        [float_value("x", "b", "s"), float_value("y", "p"), float_value("z", "t")],
+    )
     check = check_of(symbols, lambda s: s["t"] == s["p"] + s["s"] and s["s"] > 0)
     with pytest.raises(AotcError) as caught:
         check.refuse_wrong({})
@@ -324,7 +329,7 @@ def test_a_relation_without_which_the_model_runs_is_wrong() -> None:
 
 
 def test_an_equality_that_is_wrong_names_sizes_that_run() -> None:
-    symbols = symbols_of(["n = x.0 = y.0"], [of("x", "x.0"), of("y", "y.0")])
+    symbols = symbols_of(["n = x.0 = y.0"], [float_value("x", "x.0"), float_value("y", "y.0")])
     check = check_of(symbols, lambda s: s["y.0"] == 2 * s["x.0"])
     with pytest.raises(AotcError) as caught:
         check.refuse_wrong({"n": DimRange(min=1, max=8)})
@@ -333,7 +338,12 @@ def test_an_equality_that_is_wrong_names_sizes_that_run() -> None:
 
 
 def test_only_the_wrong_one_of_two_relations_is_named() -> None:
-    inputs = [of("x", "a"), of("y", "b"), of("z", "c"), of("w", "d")]
+    inputs = [
+        float_value("x", "a"),
+        float_value("y", "b"),
+        float_value("z", "c"),
+        float_value("w", "d"),
+    ]
     symbols = symbols_of(["a = b", "c = d + 2"], inputs)
     check = check_of(symbols, lambda s: s["a"] == s["b"] and s["c"] == s["d"])
     with pytest.raises(AotcError) as caught:
@@ -343,7 +353,7 @@ def test_only_the_wrong_one_of_two_relations_is_named() -> None:
 
 
 def test_a_relation_is_not_blamed_where_nothing_runs_without_it_either() -> None:
-    symbols = symbols_of(["a = b"], [of("x", "a"), of("y", "b")])
+    symbols = symbols_of(["a = b"], [float_value("x", "a"), float_value("y", "b")])
     check_of(symbols, lambda s: False).refuse_wrong({})
 
 
@@ -357,7 +367,7 @@ def box(**dims: tuple[int, ...]) -> Domain:
 
 
 def test_a_relation_that_the_model_does_not_need_is_told() -> None:
-    symbols = symbols_of(["n = x.0 = y.0"], [of("x", "x.0"), of("y", "y.0")])
+    symbols = symbols_of(["n = x.0 = y.0"], [float_value("x", "x.0"), float_value("y", "y.0")])
     found = check_of(symbols, lambda s: True).unneeded_findings(box(n=(1, 4, 16)))
     (finding,) = found
     assert finding.code == "AOTC-S025"
@@ -367,7 +377,7 @@ def test_a_relation_that_the_model_does_not_need_is_told() -> None:
 
 
 def test_broadcasting_a_size_of_one_counts_for_nothing() -> None:
-    symbols = symbols_of(["n = x.0 = y.0"], [of("x", "x.0"), of("y", "y.0")])
+    symbols = symbols_of(["n = x.0 = y.0"], [float_value("x", "x.0"), float_value("y", "y.0")])
     check = check_of(symbols, lambda s: s["x.0"] == s["y.0"] or 1 in s.values())
     assert check.unneeded_findings(box(n=(1, 2))) == []
     assert check.unneeded_findings(box(n=(1,))) == []
@@ -380,7 +390,9 @@ def test_a_relation_that_is_not_needed_costs_at_most_two_runs() -> None:
         runs.append(sizes)
         return False
 
-    symbols = symbols_of(["t = p + s"], [of("x", "s"), of("y", "p"), of("z", "t")])
+    symbols = symbols_of(
+        ["t = p + s"], [float_value("x", "s"), float_value("y", "p"), float_value("z", "t")]
+    )
     domain = box(s=(1, 8), p=(0, 8))
     domain = Domain(dims=domain.dims, relations=symbols.relations)
     assert check_of(symbols, never).unneeded_findings(domain) == []

@@ -1,4 +1,4 @@
-"""Corners of the search for sizes: many dims, odd names, sums that have to be even, and ends."""
+"""Corner cases of the search for sizes: many dims, odd names, even sums, and range ends."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from aotc.probing.trial_log import TRIED, TRYING, FinishedRun, TrialLog, read_le
 from aotc.runtime.guards import Guard
 
 
-def unlike(count: int) -> list[str]:
-    """Names of dims, no two of one kind."""
+def dissimilar_names(count: int) -> list[str]:
+    """Names of dims that are all dissimilar."""
     return [f"{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(count)]
 
 
@@ -51,7 +51,7 @@ def test_ways_to_move_end_with_the_runs() -> None:
             return super().complete(sizes, found)
 
     trials = Counted(
-        dims=unlike(300),
+        dims=dissimilar_names(300),
         limits=ProbeLimits(max_runs=500),
         trial=lambda sizes: Trial(ok=set(sizes.values()) == {64}),
         late=lambda: False,
@@ -63,9 +63,9 @@ def test_ways_to_move_end_with_the_runs() -> None:
 
 def test_combinations_that_are_too_large_end() -> None:
     for count in (4, 40):
-        inputs = [tensor(dim, 1024, dim, 512) for dim in unlike(count)]
+        inputs = [tensor(dim, 1024, dim, 512) for dim in dissimilar_names(count)]
         search = Searched(inputs, lambda s: max(s.values()) == 1, limits=ProbeLimits())
-        assert search.prober().base() == dict.fromkeys(unlike(count), 1)
+        assert search.prober().base() == dict.fromkeys(dissimilar_names(count), 1)
 
 
 def test_a_name_of_many_digits_is_no_size() -> None:
@@ -150,7 +150,7 @@ def test_no_elements_are_taken_only_of_dims_that_follow() -> None:
 def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
     log = TrialLog(tmp_path, ())
     log.begin({"n": 3}, 0.5)
-    log.keep({"n": 2}, 0, FinishedRun(Trial(ok=True), ((2, 3),)))
+    log.add({"n": 2}, 0, FinishedRun(Trial(ok=True), ((2, 3),)))
     assert read_leftovers(tmp_path)[:2] == ({"n": 3}, 0.5)
     done = read_leftovers(tmp_path)[2]
     with (tmp_path / TRIED).open("a") as file:
@@ -185,7 +185,7 @@ def test_a_grid_that_is_stated_is_tried_first() -> None:
 
 
 def test_of_many_corners_that_fail_the_first_are_told() -> None:
-    names = unlike(30)
+    names = dissimilar_names(30)
     inputs = [tensor(name, 3, name, axis + 2) for axis, name in enumerate(names)]
     search = Searched(inputs, lambda s: 0 < max(s.values()) < 8 * min(s.values()))
     prober = search.prober()

@@ -1,4 +1,4 @@
-"""What a search may claim of sizes that nobody stated: only what was challenged, or was run."""
+"""What a search may claim about sizes that are not stated: only what was challenged or run."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_may_be_exceeded_is_kept_to_and_not_enforced() -> None:
     assert all(dim.max == 1024 for dim in found.dims.values())
     what = [finding.what for finding in domain_findings(found) if finding.code == "AOTC-S007"]
     assert len(what) == 2
-    assert all("none is refused" in each for each in what)
+    assert all("none is refused" in item for item in what)
 
 
 def test_a_size_of_1_that_is_broadcast_makes_an_equality_none() -> None:

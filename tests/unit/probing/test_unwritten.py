@@ -1,4 +1,4 @@
-"""Answers that are memory which no kernel wrote are told from answers, every time."""
+"""Outputs with uninitialized memory are reliably detected."""
 
 from __future__ import annotations
 

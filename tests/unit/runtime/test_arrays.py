@@ -138,7 +138,7 @@ def test_an_archive_that_holds_no_such_input(tmp_path: Path) -> None:
     for name, what in (
         ("other", "the archive holds several arrays, and none of them is called 'ids'"),
         ("none", "the archive holds no array"),
-        ("plain", "the file is no .npz archive"),
+        ("plain", "the file is not a .npz archive"),
         ("missing", "no such input file"),
     ):
         with pytest.raises(AotcError, match=what) as caught:
@@ -175,7 +175,7 @@ def test_a_header_without_end_is_not_read(tmp_path: Path) -> None:
     [
         (long_header(16 << 20) + bytes(16 << 20), "a header of 16777216 bytes"),
         (NPY.replace(b"(0,)", b"(9,)") + bytes(16 << 20), ""),
-        (NPY.replace(b"(0,)}       ", b"(9999999,)} ") + bytes(16 << 20), "less than shape"),
+        (NPY.replace(b"(0,)}       ", b"(9999999,)} ") + bytes(16 << 20), "fewer than shape"),
         (bytes(16 << 20), "magic"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a call may look like, and each refusal in full."""
+"""Which calls are accepted, and the full text of each refusal."""
 
 from __future__ import annotations
 
@@ -44,32 +44,32 @@ def test_a_good_call_gives_its_sizes() -> None:
     [
         (
             {"ids": np.zeros((2, 4), np.int32)},
-            "AOTC-R002 input 'ids' has another type [input ids]"
+            "AOTC-R002 input 'ids' has the wrong type [input ids]"
             " (expected int64 array; found int32[2, 4])",
         ),
         (
             {"image": np.zeros((2, 3, 4), ">f4")},
-            "AOTC-R002 input 'image' has another type [input image]"
+            "AOTC-R002 input 'image' has the wrong type [input image]"
             " (expected float32 array; found >f4 array)",
         ),
         (
             {"ids": [[1], [1, 2]]},
-            "AOTC-R002 input 'ids' has another type [input ids]"
+            "AOTC-R002 input 'ids' has the wrong type [input ids]"
             " (expected int64 array; found a ragged list)",
         ),
         (
             {"ids": None},
-            "AOTC-R002 input 'ids' has another type [input ids]"
+            "AOTC-R002 input 'ids' has the wrong type [input ids]"
             " (expected int64 array; found nothing)",
         ),
         (
             {"ids": np.zeros(4, np.int64)},
-            "AOTC-R003 input 'ids' has another number of dims [input ids]"
+            "AOTC-R003 input 'ids' has the wrong number of dims [input ids]"
             " (expected 2: [batch, seq]; found 1: [4])",
         ),
         (
             {"image": np.zeros((2, 1, 4), np.float32)},
-            "AOTC-R004 dim 1 of input 'image' has another size [input image]"
+            "AOTC-R004 dim 1 of input 'image' has the wrong size [input image]"
             " (expected 3: [batch, 3, 4]; found 1: [2, 1, 4])",
         ),
         (
@@ -115,7 +115,7 @@ def test_of_many_names_the_first_are_told() -> None:
         "AOTC-R001 input 'input0' is missing [inputs]"
         " (expected input0, input1, input2, input3, input4 and 196 more; found input200)"
     )
-    told = [each.what for each in error.also]
+    told = [refusal.what for refusal in error.also]
     assert told[:4] == [f"input 'input{index}' is missing" for index in range(1, 5)]
     assert told[4:] == ["195 more names do not fit"]
 
@@ -137,8 +137,8 @@ def test_a_size_outside_of_the_range_is_told_or_refused() -> None:
         strict.check(call(batch=9, seq=5))
     lines = [error.line() for error in (caught.value, *caught.value.also)]
     assert lines == [
-        "AOTC-S010 dim 'batch' is outside of the proven range [dim batch] (expected 1..8; found 9)",
-        "AOTC-S010 dim 'seq' is outside of the proven range [dim seq]"
+        "AOTC-S010 dim 'batch' is outside the proven range [dim batch] (expected 1..8; found 9)",
+        "AOTC-S010 dim 'seq' is outside the proven range [dim seq]"
         " (expected 2..64 in steps of 2; found 5)",
     ]
 
@@ -157,7 +157,7 @@ def test_an_input_of_unknown_rank_was_proven_as_a_vector() -> None:
     assert guard.check({"x": np.zeros(5, np.float32)}).outside == ("x.0",)
     assert guard.check({"x": np.zeros((2, 2), np.float32)}).outside == ("x.0",)
     strict = Guard(manifest(value, domain=domain, strict=True))
-    with pytest.raises(AotcError, match=r"expected 1\.\.4; found an input that is no vector"):
+    with pytest.raises(AotcError, match=r"expected 1\.\.4; found an input that is not a vector"):
         strict.check({"x": np.zeros((2, 2), np.float32)})
 
 

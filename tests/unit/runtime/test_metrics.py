@@ -1,4 +1,4 @@
-"""Counters in Prometheus' text form, read back by Prometheus' own parser."""
+"""Counters in Prometheus' text format, parsed by Prometheus' own parser."""
 
 from __future__ import annotations
 

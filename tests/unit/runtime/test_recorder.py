@@ -1,4 +1,4 @@
-"""What the recorder writes: shapes, bounded, an even sample, whatever happens."""
+"""What the recorder writes: shapes, limited, an even sample, whatever happens."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ OTHER_ISA = VariantVerdict(
 
 
 def names(variants: Sequence[Variant]) -> list[str]:
-    return [each.name for each in variants]
+    return [item.name for item in variants]
 
 
 def test_the_variant_for_this_isa_comes_first() -> None:
@@ -101,7 +101,7 @@ def bucketed(domain: Domain, *, dynamic: bool) -> Manifest:
 
 def test_a_kind_is_loaded_with_all_its_buckets() -> None:
     made = bucketed(Domain(dims={"seq": SEQ}), dynamic=True)
-    verdicts = [VariantVerdict(name=each.name, runs=True) for each in made.variants]
+    verdicts = [VariantVerdict(name=item.name, runs=True) for item in made.variants]
     assert names(choose(made, verdicts)) == ["v0", "v1", "v2", "v3"]
     assert names(choose(made, verdicts, "v")) == ["v0", "v1", "v2", "v3"]
     assert names(choose(made, verdicts, ["v3", "v1"])) == ["v1", "v3"]
@@ -180,7 +180,7 @@ ACTIONS: tuple[tuple[Literal["pad", "route"], ...], ...] = (
 
 @st.composite
 def dims(draw: st.DrawFn) -> Dim:
-    """A dim with buckets or a grid, and any treatment of other sizes."""
+    """A dim with buckets or a grid, and any handling of other sizes."""
     outside = draw(st.sampled_from(ACTIONS))
     pad_from = 1 if "pad" in outside else None
     if draw(st.booleans()):
@@ -193,24 +193,24 @@ def dims(draw: st.DrawFn) -> Dim:
                pad_from=pad_from, origin="stated")  # fmt: skip
 
 
-def ways(
+def possible_routes(
     domain: Domain, loaded: Sequence[Variant], sizes: Mapping[str, int]
 ) -> Iterator[tuple[Variant, Mapping[str, int]]]:
     """Every loaded variant that may take a call, and the sizes that would run."""
-    for each in loaded:
+    for item in loaded:
         wanted = {}
         for name, dim in domain.dims.items():
             grown = [
                 full
-                for full in ([each.buckets[name]] if name in each.buckets else range(1, MOST + 1))
+                for full in ([item.buckets[name]] if name in item.buckets else range(1, MOST + 1))
                 if full == sizes[name] or (dim.pad_from is not None and full > sizes[name])
-                if name in each.buckets or (dim.min <= full <= dim.max and dim.spans(full))
+                if name in item.buckets or (dim.min <= full <= dim.max and dim.spans(full))
             ]
             if not grown:
                 break
             wanted[name] = min(grown)
         else:
-            yield each, wanted
+            yield item, wanted
 
 
 @given(st.data())
@@ -226,7 +226,7 @@ def test_against_every_way_to_serve_a_call(data: st.DataObject) -> None:
         for name, dim in domain.dims.items()
     }
     router = Router(made, loaded)
-    found = list(ways(domain, loaded, sizes))
+    found = list(possible_routes(domain, loaded, sizes))
     if not found:
         with pytest.raises(AotcError, match="AOTC-S010"):
             router.route(sizes)
@@ -235,9 +235,9 @@ def test_against_every_way_to_serve_a_call(data: st.DataObject) -> None:
         dim.buckets and sizes[name] not in dim.buckets and dim.outside[0] == "route"
         for name, dim in domain.dims.items()
     )
-    kinds = {bool(each.buckets) for each, _ in found}
+    kinds = {bool(item.buckets) for item, _ in found}
     static = not routed_first if len(kinds) == 2 else kinds.pop()
-    right = [(each, wanted) for each, wanted in found if bool(each.buckets) == static]
+    right = [(item, wanted) for item, wanted in found if bool(item.buckets) == static]
     least = min(math.prod(wanted.values()) for _, wanted in right)
     for _ in range(2):  # Found, then remembered.
         route = router.route(sizes)

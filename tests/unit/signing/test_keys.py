@@ -51,7 +51,7 @@ def test_generate_overwrites_nothing(existing: str, tmp_path: Path) -> None:
     with pytest.raises(AotcError) as caught:
         key_files.generate(tmp_path / "release.pem")
     assert caught.value.line() == (
-        "AOTC-I017 the key file is already there, and keys are never overwritten "
+        "AOTC-I017 the key file already exists, and keys are never overwritten "
         f"[{tmp_path / existing}]"
     )
     assert [path.name for path in tmp_path.iterdir()] == [existing]
@@ -175,7 +175,7 @@ def test_an_encrypted_key_takes_its_password(
     monkeypatch.setenv(passwords.VARIABLE, "wrong")
     with pytest.raises(AotcError) as caught:
         load_private(path)
-    assert caught.value.line() == f"AOTC-I034 the password does not open the key file [{path}]"
+    assert caught.value.line() == f"AOTC-I034 the password does not decrypt the key file [{path}]"
     monkeypatch.setenv(passwords.VARIABLE, "correct horse")
     assert load_private(path).public_pem == public.read_text()
     # A file is asked before the variable, and only its first line counts.
@@ -277,7 +277,7 @@ def test_trust_files(tmp_path: Path) -> None:
         ("# nothing\n", "something else"),
         (pairs[0][0].read_text(), "a private key"),
         (block + block.replace("-----END PUBLIC KEY-----", ""), "something else"),
-        (block.replace("MFkw", "AAAA"), "bytes that are no key"),
+        (block.replace("MFkw", "AAAA"), "bytes that are not a key"),
         ("not this one:\n" + block, "something else"),
         (CERTIFICATE, "a certificate"),
         (block + "revoked: lost\n", "something else"),

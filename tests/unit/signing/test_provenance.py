@@ -45,7 +45,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 def gathered(**changes: Any) -> provenance.Materials:
     asked = {"fixtures": None, "tuned_from": None, "dims": {"batch": 8}, "licence": "MIT"}
     stated: dict[str, Any] = {
-        "label": provenance.label("https://ci.example.com/builders/1", "run-7", "1.4.0"),
+        "label": provenance.build_label("https://ci.example.com/builders/1", "run-7", "1.4.0"),
         "started": STARTED,
         "options": {"tune": False},
         "host": probe(gpus=False),
@@ -54,11 +54,11 @@ def gathered(**changes: Any) -> provenance.Materials:
     }
     asked |= {name: changes.pop(name) for name in asked.keys() & changes.keys()}
     model = "/some/where/linear.onnx"
-    return provenance.gather(SimpleNamespace(model=model, **asked), **stated | changes)
+    return provenance.gather_materials(SimpleNamespace(model=model, **asked), **stated | changes)
 
 
 def said(manifest: Manifest, materials: provenance.Materials) -> dict[str, Any]:
-    found = provenance.predicate(manifest, materials, provenance.libraries(manifest))
+    found = provenance.build_predicate(manifest, materials, provenance.libraries(manifest))
     assert isinstance(found, dict)
     return found
 
@@ -173,23 +173,23 @@ def test_the_builder_is_the_stated_one_or_the_environment_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("AOTC_BUILDER_ID", raising=False)
-    assert provenance.label(None).builder == "urn:aotc:builder:local"
+    assert provenance.build_label(None).builder == "urn:aotc:builder:local"
     monkeypatch.setenv("AOTC_BUILDER_ID", "https://ci.example.com/2")
-    assert provenance.label(None).builder == "https://ci.example.com/2"
-    assert provenance.label("urn:example:3").builder == "urn:example:3"
+    assert provenance.build_label(None).builder == "https://ci.example.com/2"
+    assert provenance.build_label("urn:example:3").builder == "urn:example:3"
 
 
 @pytest.mark.parametrize("stated", ["", "builder", "https:", "urn:a b", "urn:a\n", "HTTPS://x"])
 def test_a_builder_that_is_no_uri_is_refused(stated: str) -> None:
     with pytest.raises(AotcError) as raised:
-        provenance.label(stated)
+        provenance.build_label(stated)
     assert (raised.value.code, raised.value.where) == ("AOTC-I027", "--builder-id")
 
 
 @pytest.mark.parametrize("release", ["1.2.3.4.5", "v1", "1.", "1.0-rc1"])
 def test_a_release_that_is_no_version_is_refused(release: str) -> None:
     with pytest.raises(AotcError) as raised:
-        provenance.label(None, release=release)
+        provenance.build_label(None, release=release)
     assert (raised.value.code, raised.value.where) == ("AOTC-I027", "--release")
 
 
@@ -227,9 +227,9 @@ def test_licences_are_as_the_metadata_states_them(
 
 def test_a_library_without_a_record_is_named_by_its_list_of_files(tmp_path: Path) -> None:
     with_record = provenance._library(installed(tmp_path, "one", "", record=True))
-    assert with_record.of == "RECORD"
+    assert with_record.digest_of == "RECORD"
     text = (tmp_path / "one-1.0.dist-info" / "RECORD").read_bytes()
     assert with_record.sha256 == hashlib.sha256(text).hexdigest()
     without = provenance._library(installed(tmp_path, "other", "", record=False))
-    assert without.of == "names of files"
+    assert without.digest_of == "names of files"
     assert without.sha256 == hashlib.sha256(b"").hexdigest()

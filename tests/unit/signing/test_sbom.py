@@ -50,7 +50,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 def bill(manifest: Manifest, licence: str = "Apache-2.0") -> dict[str, Any]:
     materials = gathered(licence=licence)
-    found = sbom.document(manifest, ID, materials, provenance.libraries(manifest))
+    found = sbom.bill_of_materials(manifest, ID, materials, provenance.libraries(manifest))
     assert isinstance(found, dict)
     return found
 

@@ -12,8 +12,7 @@ import pytest
 
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing import statements as attest
+from aotc.signing import dsse, oms, statements
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
 
@@ -49,7 +48,7 @@ def test_oms_round_trip_is_deterministic(key: PrivateKey, trust: tuple[TrustedKe
     names = [each["name"] for each in statement["predicate"]["resources"]]
     # Folder by folder, as model_signing lists them.
     assert names == ["aotc.json", "model/model.onnx", "model-b/x"]
-    assert statement["subject"][0]["digest"]["sha256"] == oms.root(DIGESTS[n] for n in names)
+    assert statement["subject"][0]["digest"]["sha256"] == oms.root_digest(DIGESTS[n] for n in names)
     assert statement["predicate"]["serialization"] == {
         "method": "files",
         "hash_type": "sha256",
@@ -157,18 +156,18 @@ def test_a_bundle_without_a_hint_is_tried_with_every_key(
 
 
 def test_attestations(key: PrivateKey, trust: tuple[TrustedKey, ...]) -> None:
-    bundle = attest.attest("https://example.com/p", {"a": [1]}, {"aotc.json": "2" * 64}, key)
-    kind, predicate, subjects, signer = attest.read(bundle, trust)
+    bundle = statements.sign("https://example.com/p", {"a": [1]}, {"aotc.json": "2" * 64}, key)
+    kind, predicate, subjects, signer = statements.verify(bundle, trust)
     assert kind == "https://example.com/p"
     assert (predicate, subjects, signer) == ({"a": [1]}, {"aotc.json": "2" * 64}, trust[0])
-    assert attest.peek(bundle) == (
+    assert statements.read_unverified(bundle) == (
         "https://example.com/p",
         {"a": [1]},
         {"aotc.json": "2" * 64},
         key.key_id,
     )
     with pytest.raises(AotcError) as caught:
-        attest.read(bundle, trust, predicate_type="https://example.com/q")
+        statements.verify(bundle, trust, predicate_type="https://example.com/q")
     assert caught.value.line() == (
         "AOTC-G004 the signature bundle is malformed (found predicateType: "
         "expected https://example.com/q, found https://example.com/p)"
@@ -178,7 +177,7 @@ def test_attestations(key: PrivateKey, trust: tuple[TrustedKey, ...]) -> None:
     assert caught.value.code == "AOTC-G004"
     assert caught.value.found.startswith("predicateType: expected")
     with pytest.raises(AotcError) as caught:
-        attest.read(bundle, ())
+        statements.verify(bundle, ())
     assert caught.value.code == "AOTC-G002"
 
 

@@ -1,7 +1,7 @@
-"""A process that has a folder as the lower layer of an overlay, as a container has its image.
+"""Runs programs with a folder as the lower layer of an overlay, as a container has its image.
 
-`run_on_overlay(work, lower, program)` runs a Python program in a mount namespace of its own, where
-its first argument is a folder whose files all lie in a layer that cannot be written.
+`run_on_overlay(work, lower, program)` runs a Python program in its own mount namespace; its first
+argument is a folder whose files are all in a read-only layer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_OVERLAY = 77
 
 
 def run_on_overlay(work: Path, lower: Path, program: str, *words: str) -> str:
-    """What the program prints; skips where this machine mounts no overlay."""
+    """What the program prints; skips if this machine cannot mount an overlay."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         pytest.skip("needs root on Linux, to mount an overlay")
     for name in ("upper", "work", "merged"):

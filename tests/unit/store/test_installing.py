@@ -1,4 +1,4 @@
-"""Installing for good, and pruning: nothing half-written, nothing in use removed."""
+"""Installing and pruning: nothing is left half-written, nothing in use is removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aotc.cli import main as cli
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
-from aotc.signing import statements as attest
+from aotc.signing import statements
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import PrivateKey, load_private
 from aotc.store import pruning
@@ -72,7 +72,7 @@ def flip(path: Path) -> None:
 
 def evidence(artifact: Path, key: PrivateKey, seconds: float) -> bytes:
     subject = {"aotc.json": payload_digests(artifact)["aotc.json"]}
-    return attest.attest(KINDS["evidence"].predicate_type, {"seconds": seconds}, subject, key)
+    return statements.sign(KINDS["evidence"].predicate_type, {"seconds": seconds}, subject, key)
 
 
 def several(tmp_path: Path, key: PrivateKey, root: Path, count: int) -> list[str]:
@@ -235,10 +235,10 @@ def test_what_is_no_entry_makes_room(
 
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path, key: PrivateKey, root: Path) -> None:
     ids = several(tmp_path, key, root, 4)
-    listed = pruning.listed(root)
-    assert [each.artifact_id for each in listed.entries] == ids[::-1]
-    assert [each.name for each in listed.entries] == ["n3", "n2", "n1", "n0"]
-    assert not any(each.in_use for each in listed.entries)
+    listed = pruning.list_store(root)
+    assert [item.artifact_id for item in listed.entries] == ids[::-1]
+    assert [item.name for item in listed.entries] == ["n3", "n2", "n1", "n0"]
+    assert not any(item.in_use for item in listed.entries)
     assert pruning.prune(root).removed == ()
     report = pruning.prune(root, limit=listed.bytes - 1)
     assert report.removed == (ids[0],)
@@ -248,7 +248,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, key: PrivateKey, r
     with_use.touch()
     with_use.close()
     assert pruning.prune(root, limit=report.kept_bytes - 1).removed == (ids[2],)
-    assert {each.artifact_id for each in pruning.listed(root).entries} == {ids[1], ids[3]}
+    assert {item.artifact_id for item in pruning.list_store(root).entries} == {ids[1], ids[3]}
 
 
 def test_what_was_not_used_for_long_goes(tmp_path: Path, key: PrivateKey, root: Path) -> None:
@@ -260,7 +260,7 @@ def test_what_was_not_used_for_long_goes(tmp_path: Path, key: PrivateKey, root: 
 def test_what_is_in_use_stays(tmp_path: Path, key: PrivateKey, root: Path, trust: Trust) -> None:
     first, second = several(tmp_path, key, root, 2)
     used = Store(root).install(tmp_path / "0.aotc", trust)
-    assert [each.in_use for each in pruning.listed(root).entries] == [True, False]
+    assert [item.in_use for item in pruning.list_store(root).entries] == [True, False]
     report = pruning.prune(root, limit=0)
     assert (report.removed, report.in_use, report.kept) == ((second,), (first,), 1)
     with pytest.raises(AotcError) as caught:
@@ -278,12 +278,12 @@ def test_ids_that_name_none_or_several(tmp_path: Path, key: PrivateKey, root: Pa
         with pytest.raises(AotcError) as caught:
             pruning.remove_entry(root, digits)
         assert caught.value.code == code
-    first = [each.artifact_id[0] for each in pruning.listed(root).entries]
+    first = [item.artifact_id[0] for item in pruning.list_store(root).entries]
     double = next(digit for digit in first if first.count(digit) > 1)
     with pytest.raises(AotcError) as caught:
         pruning.remove_entry(root, double)
     assert caught.value.code == "AOTC-I027"
-    assert len(pruning.listed(root).entries) == 17
+    assert len(pruning.list_store(root).entries) == 17
 
 
 def test_the_command_line(
@@ -303,7 +303,7 @@ def test_the_command_line(
     assert (installed["schema"], installed["installed"]) == ("aotc.install/1", True)
     entries = answer("store", "list")["entries"]
     assert isinstance(entries, list)
-    assert [each["artifact_id"] for each in entries] == [installed["artifact_id"]]
+    assert [item["artifact_id"] for item in entries] == [installed["artifact_id"]]
     assert answer("store", "prune", "--older-than", "1")["kept"] == 1
     assert answer("store", "remove", str(installed["artifact_id"]))["kept"] == 0
     assert cli.main(["install", str(artifact), "--key", str(public), "--store", str(root)]) == 0
@@ -314,7 +314,7 @@ def test_the_command_line(
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Start `work` in a child of this process; its id."""
+    """Start `work` in a child process; returns its id."""
     child = os.fork()
     if child:
         return child
@@ -326,7 +326,7 @@ def in_child(work: Callable[[], object]) -> int:
         os._exit(status)
 
 
-def whole(root: Path, trust: Trust) -> int:
+def count_complete_entries(root: Path, trust: Trust) -> int:
     """How many entries there are; each of them is a whole artifact."""
     entries = [path for path in root.iterdir() if path.name.startswith("sha256-")]
     for entry in entries:
@@ -361,13 +361,13 @@ def test_a_kill_at_any_moment_leaves_no_half_entry(
         killed += was_killed
         # How long a job takes changes with what else the machine does.
         longest *= 1.2 if was_killed else 0.9
-        whole(root, trust)
+        count_complete_entries(root, trust)
         if number >= 45 and killed > 4:
             break
     assert killed > 4
     # The next command removes what is left, at once.
     install(more, trust, store=root)
-    assert whole(root, trust) == 1
+    assert count_complete_entries(root, trust) == 1
     assert list(root.glob(".new-*")) == []
 
 
@@ -443,5 +443,5 @@ def test_many_processes_install_load_and_prune(
 
     children = [in_child(lambda seed=seed: work(seed)) for seed in range(6)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 6
-    whole(root, trust)
+    count_complete_entries(root, trust)
     assert list(root.glob(".new-*")) == []

@@ -1,4 +1,4 @@
-"""A store that was baked into an image: its entries lie in a lower layer, and cannot be renamed."""
+"""A store in an image: its entries are in a lower layer and cannot be renamed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def say(**found):
 
 
 class Image:
-    """A store in a layer, with one artifact; `work` holds the other layers."""
+    """A store in a layer, with one artifact; `work` has the other layers."""
 
     def __init__(self, folder: Path) -> None:
         private, self.key = generate(folder / "a.pem")

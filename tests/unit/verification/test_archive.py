@@ -31,7 +31,7 @@ from aotc.verification.container.archive_container import ArchiveContainer, is_p
 from aotc.verification.container.archive_structure import read_files
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.container.opening import open_container
-from aotc.verification.digests import Wanted
+from aotc.verification.digests import ExpectedFile
 from aotc.verification.gate import verify
 
 # Of 2^32 + 5 zero bytes.
@@ -202,10 +202,10 @@ def test_a_CRC_alone_that_is_wrong_is_seen_in_full(tmp_path: Path) -> None:
     body = packed_form.local_header(*entry) + data
     place = tmp_path / "a.zip"
     place.write_bytes(body + directory + packed_form.end_records(1, len(directory), len(body)))
-    wanted = [Wanted("payload/a.bin", hashlib.sha256(data).hexdigest(), len(data))]
+    wanted = [ExpectedFile("payload/a.bin", hashlib.sha256(data).hexdigest(), len(data))]
     with ArchiveContainer(place) as archive:
-        assert digests.check(archive, wanted).problems == ()
-        (problem,) = digests.check(archive, wanted, full=True).problems
+        assert digests.check_files(archive, wanted).problems == ()
+        (problem,) = digests.check_files(archive, wanted, full=True).problems
     assert (problem.code, problem.where) == ("AOTC-G039", "payload/a.bin")
 
 

@@ -23,8 +23,7 @@ from aotc.contract.manifest.variant import Parity
 from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
 from aotc.host.probe import probe
-from aotc.signing import oms
-from aotc.signing import statements as attest
+from aotc.signing import oms, statements
 from aotc.signing.keys.key_files import generate
 from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
 from aotc.verification import gate
@@ -293,9 +292,11 @@ def test_every_reason_is_listed_and_nothing_after_is_claimed(
     assert statuses(report) == [
         "passed", "passed", "failed", "failed", "failed", *["not-run"] * 4,
     ]  # fmt: skip
-    assert report.steps[1].detail == "bundles alone: nobody vouches for the manifests"
+    assert (
+        report.steps[1].detail == "bundles only: there is no trusted signature over the manifests"
+    )
     assert report.steps[3].detail == (
-        "1 refused; no file was hashed: nobody vouches for their digests"
+        "1 refused; no file was hashed: there is no trusted signature"
     )
     assert report.bytes_hashed == 0
     assert report.signers == ()
@@ -360,7 +361,7 @@ def test_no_trust_is_no_success(
 
 def test_an_attestation_about_another_artifact_is_refused(artifact: Path, keys: Keys) -> None:
     (artifact / "attestations/evidence.sigstore.json").write_bytes(
-        attest.attest("urn:aotc:evidence:v1", {}, {"aotc.json": "0" * 64}, keys.private)
+        statements.sign("urn:aotc:evidence:v1", {}, {"aotc.json": "0" * 64}, keys.private)
     )
     report = verify(artifact, key=keys.public)
     assert reasons(report) == [("AOTC-G014", "attestations/evidence.sigstore.json")]

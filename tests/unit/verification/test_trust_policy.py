@@ -23,9 +23,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from policy_setting import Setting, ago, ahead, make_keys
 from repository import ROOT
 
-from aotc.authoring.policy_changes import Change, changed, new_policy
+from aotc.authoring.policy_changes import Change, apply_change, new_policy
 from aotc.authoring.policy_files import write_policy
-from aotc.authoring.requested_change import requirement
+from aotc.authoring.requested_change import parse_requirement
 from aotc.cli.main import main
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.schema import schema_of
@@ -39,12 +39,12 @@ from aotc.verification.policy import roots
 from aotc.verification.policy.evaluate import judge
 from aotc.verification.policy.host_trust import Trust, resolve
 from aotc.verification.policy.policy_document import (
+    normalized_public_key,
     parse_policy,
-    public_key,
     read_policy,
     read_roots,
 )
-from aotc.verification.policy.signed_attestations import Statement
+from aotc.verification.policy.signed_attestations import SignedStatement
 
 
 @pytest.fixture(scope="module")
@@ -205,10 +205,10 @@ def test_other_keys_than_p256_are_none(host: Setting) -> None:
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         with pytest.raises(ValueError, match="P-256"):
-            public_key(pem.decode())
+            normalized_public_key(pem.decode())
     two = host.keys["ops"].public_pem + host.keys["ci"].public_pem
     with pytest.raises(ValueError, match="not one"):
-        public_key(two)
+        normalized_public_key(two)
 
 
 def test_roots_are_distinct_and_enough(host: Setting) -> None:
@@ -304,11 +304,12 @@ def test_a_person_with_several_keys_is_one_signer(host: Setting) -> None:
         "issued_at": ago(days=1),
         "artifact": {"name": "linear", "id": host.id},
     }
-    signed = Statement("o", oms.PREDICATE_TYPE, None, {}, host.keys["release"].trusted())
+    signed = SignedStatement("o", oms.PREDICATE_TYPE, None, {}, host.keys["release"].trusted())
 
     def distinct(*keys: TrustedKey) -> int:
         said = [
-            Statement("a", KINDS["approval"].predicate_type, predicate, {}, key) for key in keys
+            SignedStatement("a", KINDS["approval"].predicate_type, predicate, {}, key)
+            for key in keys
         ]
         judged = judge(trust, host.id, "linear", [signed, *said])
         found = judged.decision.requirements[1]
@@ -364,16 +365,17 @@ def test_a_change_is_the_next_sequence_and_reads_back(host: Setting) -> None:
     made = write_policy(path, policy, new=True)
     assert read_policy(path).policy == made.policy
     assert "  pem: |\n    -----BEGIN PUBLIC KEY-----\n" in path.read_text()
-    rule = Rule(name="default", match=Match(name="b*"), require=(requirement("oms:release"),))
+    rule = Rule(name="default", match=Match(name="b*"), require=(parse_requirement("oms:release"),))
     change = Change(rules=(rule,), rollback=("0" * 64,), expires=ahead(days=2))
-    after = write_policy(path, changed(made.policy, change), new=False).policy
+    after = write_policy(path, apply_change(made.policy, change), new=False).policy
     assert (after.sequence, len(after.rules), after.rules[0].match.name) == (2, 1, "b*")
     assert after.rollback == ("0" * 64,)
     # What would be no policy is not written.
     before = path.read_bytes()
-    bad = Rule(name="x", match=Match(name="*"), require=(requirement("approval:release"),))
+    bad = Rule(name="x", match=Match(name="*"), require=(parse_requirement("approval:release"),))
     assert "does not have the usage" in problems(
-        lambda: write_policy(path, changed(after, Change(rules=(bad,))), new=False), "AOTC-I027"
+        lambda: write_policy(path, apply_change(after, Change(rules=(bad,))), new=False),
+        "AOTC-I027",
     )
     assert path.read_bytes() == before
     with pytest.raises(AotcError) as caught:
@@ -386,7 +388,7 @@ def test_an_artifact_is_revoked_by_its_whole_id(named: str, host: Setting) -> No
     policy = new_policy("prod", [("release", host.keys["release"].public_pem)], 30)
     for change in (Change(revoked=Revoked(artifacts=(named,))), Change(rollback=(named,))):
         with pytest.raises(AotcError) as caught:
-            changed(policy, change)
+            apply_change(policy, change)
         assert (caught.value.code, caught.value.found) == ("AOTC-I027", named)
         assert "64 digits" in caught.value.expected
 
@@ -395,11 +397,11 @@ def test_an_artifact_is_revoked_by_its_whole_id(named: str, host: Setting) -> No
     "text", ["oms", "oms:", "oms:a:0", "oms:a:x", "vibes:a", "oms:a:1:2", ":a"]
 )
 def test_a_requirement_that_cannot_be_read(text: str) -> None:
-    assert problems(lambda: requirement(text), "AOTC-I027")
+    assert problems(lambda: parse_requirement(text), "AOTC-I027")
 
 
 def test_a_requirement_as_the_command_line_states_it() -> None:
-    need = requirement("approval:ops,security:2")
+    need = parse_requirement("approval:ops,security:2")
     assert (need.predicate, need.signers, need.threshold) == ("approval", ("ops", "security"), 2)
 
 
@@ -447,13 +449,14 @@ def test_a_key_that_is_certified_for_two_people_counts_alike_in_any_order(host: 
     ]
     for order in permutations(keys):
         said = [
-            Statement("a", KINDS["approval"].predicate_type, predicate, {}, key) for key in order
+            SignedStatement("a", KINDS["approval"].predicate_type, predicate, {}, key)
+            for key in order
         ]
         assert judge(trust, host.id, "linear", said).decision.requirements[1].distinct == 2
 
 
 def test_the_example_of_the_guide_is_a_policy(host: Setting) -> None:
-    guide = ROOT / "docs" / "trust.md"
+    guide = ROOT / "docs" / "guides" / "trust.md"
     example = guide.read_text("utf-8").partition("## The file")[2]
     text = example.partition("```yaml\n")[2].partition("```")[0].replace("d1e5…", "d1e5" * 16)
     stated: Any = strict_yaml(text.encode())

@@ -1,1 +1,1 @@
-"""Statements that are added to an artifact that is there."""
+"""Attestations that are added to an existing artifact: signatures, approvals, qualifications."""

@@ -1,7 +1,8 @@
-"""Acceptance of an artifact in a process of its own: loaded, placed, compared, timed, weighed.
+"""The acceptance test of an artifact: load it, check placement and outputs, measure it.
 
-`python -m aotc.attesting.acceptance REQUEST RESULT` reads and writes JSON files.  What crashes ONNX
-Runtime ends that process alone, and its peak memory is the model's and no other's.
+It runs in a process of its own, so that a crash of ONNX Runtime ends only that process, and its
+peak memory is that of the model.  `python -m aotc.attesting.acceptance REQUEST RESULT` reads and
+writes JSON files.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from aotc.records import record
 
 
 @record
-class Accepted:
-    """What was seen; seconds and bytes."""
+class AcceptanceResult:
+    """What an acceptance test found and measured, in seconds and bytes."""
 
     name: str
     report: LoadReport
@@ -37,8 +38,8 @@ class Accepted:
 
 
 @record
-class Request:
-    """What to load, and how often to run each fixture."""
+class AcceptanceRequest:
+    """The artifact to load and its trusted keys, and how often to run each fixture."""
 
     artifact: str
     keys: tuple[TrustedKey, ...]
@@ -47,25 +48,32 @@ class Request:
     runs: int
 
 
-def accept(request: Request) -> Accepted:
-    """Run the acceptance in a fresh process.
+def accept(request: AcceptanceRequest) -> AcceptanceResult:
+    """Run the acceptance test in a new process.
 
-    Raises what `load` raises, N009 where the process died, and R999 for a bug of ours.
+    Raises what `load` raises, AOTC-N009 if the process died, and AOTC-R999 for a bug of aotc.
     """
     with temporary_folder("accept") as folder:
-        asked, result = folder / "request.json", folder / "result.json"
-        asked.write_text(json.dumps(encode(request, full=True)))
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "aotc.attesting.acceptance", str(asked), str(result)],
+        request_file, result = folder / "request.json", folder / "result.json"
+        request_file.write_text(json.dumps(encode(request, full=True)))
+        process = subprocess.run(
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "aotc.attesting.acceptance",
+                str(request_file),
+                str(result),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             check=False,
         )
         if not result.is_file():
-            last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-            number = done.returncode
-            how = signal.Signals(-number).name if number < 0 else f"exit status {number}"
+            last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+            status = process.returncode
+            how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
             raise AotcError(
                 "AOTC-N009",
                 "the process that loaded the artifact died",
@@ -74,14 +82,14 @@ def accept(request: Request) -> Accepted:
             )
         document = json.loads(result.read_text())
     if "errors" in document:
-        raise _error(document["errors"])
-    return decode(Accepted, document)
+        raise _error_from(document["errors"])
+    return decode(AcceptanceResult, document)
 
 
-def run(request: Request) -> Accepted:
-    """In that process: load the artifact from the store, and time every fixture.
+def run(request: AcceptanceRequest) -> AcceptanceResult:
+    """Run the acceptance test in this process: load the artifact, and time every fixture.
 
-    Raises what `load` raises, and N009 where no fixture was compared.
+    Raises what `load` raises, and AOTC-N009 if no fixture was compared.
     """
     from aotc.engine.worker import peak_memory_bytes
     from aotc.host.probe import probe
@@ -94,12 +102,13 @@ def run(request: Request) -> Accepted:
         trust=Trust(keys=request.keys),
         variant=list(request.variant) or None,
         threads=request.threads,
+        rerun_fixtures=True,
     )
     with loaded as model:
         if not model.report.fixtures:
             raise AotcError(
                 "AOTC-N009",
-                "no fixture was compared: the artifact holds none that the variant takes",
+                "no fixture was compared: the artifact has none that the variant takes",
                 where=request.artifact,
                 fix="Build it with a larger fixtures.max_bytes.",
             )
@@ -114,7 +123,7 @@ def run(request: Request) -> Accepted:
                 model.run(inputs)
                 seconds.append(time.perf_counter() - started)
             latency.append(_latency(fixture.name, route.variant, fixture.sizes, seconds))
-        return Accepted(
+        return AcceptanceResult(
             name=model.manifest.name,
             report=model.report,
             host=probe(digests=True),
@@ -140,29 +149,29 @@ def _latency(
     )
 
 
-def _error(told: Json) -> AotcError:
+def _error_from(documents: Json) -> AotcError:
     errors = [
         AotcError(
-            each["code"],
-            each["what"],
-            **{key: each.get(key, "") for key in ("where", "expected", "found")},
-            fix=each.get("mend", ""),
+            document["code"],
+            document["what"],
+            **{key: document.get(key, "") for key in ("where", "expected", "found")},
+            fix=document.get("mend", ""),
         )
-        for each in told
+        for document in documents
     ]
     errors[0].also = tuple(errors[1:])
     return errors[0]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer the request in one file with a result in another."""
-    asked, result = arguments
-    request = decode(Request, json.loads(Path(asked).read_text()))
+    """Read a request from one file, and write its result to another."""
+    request_file, result = arguments
+    request = decode(AcceptanceRequest, json.loads(Path(request_file).read_text()))
     document: Json
     try:
         document = encode(run(request), full=True)
     except AotcError as error:
-        document = {"errors": [each.to_dict() for each in (error, *error.also)]}
+        document = {"errors": [item.to_dict() for item in (error, *error.also)]}
     except ModuleNotFoundError as error:
         missing = missing_package(error, "'aotc attest --qualify'", only_loads=True)
         if not isinstance(missing, AotcError):
@@ -172,7 +181,7 @@ def main(arguments: Sequence[str]) -> int:
         what = f"{type(error).__name__}: {error}"
         document = {"errors": [{"code": "AOTC-R999", "what": what, "where": "acceptance"}]}
     Path(result).write_text(json.dumps(document))
-    # Tearing down sessions takes time and serves nobody.
+    # Without tearing down sessions, which takes time.
     os._exit(0)
 
 

@@ -1,6 +1,6 @@
-"""Further attestations of an artifact that is there: what is said is signed, nothing else changes.
+"""Adding attestations to an existing artifact, of which nothing else changes.
 
-Nothing is signed for an artifact that nobody trusted vouches for.
+An artifact must have a trusted signature, or nothing is signed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from aotc.attesting.approval import approval
+from aotc.attesting.approval import make_approval
 from aotc.contract.artifact_names import artifact_path
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage
 from aotc.contract.codec.parsing import Json, encode
@@ -26,20 +26,18 @@ from aotc.contract.trust.attestations import (
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
 from aotc.records import replace
-from aotc.signing import dsse, oms, sealing
-from aotc.signing import statements as attest
+from aotc.signing import dsse, oms, sealing, statements
 from aotc.signing.bundle_verification import claimed_signer
 from aotc.verification.container.base import MAX_BUNDLES
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import AuthenticArtifact, authenticate
 from aotc.verification.policy.host_trust import Trust, resolve
 
-_VOUCHING: Final = (
-    "Give a file with the public key that vouches for the artifact, such as its builder's, "
-    "with --trust."
+_FIX_UNTRUSTED: Final = (
+    "Give a file with the public key that signed the artifact, such as its builder's, with --trust."
 )
-# Digits of a key's id in a file name.
-_DIGITS: Final = 16
+# How many digits of a key's id a file name has.
+_TAG_DIGITS: Final = 16
 
 
 def sign(
@@ -49,27 +47,30 @@ def sign(
     trust: str | Path | None = None,
     force: bool = False,
 ) -> AttestReport:
-    """Add a further OMS signature over the payload that a trusted key signed.
+    """Add another OMS signature over the payload of an artifact that a trusted key signed.
 
-    `trust` is a file of public keys or a trust policy, whose keys count and no more of it; without
-    it this user's development key and the signer's own, where it keeps one, are trusted.  The file
-    is named after the key or identity; `force` replaces one of that name.
-    Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
+    `trust` is a file of public keys, or a trust policy, of which only the keys are used.  Without
+    it this user's development key and the signer's own key, if it has one, are trusted.  The name
+    of the file holds the id of the key or identity; `force` replaces a file of that name.
+
+    Raises the gate's refusals (AOTC-G), AOTC-I001 (there is no such artifact), I017 (there is such
+    a file), I018 and I026 (it cannot be written), and I036 (the key signed the payload already, or
+    the artifact takes no further attestation).
     """
     place = artifact_path(artifact)
-    name = KINDS["oms"].file_stem(tag(signer))
-    check_place(place, name, force=force)
-    found = vouched_for(place, signer, trust)
+    name = KINDS["oms"].file_stem(signer_tag(signer))
+    check_can_add(place, name, force=force)
+    found = authenticate_artifact(place, signer, trust)
     own = own_key(signer)
     if not force and own is not None and own.pem in {key.pem for key in found.keys}:
         raise AotcError(
             "AOTC-I036",
-            "this key has signed the payload already",
+            "this key has already signed the payload",
             where=str(place),
-            found=f"key {tag(signer)}",
+            found=f"key {signer_tag(signer)}",
         )
     bundle = oms.sign(found.digests, signer)
-    path, replaced = _added(place, name, bundle, force=force)
+    path, replaced = _add(place, name, bundle, force=force)
     return AttestReport(
         artifact=str(place),
         artifact_id=found.id,
@@ -93,79 +94,80 @@ def approve(
     trust: str | Path | None = None,
     force: bool = False,
 ) -> AttestReport:
-    """Approve an artifact for a channel, until `expires` (a date or moment in UTC).
+    """Add an approval of an artifact for a channel, valid until `expires`.
 
-    `trust` and `force` as for `sign`.
-    Raises the gate's refusals (AOTC-G), I001, I017, I018, I026 and I036.
+    `expires` is a date or time in UTC, such as 2027-01-31 or 2027-01-31T12:00:00Z.  `trust` and
+    `force` are as for `sign`.  Raises what `sign` does, and AOTC-I036 if channel, date or note is
+    not valid.
     """
     place = artifact_path(artifact)
-    name = KINDS["approval"].file_stem(channel, tag(signer))
+    name = KINDS["approval"].file_stem(channel, signer_tag(signer))
     now = datetime.datetime.now(datetime.UTC)
-    # What is refused for its words is refused before anything is read.
-    nobody = ArtifactName(name="", id="0" * 64)
-    approval(nobody, channel=channel, expires=expires, note=note, now=now)
-    check_place(place, name, force=force)
-    found = vouched_for(place, signer, trust)
-    said = approval(
+    # Refuses wrong arguments before anything is read.
+    unknown = ArtifactName(name="", id="0" * 64)
+    make_approval(unknown, channel=channel, expires=expires, note=note, now=now)
+    check_can_add(place, name, force=force)
+    found = authenticate_artifact(place, signer, trust)
+    predicate = make_approval(
         ArtifactName(name=found.manifest.name, id=found.id),
         channel=channel,
         expires=expires,
         note=note,
         now=now,
     )
-    return add_statement(place, name, "approval", said, signer, force=force)
+    return add_statement(place, name, "approval", predicate, signer, force=force)
 
 
-def check_place(artifact: Path, name: str, *, force: bool) -> None:
-    """Raise I001, I017 or I036 where the attestation `name` cannot be added to an artifact."""
+def check_can_add(artifact: Path, name: str, *, force: bool) -> None:
+    """Raise AOTC-I001, I017 or I036 if an attestation `name` cannot be added to an artifact."""
     if not artifact.exists():
         raise AotcError("AOTC-I001", "there is no such artifact", where=str(artifact))
-    path = sealing.refuse_existing(artifact, name, force=force)
-    if _held(path) >= MAX_BUNDLES and not path.exists():
+    path = sealing.attestation_path(artifact, name, force=force)
+    if _count_beside(path) >= MAX_BUNDLES and not path.exists():
         raise _too_many(path)
 
 
-def _added(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path, bool]:
-    """Add an attestation, unless other processes added the last that readers take meanwhile."""
-    path, replaced = sealing.add(artifact, name, bundle, force=force)
-    if not replaced and _held(path) > MAX_BUNDLES:
+def _add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path, bool]:
+    """Add an attestation, unless other processes have meanwhile added as many as readers take."""
+    path, replaced = sealing.add_attestation(artifact, name, bundle, force=force)
+    if not replaced and _count_beside(path) > MAX_BUNDLES:
         path.unlink(missing_ok=True)
         raise _too_many(path)
     return path, replaced
 
 
-def _held(path: Path) -> int:
-    """How many attestations there are beside one."""
-    return sum(each.name.endswith(BUNDLE_SUFFIX) for each in path.parent.iterdir())
+def _count_beside(path: Path) -> int:
+    """The number of attestations in the folder of one."""
+    return sum(file.name.endswith(BUNDLE_SUFFIX) for file in path.parent.iterdir())
 
 
 def _too_many(path: Path) -> AotcError:
     return AotcError(
         "AOTC-I036",
-        "the artifact would hold more attestations than any reader takes",
+        "the artifact would have more attestations than readers accept",
         where=str(path.parent),
         expected=f"at most {MAX_BUNDLES}",
-        found=str(_held(path)),
+        found=str(_count_beside(path)),
     )
 
 
-def tag(signer: Signer | Sealer) -> str:
-    """The digits in a file's name that tell a signer from others."""
-    return signer.tag() if isinstance(signer, Sealer) else signer.key_id[:_DIGITS]
+def signer_tag(signer: Signer | Sealer) -> str:
+    """The 16 hexadecimal digits that identify a signer in the name of a file."""
+    return signer.tag() if isinstance(signer, Sealer) else signer.key_id[:_TAG_DIGITS]
 
 
 def own_key(signer: Signer | Sealer) -> TrustedKey | None:
-    """The key that a signer keeps; None where it keeps none."""
+    """The public key of a signer; None for a keyless signer."""
     if isinstance(signer, Sealer):
         return None
     return TrustedKey(pem=signer.public_pem, origin="signer", development=signer.development)
 
 
-def trusted(signer: Signer | Sealer, trust: str | Path | None) -> Trust:
-    """Who may vouch for the payload of what is to be attested, by a signature alone.
+def attesting_trust(signer: Signer | Sealer, trust: str | Path | None) -> Trust:
+    """The trust by which an artifact must be signed before it gets another attestation.
 
-    These are the keys in `trust`, or the default and the signer's own.  Of a policy, whoever may
-    sign payloads now: what else it demands may be just what is to be attested.
+    It is the keys in `trust`, or by default this user's development key and the signer's own.  The
+    rules of a policy are not applied, because they may require the attestation that is to be added.
     Raises what `verification.policy.host_trust.resolve` does.
     """
     found = resolve(trust, remember=False)
@@ -177,18 +179,21 @@ def trusted(signer: Signer | Sealer, trust: str | Path | None) -> Trust:
     return replace(found, keys=(*found.keys, own))
 
 
-def vouched_for(
+def authenticate_artifact(
     artifact: Path, signer: Signer | Sealer, trust: str | Path | None
 ) -> AuthenticArtifact:
-    """The artifact, every byte of it checked; raises the gate's refusals (AOTC-G) and I001."""
+    """The artifact after signature and digests were verified.
+
+    Raises the gate's refusals (AOTC-G), and AOTC-I001 if there is no such artifact.
+    """
     with FolderContainer(artifact) as container:
         try:
-            return authenticate(container, trusted(signer, trust))
+            return authenticate(container, attesting_trust(signer, trust))
         except AotcError as error:
-            for each in (error, *error.also):
-                if each.code == "AOTC-G002":
-                    # Here --key is the key that signs.
-                    each.fix = _VOUCHING
+            for refusal in (error, *error.also):
+                if refusal.code == "AOTC-G002":
+                    # The reason's own fix names --key, which here is the key that signs.
+                    refusal.fix = _FIX_UNTRUSTED
             raise
 
 
@@ -196,33 +201,33 @@ def add_statement(
     artifact: Path,
     name: str,
     usage: Usage,
-    said: Predicate,
+    predicate: Predicate,
     signer: Signer | Sealer,
     *,
     force: bool,
 ) -> AttestReport:
-    """Sign what is said about an artifact, and put it beside its other attestations as `name`.
+    """Sign a predicate about an artifact, and add it as the attestation `name`.
 
-    `said` is the record of that kind of attestation.
-    Raises I017, I018, I026 and I036.
+    `predicate` is the record of the kind of attestation `usage`.  Raises AOTC-I017, I018, I026 and
+    I036.
     """
     predicate_type = KINDS[usage].predicate_type
-    predicate: Json = encode(said)
-    subjects: Mapping[str, str] = {"aotc.json": said.artifact.id}
-    bundle = attest.attest(predicate_type, predicate, subjects, signer)
-    path, replaced = _added(artifact, name, bundle, force=force)
+    document: Json = encode(predicate)
+    subjects: Mapping[str, str] = {"aotc.json": predicate.artifact.id}
+    bundle = statements.sign(predicate_type, document, subjects, signer)
+    path, replaced = _add(artifact, name, bundle, force=force)
     own = own_key(signer)
     return AttestReport(
         artifact=str(artifact),
-        artifact_id=said.artifact.id,
+        artifact_id=predicate.artifact.id,
         path=str(path),
         predicate_type=predicate_type,
         key_id=claimed_signer(dsse.parse(bundle)),
         identity=_identity(bundle, signer),
         development_key=own is not None and own.development,
         replaced=replaced,
-        approval=said if isinstance(said, Approval) else None,
-        qualification=said if isinstance(said, Qualification) else None,
+        approval=predicate if isinstance(predicate, Approval) else None,
+        qualification=predicate if isinstance(predicate, Qualification) else None,
         findings=_findings(signer),
     )
 
@@ -232,7 +237,7 @@ def _findings(signer: Signer | Sealer) -> tuple[Finding, ...]:
 
 
 def _identity(bundle: bytes, signer: Signer | Sealer) -> str:
-    """Who signed without a kept key, and which issuer says so; empty for a key."""
+    """Identity and issuer of a keyless signature; empty for a key."""
     if not isinstance(signer, Sealer):
         return ""
     from aotc.signing.keys.certificates import leaf_name

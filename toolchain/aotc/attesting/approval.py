@@ -1,4 +1,4 @@
-"""Approvals: that an artifact may be used in a channel, until a moment."""
+"""Approvals: statements that an artifact may be used in a channel until they expire."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from aotc.contract.trust.attestations import (
 from aotc.errors import AotcError
 
 
-def approval(
+def make_approval(
     artifact: ArtifactName, *, channel: str, expires: str, note: str = "", now: datetime.datetime
 ) -> Approval:
     """The approval of an artifact, issued `now`.
 
-    `expires` is a date, from whose beginning in UTC it is not valid, or a moment such as
-    2027-01-31T12:00:00Z.  Raises I036 where the channel or the expiry cannot be.
+    `expires` is a time such as 2027-01-31T12:00:00Z, or a date, which is its start in UTC.  Raises
+    AOTC-I036 if the channel is not a valid name, the expiry is not a valid time or not after `now`,
+    or the note has more than 2000 characters.
     """
     if not re.fullmatch(CHANNEL, channel):
         raise AotcError(
             "AOTC-I036",
-            "this is no name of a channel",
+            "this is not a valid name of a channel",
             where="--channel",
-            expected="small letters, digits, '.', '-' and '_', at most 64",
+            expected="lowercase letters, digits, '.', '-' and '_', at most 64",
             found=channel,
         )
-    until = _moment(expires)
+    until = _parse_expiry(expires)
     if until <= now:
         raise AotcError(
             "AOTC-I036",
@@ -57,14 +58,14 @@ def approval(
     )
 
 
-def _moment(text: str) -> datetime.datetime:
+def _parse_expiry(text: str) -> datetime.datetime:
     try:
         return parse_date(text)
     except ValueError:
         raise AotcError(
             "AOTC-I036",
-            "this is no date",
+            "this is not a valid date",
             where="--expires",
-            expected="a date such as 2027-01-31, or a moment such as 2027-01-31T12:00:00Z",
+            expected="a date such as 2027-01-31, or a time such as 2027-01-31T12:00:00Z",
             found=text,
         ) from None

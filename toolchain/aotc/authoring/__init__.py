@@ -1,1 +1,1 @@
-"""Trust policies and root keys as they are written and changed."""
+"""Writing, changing and signing trust policies and root keys."""

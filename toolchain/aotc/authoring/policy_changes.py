@@ -1,4 +1,4 @@
-"""Policies made and changed: each change is a new sequence of the same policy."""
+"""New policies and changes of policies; each change increases the policy's sequence."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from aotc.records import field, record, replace
 _ID_DIGITS: Final = 64
 
 T = TypeVar("T", PolicyKey, Rule)
-H = TypeVar("H", PolicyKey, PolicyIdentity)
+S = TypeVar("S", PolicyKey, PolicyIdentity)
 
-# What the key of a builder signs.
+# What a builder's key signs.
 BUILDER_USAGE: Final[tuple[Usage, ...]] = tuple(
     kind.usage for kind in KINDS.values() if kind.by_build
 )
@@ -34,10 +34,10 @@ BUILDER_USAGE: Final[tuple[Usage, ...]] = tuple(
 
 @record
 class Change:
-    """What is added to a policy; a key or rule replaces one of the same name.
+    """Additions to a policy; a key or rule replaces one of the same name.
 
-    `reasons` says by id why what the policy knows is revoked.  With another `name`, the policy
-    states that it replaces the one of its old name.
+    `reasons` maps ids of the policy's keys, authorities or identities to the reason why they are
+    revoked.  `name` is a new name for the policy, which then states that it replaces the old name.
     """
 
     keys: tuple[PolicyKey, ...] = ()
@@ -51,61 +51,63 @@ class Change:
 
 
 def new_policy(name: str, signers: Iterable[tuple[str, str]], days: int) -> TrustPolicy:
-    """A policy by which any of `signers` (id and PEM) vouches for every artifact, for `days`.
+    """A policy that accepts every artifact signed by one of `signers`, valid for `days` days.
 
-    Raises I027 where those are too many.
+    `signers` are pairs of an id and a public key (PEM).  Raises AOTC-I027 if `days` is less than 1
+    or more than `MAX_DAYS`.
     """
     if not 0 < days <= MAX_DAYS:
         raise AotcError(
             "AOTC-I027",
-            "a policy cannot be made for so long",
+            "a policy cannot be valid for so long",
             where="--days",
             expected=f"1 to {MAX_DAYS} days",
             found=f"{days}"[:40],
         )
     listed = tuple(signers)
-    need = Requirement(predicate="oms", signers=tuple(name for name, _ in listed))
+    requirement = Requirement(predicate="oms", signers=tuple(name for name, _ in listed))
     return TrustPolicy(
         schema="aotc.trust/1",
         name=name,
         sequence=1,
         expires=format_instant(datetime.now(UTC) + timedelta(days=days)),
         keys=tuple(PolicyKey(id=name, pem=pem, usage=BUILDER_USAGE) for name, pem in listed),
-        rules=(Rule(name="default", match=Match(name="*"), require=(need,)),),
+        rules=(Rule(name="default", match=Match(name="*"), require=(requirement,)),),
     )
 
 
-def changed(policy: TrustPolicy, change: Change) -> TrustPolicy:
-    """The next sequence of a policy; raises I027 for a reason about what it does not know.
+def apply_change(policy: TrustPolicy, change: Change) -> TrustPolicy:
+    """The policy with a change, and the next sequence.
 
-    I027 too for an artifact that is named by less than its whole id.
+    Raises AOTC-I027 if a reason is for an id that the policy does not have, or if an artifact is
+    not named by its full id.
     """
-    _whole_ids("--revoke-artifact", change.revoked.artifacts)
-    _whole_ids("--allow-rollback", change.rollback)
-    keys = _merged(policy.keys, change.keys, "id")
-    authorities = _merged(policy.authorities, change.authorities, "id")
-    known = {each.id for each in (*keys, *authorities)}
-    known |= {each.id for each in policy.identities}
+    _require_full_ids("--revoke-artifact", change.revoked.artifacts)
+    _require_full_ids("--allow-rollback", change.rollback)
+    keys = _merge_by(policy.keys, change.keys, "id")
+    authorities = _merge_by(policy.authorities, change.authorities, "id")
+    known = {key.id for key in (*keys, *authorities)}
+    known |= {identity.id for identity in policy.identities}
     for unknown in change.reasons.keys() - known:
         raise AotcError(
             "AOTC-I027",
-            "a reason is given for what is no id of this policy",
+            "a reason is given for an id that this policy does not have",
             where="--revoke-key",
             expected=", ".join(sorted(known)),
             found=unknown,
         )
     name = change.name or policy.name
-    before = _union(policy.replaces, () if name == policy.name else (policy.name,))
+    former = _union(policy.replaces, () if name == policy.name else (policy.name,))
     return replace(
         policy,
         name=name,
-        replaces=tuple(each for each in before if each != name),
+        replaces=tuple(old for old in former if old != name),
         sequence=policy.sequence + 1,
         expires=change.expires or policy.expires,
-        keys=_revoked(keys, change.reasons),
-        authorities=_revoked(authorities, change.reasons),
-        identities=_revoked(policy.identities, change.reasons),
-        rules=_merged(policy.rules, change.rules, "name"),
+        keys=_with_reasons(keys, change.reasons),
+        authorities=_with_reasons(authorities, change.reasons),
+        identities=_with_reasons(policy.identities, change.reasons),
+        rules=_merge_by(policy.rules, change.rules, "name"),
         revoked=Revoked(
             artifacts=_union(policy.revoked.artifacts, change.revoked.artifacts),
             keys=_union(policy.revoked.keys, change.revoked.keys),
@@ -114,28 +116,30 @@ def changed(policy: TrustPolicy, change: Change) -> TrustPolicy:
     )
 
 
-def _merged(old: tuple[T, ...], new: tuple[T, ...], by: str) -> tuple[T, ...]:
-    found = {getattr(each, by): each for each in old}
-    found.update({getattr(each, by): each for each in new})
-    return tuple(found.values())
+def _merge_by(old: tuple[T, ...], new: tuple[T, ...], field_name: str) -> tuple[T, ...]:
+    merged = {getattr(item, field_name): item for item in old}
+    merged.update({getattr(item, field_name): item for item in new})
+    return tuple(merged.values())
 
 
 def _union(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*old, *new)))
 
 
-def _revoked(holders: tuple[H, ...], reasons: Mapping[str, str]) -> tuple[H, ...]:
-    return tuple(replace(each, revoked=reasons.get(each.id, each.revoked)) for each in holders)
+def _with_reasons(signers: tuple[S, ...], reasons: Mapping[str, str]) -> tuple[S, ...]:
+    return tuple(
+        replace(signer, revoked=reasons.get(signer.id, signer.revoked)) for signer in signers
+    )
 
 
-def _whole_ids(option: str, ids: Iterable[str]) -> None:
-    for each in ids:
-        if len(each) != _ID_DIGITS or not set(each) <= set("0123456789abcdef"):
+def _require_full_ids(option: str, ids: Iterable[str]) -> None:
+    for id_ in ids:
+        if len(id_) != _ID_DIGITS or not set(id_) <= set("0123456789abcdef"):
             raise AotcError(
                 "AOTC-I027",
-                "an artifact is named by its whole id",
+                "an artifact must be named by its full id",
                 where=option,
                 expected=f"the {_ID_DIGITS} digits of the sha256 of its aotc.json",
-                found=each,
+                found=id_,
                 fix="'aotc verify' and 'aotc inspect' show the id of an artifact.",
             )

@@ -1,4 +1,4 @@
-"""Files of policies and of root keys: written whole, once what is written is read back as good."""
+"""Writing files of policies and of root keys, after a check of what is to be written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from aotc.authoring.policy_changes import Change, changed
+from aotc.authoring.policy_changes import Change, apply_change
 from aotc.contract.codec.parsing import ParseError, decode
 from aotc.contract.codec.strict_yaml import yaml_text
 from aotc.contract.trust.trust_policy import RootKeys, TrustPolicy
@@ -23,7 +23,7 @@ from aotc.verification.policy.policy_document import (
     read_policy,
 )
 
-# Which option says what stands at a place of the policy.
+# The option for each field of a policy.
 _OPTIONS: Final = (
     ("name", "--name"),
     ("replaces", "--name"),
@@ -38,38 +38,41 @@ _OPTIONS: Final = (
 
 
 def change_policy(path: Path, change: Change) -> PolicyFile:
-    """Change the policy of a file, which nobody else of ours changes meanwhile: its next sequence.
+    """Apply a change to the policy of a file, and write it; a lock excludes other changes by aotc.
 
-    Raises I001 and G019 where it is none, I027 where it would be none, I018, I026, G041.
+    Raises AOTC-I001 and G019 if the file is not a valid policy, I027 if the change would make it
+    invalid, I018 and I026 if it cannot be written, and G041 if another process holds the lock or
+    changes the file.
     """
-    # What cannot be read gets no lock file beside it.
+    # Read first, so that a file that is not a policy gets no lock file.
     read_policy(path)
     with editing(path):
         file = read_policy(path)
-        return _written(path, changed(file.policy, change), before=file.data)
+        return _write_checked(path, apply_change(file.policy, change), before=file.data)
 
 
 def write_policy(path: Path, policy: TrustPolicy, *, new: bool) -> PolicyFile:
-    """Write a policy, once it is found to be a good one.
+    """Write a policy after checking that it is valid.
 
-    Raises I027 where it is none, I017 where it is `new` and there is a file, I018, I026, G041.
+    With `new`, the file must not exist.  Raises AOTC-I027 if the policy is not valid, I017 if the
+    file exists, I018 and I026 if it cannot be written, and G041 if another process holds the lock.
     """
     with editing(path):
-        return _written(path, policy, new=new)
+        return _write_checked(path, policy, new=new)
 
 
-def _written(
+def _write_checked(
     path: Path, policy: TrustPolicy, *, new: bool = False, before: bytes | None = None
 ) -> PolicyFile:
     try:
         file = parse_policy(yaml_text(policy, full=False).encode("utf-8"), path)
     except AotcError as error:
-        raise _not_so(error, path) from None
+        raise _as_usage_error(error, path) from None
     if before is not None and read_bytes(path, "trust policy") != before:
-        # An editor asks nobody for a lock.
+        # Editors do not use the lock.
         raise AotcError(
             "AOTC-G041",
-            "the policy was changed by another program meanwhile",
+            "another program changed the policy meanwhile",
             where=str(path),
             fix="Nothing was written: look at the file, and try again.",
         )
@@ -80,9 +83,11 @@ def _written(
 def write_roots(
     path: Path, keys: Sequence[str], threshold: int, *, policy: str, new: bool = True
 ) -> None:
-    """Write the root keys of a host, and the name of the policy that it takes.
+    """Write the file of a host's root keys (PEM), their threshold, and the name of its policy.
 
-    Raises I027 where they are none, I017 where it is `new` and there is a file, I018, I026, G041.
+    With `new`, the file must not exist.  Raises AOTC-I027 if the arguments are not valid, I017 if
+    the file exists, I018 and I026 if it cannot be written, and G041 if another process holds the
+    lock.
     """
     stated = {
         "schema": "aotc.root/2", "policy": policy, "threshold": threshold, "keys": list(keys),
@@ -93,25 +98,26 @@ def write_roots(
         problem = error.problems[0]
         raise AotcError(
             "AOTC-I027",
-            "root keys cannot be written so",
+            "these root keys cannot be written",
             where=f"--{problem.path}",
             found=problem.what,
             fix="See 'aotc trust root --help'.",
         ) from None
-    write(path, yaml_text(roots, full=False).encode("utf-8"), new=new)
+    write_file(path, yaml_text(roots, full=False).encode("utf-8"), new=new)
 
 
-def write(path: Path, data: bytes, *, new: bool) -> None:
-    """Write a file in one step; raises I017 where it is `new` and something is there.
+def write_file(path: Path, data: bytes, *, new: bool) -> None:
+    """Write a file atomically; with `new` it must not exist.
 
-    Raises I018, I026 and G041 too.
+    Raises AOTC-I017 if it is `new` and exists, I018 and I026 if it cannot be written, and G041 if
+    another process holds the lock.
     """
     with editing(path):
         _replace(path, data, new=new)
 
 
 def _replace(path: Path, data: bytes, *, new: bool) -> None:
-    # A policy may be kept elsewhere, and a link lead to it: the link stays.
+    # If the path is a link to the policy, the link is kept.
     place = path if new else Path(os.path.realpath(path))
     if not new:
         check_output(place, force=True)
@@ -123,7 +129,7 @@ def _replace(path: Path, data: bytes, *, new: bool) -> None:
     except FileExistsError:
         raise AotcError(
             "AOTC-I017",
-            "the file is already there",
+            "the file already exists",
             where=str(path),
             fix="Choose another -o, or give --force.",
         ) from None
@@ -131,15 +137,15 @@ def _replace(path: Path, data: bytes, *, new: bool) -> None:
         raise cannot_write(error, "cannot write the file", str(path)) from None
 
 
-def _not_so(error: AotcError, path: Path) -> AotcError:
-    """What is wrong with a policy, as an error of the arguments that it was made from."""
+def _as_usage_error(error: AotcError, path: Path) -> AotcError:
+    """An error of a policy as an error of the options that the policy was made from."""
     place = error.where.removeprefix(f"{path}: ")
-    option = next((each for start, each in _OPTIONS if place.startswith(start)), "")
+    option = next((name for start, name in _OPTIONS if place.startswith(start)), "")
     return AotcError(
         "AOTC-I027",
-        "the policy cannot be made so",
+        "the policy would not be valid",
         where=option or place,
         found=error.found if place.isalpha() else f"{place}: {error.found}",
         fix="Correct the option that is named; nothing was written.",
-        also=tuple(_not_so(each, path) for each in error.also),
+        also=tuple(_as_usage_error(other, path) for other in error.also),
     )

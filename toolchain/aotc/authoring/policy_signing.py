@@ -1,53 +1,54 @@
-"""Policies signed by root keys: a bundle beside the policy for each of them."""
+"""Signing policies with root keys; each key adds a bundle next to the policy."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.authoring.policy_answers import policy_answer
-from aotc.authoring.policy_files import write
+from aotc.authoring.policy_files import write_file
+from aotc.authoring.policy_report import policy_report
 from aotc.contract.finding import Finding
 from aotc.contract.results.trust_reports import TrustReport
 from aotc.contract.trust.signer import Signer
 from aotc.contract.trust.trust_policy import POLICY_PREDICATE
 from aotc.errors import AotcError
-from aotc.signing import statements as attest
+from aotc.signing import statements
 from aotc.signing.keys.signer_loading import load_signer
 from aotc.verification.policy.policy_document import PolicyFile, read_policy
 from aotc.verification.policy.roots import (
     POLICY_NAME,
     bundle_path,
     host_roots,
-    require_name,
-    signers_so_far,
+    require_named_policy,
+    root_signers,
 )
 
 
 def sign_policy_file(policy: Path, key: str | Path | Signer) -> TrustReport:
-    """Sign the policy of a file as it is: a bundle beside it, and what this host says of that.
+    """Sign the policy of a file, and write the bundle next to it.
 
-    Findings tell where this host would not count the key, or not take the policy.
-    Raises I001 and G019 for the policy and the host's roots, what `load_signer` does, I018, I026
-    and G041.
+    The report has findings if this host would not count the key, or would not take the policy.
+    Raises AOTC-I001 and G019 for the policy and the host's root keys, what `load_signer` does, I018
+    and I026 if the bundle cannot be written, and G041 if another process holds the lock.
     """
     roots = host_roots()
     file = read_policy(policy)
     signer = load_signer(key)
     place = bundle_path(policy, signer.key_id)
-    write(place, sign_policy(file, signer), new=False)
+    write_file(place, sign_policy(file, signer), new=False)
     if roots is None:
-        return policy_answer(file, signed_by=(signer.key_id,), bundle=str(place))
-    counting = signers_so_far(file, roots.record)
+        return policy_report(file, signed_by=(signer.key_id,), bundle=str(place))
+    counting = root_signers(file, roots.record)
     findings = []
     if signer.key_id not in counting:
-        what = f"the key is no root key of this host ({roots.path}), so it does not count here"
+        what = f"the key is not a root key of this host ({roots.path}), so it does not count here"
         findings.append(Finding(code="AOTC-G021", what=what, where=str(place)))
     try:
-        findings += require_name(file, roots)
+        findings += require_named_policy(file, roots)
     except AotcError as error:
-        what = f"this host does not take it: {error.what}; {roots.path} names {roots.record.policy}"
+        names = f"{roots.path} names {roots.record.policy}"
+        what = f"this host does not take the policy: {error.what}; {names}"
         findings.append(Finding(code=error.code, what=what, where=str(policy)))
-    return policy_answer(
+    return policy_report(
         file,
         signed_by=(signer.key_id,),
         bundle=str(place),
@@ -58,8 +59,8 @@ def sign_policy_file(policy: Path, key: str | Path | Signer) -> TrustReport:
 
 
 def sign_policy(file: PolicyFile, key: Signer) -> bytes:
-    """The bundle by which a root key vouches for a policy; equal arguments give equal bytes."""
-    return attest.attest(
+    """The bundle with which a root key signs a policy; equal arguments give equal bytes."""
+    return statements.sign(
         POLICY_PREDICATE,
         {"name": file.policy.name, "sequence": file.policy.sequence},
         {POLICY_NAME: file.sha256},

@@ -98,7 +98,7 @@ def check_models(
         profile=chosen.name,
         fixtures=fixtures,
         versions=versions,
-        host=provenance.describe(probe(gpus=False)),
+        host=provenance.describe_host(probe(gpus=False)),
         summary=outcomes.summary_of(models),
         models=models,
         skipped=(*skipped, *not_models),

@@ -5,38 +5,59 @@ The first word names a command, which is imported only then.
 
 from __future__ import annotations
 
-import _thread
-import contextlib
+import gc
 import os
-import signal
 import sys
-import threading
-import warnings
-from collections.abc import Iterator, Sequence
-from types import FrameType
-from typing import TextIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from aotc.cli import streams
-from aotc.errors import EXIT_NO, EXIT_YES, AotcError
-from aotc.files import failures
+from aotc.cli.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from aotc.errors import AotcError
+
+
+# Python looks for garbage whenever so many objects were made, by default 700. Imports make many
+# thousands, none of which is garbage.
+_COLLECT_AFTER: Final = 100_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit status.
+    """Run one command, of the process's own words if none are given; returns its exit status.
 
-    0 yes; 1 the answer is no; 2 usage; 3 the input must be mended; 70 our bug; 130 interrupted.
+    0 yes; 1 the answer is no; 2 usage; 3 the input must be fixed; 70 our bug; 130 interrupted.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    # A caller may have closed them; what is said then goes nowhere.
-    streams.take_closed()
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
-    debug = os.environ.get("AOTC_DEBUG", "") not in ("", "0") or "--debug" in words
-    words = [word for word in words if word != "--debug"]
-    _survive_any_text()
+    if arguments is not None:
+        return _answer(list(arguments))
+    gc.set_threshold(_COLLECT_AFTER)
     try:
-        with _signals_as_interrupt(), _escaped_warnings():
-            status = _dispatch(words)
+        return _answer(sys.argv[1:])
+    finally:
+        # Of a process that ends, the system takes everything back at once.
+        gc.freeze()
+
+
+def _answer(words: list[str]) -> int:
+    # What else is imported is imported in there, so that an interrupt may come early.
+    with Interrupts() as interrupts:
+        try:
+            return _run(words, interrupts)
+        except KeyboardInterrupt:
+            interrupts.ignore()
+            from aotc.errors import AotcError
+
+            return _fail(AotcError("AOTC-I025", "the command was interrupted"), words)
+
+
+def _run(words: list[str], interrupts: Interrupts) -> int:
+    from aotc.cli import streams
+    from aotc.cli.shown_warnings import escaped_warnings
+    from aotc.errors import EXIT_NO, AotcError
+
+    streams.prepare()
+    try:
+        with escaped_warnings():
+            status = _dispatch([word for word in words if word != "--debug"])
             with streams.answering(sys.stdout):
                 sys.stdout.flush()
             return status
@@ -44,18 +65,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has gone; what is still buffered must not fail again at exit.
         streams.silence(sys.stdout)
         return EXIT_NO
-    except KeyboardInterrupt:
-        return _fail(AotcError("AOTC-I025", "the command was interrupted"), words, debug)
-    except AotcError as error:
-        return _fail(error, words, debug)
     except Exception as error:
-        return _fail(_unforeseen(error), words, debug)
+        # Whatever error follows on a signal is the interrupt: a native module whose loading is
+        # interrupted raises ImportError.
+        if interrupts.seen:
+            raise KeyboardInterrupt from None
+        return _fail(error if isinstance(error, AotcError) else _unforeseen(error), words)
 
 
 def _dispatch(words: list[str]) -> int:
     import typer
 
     from aotc.cli.all_commands import all_commands
+    from aotc.errors import EXIT_YES
 
     command = all_commands()
     if shell := os.environ.get("_AOTC_COMPLETE"):
@@ -70,12 +92,15 @@ def _dispatch(words: list[str]) -> int:
         return done.exit_code
 
 
-def _fail(error: AotcError, words: list[str], debug: bool) -> int:
-    """Tell an error where it can be told; its exit status."""
+def _fail(error: AotcError, words: list[str]) -> int:
+    """Report an error where it can be read; returns its exit status."""
+    from aotc.cli import streams
     from aotc.cli.refusal_output import error_answer, error_lines, tables
     from aotc.cli.render import show, terminal_width, write_lines
+    from aotc.errors import AotcError
 
-    if debug:
+    streams.prepare()
+    if "--debug" in words or os.environ.get("AOTC_DEBUG", "") not in ("", "0"):
         import traceback
 
         # Indented, as a message may be of several lines.
@@ -102,6 +127,10 @@ def _fail(error: AotcError, words: list[str], debug: bool) -> int:
 
 
 def _unforeseen(error: Exception) -> AotcError:
+    from aotc.cli import streams
+    from aotc.errors import AotcError
+    from aotc.files import failures
+
     if isinstance(error, OSError) and error.filename is None:
         # What could not be written is still there, and fails again.
         lost = streams.failure_of(sys.stdout)
@@ -118,82 +147,6 @@ def _unforeseen(error: Exception) -> AotcError:
         f"{type(error).__name__}: {error}",
         where=f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}",  # noqa: PTH119
     )
-
-
-def _survive_any_text() -> None:
-    """What the terminal's encoding cannot show is escaped, and never an error."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
-
-
-@contextlib.contextmanager
-def _escaped_warnings() -> Iterator[None]:
-    """What a package warns of may be a model's text."""
-
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        from aotc.cli.render import write_lines
-
-        write_lines([f"{category.__name__}: {message}"], file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
-
-
-@contextlib.contextmanager
-def _signals_as_interrupt() -> Iterator[None]:
-    """A termination signal ends a command as Ctrl-C does, so that it cleans up.
-
-    Whatever error follows on a signal is the interrupt: a native module whose import is
-    interrupted raises ImportError.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    seen: list[int] = []
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        raise KeyboardInterrupt
-
-    def swallowed(unraisable: sys.UnraisableHookArgs) -> None:
-        """An interrupt that fell into a callback of the interpreter's is given again."""
-        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-            sys.__unraisablehook__(unraisable)
-            return
-        again = threading.Timer(0.01, _thread.interrupt_main, [seen[-1]] if seen else [])
-        again.daemon = True
-        again.start()
-
-    sys.unraisablehook = swallowed
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
-    # A terminal that is closed; 'nohup' has commands ignore it.
-    hangup = getattr(signal, "SIGHUP", None)
-    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:
-        before[hangup] = signal.signal(hangup, interrupt)
-    # Who starts a command in the background may have it ignore Ctrl-C.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    except Exception:
-        if seen:
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        sys.unraisablehook = sys.__unraisablehook__
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

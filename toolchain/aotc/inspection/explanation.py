@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING
-
 from aotc.contract.codec.spelling import nearest
-from aotc.contract.results.command_reports import Explanation
+from aotc.contract.results.explain_report import Explanation
 from aotc.errors import AotcError
 from aotc.reasons import REASONS
-
-if TYPE_CHECKING:
-    from aotc.verification.checks.base import Check
 
 CODE_GROUPS = {
     "I": "Import and input",
@@ -38,26 +32,28 @@ def explain(code: str) -> Explanation:
             f"there is no code {code!r}" + (f"; did you mean {close}?" if close else ""),
             fix="List the codes with 'aotc explain --list'.",
         )
-    check = _check_with(name)
     return Explanation(
         code=reason.code,
         title=reason.title,
         exit_status=reason.exit_status,
         explain=reason.explain,
-        detail=(inspect.getdoc(check) or "") if check is not None else "",
+        detail=_detail(name),
         fix=reason.fix,
     )
 
 
-def _check_with(code: str) -> type[Check] | None:
-    """The check that refuses with a code, whose docstring explains more; None for most codes."""
+def _detail(code: str) -> str:
+    """The docstring of the check that refuses with a code; empty for most codes."""
     if not code.startswith("AOTC-C"):
-        return None
+        return ""
+    from inspect import getdoc
+
     from aotc.verification.checks import checks
 
-    return checks().get(code)
+    check = checks().get(code)
+    return (getdoc(check) or "") if check is not None else ""
 
 
 def explain_all() -> tuple[Explanation, ...]:
-    """The explanations of all codes, in the order of the catalogue."""
-    return tuple(explain(code) for code in REASONS)
+    """The explanations of all codes, sorted by code."""
+    return tuple(explain(code) for code in sorted(REASONS))

@@ -38,8 +38,7 @@ from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST
 from aotc.inspection.attestation_claims import claim_text
 from aotc.inspection.coverage import shape_report, traffic_coverage
 from aotc.records import replace
-from aotc.signing import dsse
-from aotc.signing import statements as attest
+from aotc.signing import dsse, statements
 from aotc.signing.keys.development import default_trust
 from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
 from aotc.verification.container.opening import open_container
@@ -214,7 +213,7 @@ def _attestations(
         bundles = []
     for path in bundles:
         try:
-            claimed = attest.peek(container.read(path, dsse.MAX_BUNDLE_BYTES))
+            claimed = statements.read_unverified(container.read(path, dsse.MAX_BUNDLE_BYTES))
             claims.append(
                 Claim(
                     path=path,

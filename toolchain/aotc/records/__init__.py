@@ -73,11 +73,11 @@ def record(
 def _as_records(cls: type[Any], frozen: bool, kw_only: bool, slots: bool) -> type[Any]:
     namespace = dict(cls.__dict__)
     stated = {
-        name: namespace.pop(name, MISSING)
+        name: (kind, namespace.pop(name, MISSING))
         for name, kind in cls.__annotations__.items()
         if not str(kind).startswith(("ClassVar", "typing.ClassVar"))
     }
-    for name, value in stated.items():
+    for name, (_, value) in stated.items():
         if value.__class__.__hash__ is None:
             raise ValueError(f"the default of {cls.__qualname__}.{name} can change: use a factory")
     added = {**_SHARED, **(_FROZEN if frozen else _MUTABLE), **(_SLOTTED if slots else {})}
@@ -112,10 +112,10 @@ def _fields_of(cls: type[Any]) -> tuple[Field, ...]:
     """Those of base classes first; one that is stated again stays in its place."""
     found = {each.name: each for base in cls.__mro__[:0:-1] for each in _inherited(base)}
     stated, kw_only = cls.__dict__["__record_stated__"]
-    for name, value in stated.items():
+    for name, (kind, value) in stated.items():
         each = value if isinstance(value, Field) else Field(value)
         each.name = name
-        each.type = cls.__annotations__[name]
+        each.type = kind
         each.module = cls.__module__
         if each.kw_only is None:
             each.kw_only = kw_only
@@ -154,8 +154,8 @@ def _initializer(cls: type[Any]) -> Callable[..., None]:
     count = len(arguments)
     setters = [(each.name, _setter(cls, each.name)) for each in arguments]
     positional = [each.name for each in arguments if not each.kw_only]
-    # As many values by position stand for all fields.
-    by_position = [assign for _, assign in setters] if len(positional) == count else None
+    assigners = [assign for _, assign in setters]
+    rests = _rests(arguments) if len(positional) == count else {}
     defaults = {each.name: each.default for each in arguments if each.default is not MISSING}
     factories = {
         each.name: each.default_factory for each in arguments if each.default_factory is not MISSING
@@ -164,8 +164,8 @@ def _initializer(cls: type[Any]) -> Callable[..., None]:
 
     def __init__(self: Any, /, *args: Any, **values: Any) -> None:
         if args:
-            if by_position is not None and len(args) == count and not values:
-                for assign, value in zip(by_position, args, strict=True):
+            if not values and (rest := rests.get(len(args))) is not None:
+                for assign, value in zip(assigners, args + rest, strict=True):
                     assign(self, value)
                 if finish is not None:
                     finish(self)
@@ -190,6 +190,16 @@ def _initializer(cls: type[Any]) -> Callable[..., None]:
             finish(self)
 
     return __init__
+
+
+def _rests(arguments: list[Field]) -> dict[int, tuple[Any, ...]]:
+    """The defaults of those arguments that are left when so many are given by position."""
+    found: dict[int, tuple[Any, ...]] = {len(arguments): ()}
+    for number, each in reversed(list(enumerate(arguments))):
+        if each.default is MISSING:
+            break
+        found[number] = (each.default, *found[number + 1])
+    return found
 
 
 def _setter(cls: type[Any], name: str) -> Callable[[Any, Any], None]:

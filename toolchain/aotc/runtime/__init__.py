@@ -1,1 +1,1 @@
-"""Loading from the store, guards, and the ready model."""
+"""Loads artifacts and runs them: sessions, guards, routing, and the ready model."""

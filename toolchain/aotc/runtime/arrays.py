@@ -1,4 +1,4 @@
-"""Inputs and outputs of a model as files: `.npy`, `.npz`, `.json` for what those cannot hold."""
+"""A model's inputs and outputs in files: `.npy`, `.npz`, and `.json` for other values."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from aotc.engine import values
 from aotc.engine.array_files import read_members
 from aotc.errors import AotcError
 
-# A load reads fixtures, and needs nothing of what writes files.
+# A load only reads fixtures, and should not import what writes files.
 if TYPE_CHECKING:
     from aotc.contract.results.command_reports import RunOutput
 
-_FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
+_EXPECTED_FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
 
 
 def read_inputs(words: Sequence[str], inputs: Sequence[Value]) -> dict[str, values.Data]:
-    """The inputs that `words` give, each `NAME=FILE` or an archive with inputs by name.
+    """Read the inputs that `words` name, each `NAME=FILE` or an archive with inputs by name.
 
-    Of an archive only the model's inputs are read, so that it may hold labels too.
-    Raises AOTC-I001 (no such file) and I027 (a word, name or file that cannot be used).
+    Only the model's inputs are read from an archive, so that it may also hold labels.  Raises
+    AOTC-I001 (no such file) and I027 (a word, name or file that cannot be used).
     """
     names = [value.name for value in inputs]
     found: dict[str, values.Data] = {}
     for word in words:
-        # Names may hold '=' themselves: the longest that fits is meant.
+        # Names may contain '=': the longest match counts.
         name = max((n for n in names if word.startswith(f"{n}=")), key=len, default=None)
         if name is not None:
             path = Path(word[len(name) + 1 :])
@@ -39,18 +39,20 @@ def read_inputs(words: Sequence[str], inputs: Sequence[Value]) -> dict[str, valu
         elif word.endswith(".npz"):
             given = _read_archive(Path(word), names)
         else:
-            raise _unknown(word, names)
-        twice = sorted(found.keys() & given.keys())
-        if twice:
-            raise AotcError("AOTC-I027", f"input {twice[0]!r} is given twice", where=word)
+            raise _unknown_input_error(word, names)
+        repeated = sorted(found.keys() & given.keys())
+        if repeated:
+            raise AotcError("AOTC-I027", f"input {repeated[0]!r} is given twice", where=word)
         found |= given
     return found
 
 
-def _unknown(word: str, names: Sequence[str]) -> AotcError:
+def _unknown_input_error(word: str, names: Sequence[str]) -> AotcError:
     given, equals, _ = word.partition("=")
     if not equals:
-        return AotcError("AOTC-I027", "the input has no usable form", expected=_FORM, found=word)
+        return AotcError(
+            "AOTC-I027", "the input is not of a usable form", expected=_EXPECTED_FORM, found=word
+        )
     close = nearest(given, tuple(names))
     return AotcError(
         "AOTC-I027",
@@ -71,56 +73,56 @@ def _is_archive(path: Path) -> bool:
 
 
 def _read_member(path: Path, name: str) -> values.Data:
-    """The one array of an archive, or of several the one that is called as the input."""
-    given, held = _members(path, (name,), one=True)
+    """The only array of an archive, or else the one with the input's name."""
+    given, array_names = _read_members(path, (name,), one=True)
     if not given:
         raise AotcError(
             "AOTC-I027",
             f"the archive holds several arrays, and none of them is called {name!r}"
-            if held
+            if array_names
             else "the archive holds no array",
             where=str(path),
             expected=f"one array, or one called {name}",
-            found=", ".join(held),
+            found=", ".join(array_names),
             fix=f"Save it alone, as .npy or with numpy.savez(file, {name}=array).",
         )
     return next(iter(given.values()))
 
 
-def _members(
+def _read_members(
     path: Path, names: Sequence[str], *, one: bool = False
 ) -> tuple[dict[str, values.Data], tuple[str, ...]]:
-    """Arrays of an archive that are among `names`, or its only `one`; and what it holds."""
+    """Arrays of an archive that are among `names`, or its only `one`; and the names of all."""
     if not path.is_file():
         raise AotcError("AOTC-I001", "no such input file", where=str(path))
     try:
-        # Given a path, numpy leaves the file open where it is no archive.
+        # Given a path, numpy would leave the file open if it is not an archive.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            held = tuple(archive.files)
-            wanted = held if one and len(held) == 1 else names
-            return read_members(archive.zip, wanted), held
+            array_names = tuple(archive.files)
+            wanted = array_names if one and len(array_names) == 1 else names
+            return read_members(archive.zip, wanted), array_names
     except Exception as error:
-        # As of one array: zip and numpy let out whatever a file makes of them.
+        # As for a single array, zip and numpy raise any kind of error for a malformed file.
         raise AotcError(
-            "AOTC-I027", "the file is no .npz archive", where=str(path), found=str(error)[:300]
+            "AOTC-I027", "the file is not a .npz archive", where=str(path), found=str(error)[:300]
         ) from None
 
 
 def _read_archive(path: Path, names: Sequence[str]) -> dict[str, values.Data]:
-    given, held = _members(path, names)
+    given, array_names = _read_members(path, names)
     if not given:
         raise AotcError(
             "AOTC-I027",
             "the archive holds no input of the model",
             where=str(path),
             expected=", ".join(names),
-            found=", ".join(held),
+            found=", ".join(array_names),
         )
     return given
 
 
 def read_fixture(payload: Path, fixture: Fixture) -> dict[str, values.Data]:
-    """A fixture's inputs, from a payload that was verified; raises AOTC-G014."""
+    """A fixture's inputs, from a verified payload; raises AOTC-G014."""
     return {
         tensor.name: values.load(payload / tensor.path, refusal="AOTC-G014")
         for tensor in fixture.inputs
@@ -128,9 +130,10 @@ def read_fixture(payload: Path, fixture: Fixture) -> dict[str, values.Data]:
 
 
 def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str, Path]:
-    """Write each output to a file named after it in `folder`, which is made; each whole or not.
+    """Write each output to a file named after it in `folder`, which is created if needed.
 
-    See `aotc.files.names` for names that are not plain.  Each file is there whole or not at all.
+    See `aotc.files.names` for names that are not usable as file names.  Each file is written
+    completely or not at all.  Returns the files by name of output.
 
     Raises AOTC-I017 (a link, a folder or a device has its name), I018 (full disk) and I026.
     """
@@ -145,45 +148,45 @@ def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str,
         with work_folder(folder / "outputs") as work:
             for name, file in file_names(outputs, ".npy").items():
                 draft = values.save(outputs[name], work / file)
-                place = folder / draft.name
-                _require_plain(place)
-                put_in_place(draft, place, force=True)
-                written[name] = place
+                target = folder / draft.name
+                _require_plain(target)
+                put_in_place(draft, target, force=True)
+                written[name] = target
     except OSError as error:
         raise cannot_write(error, "cannot write the outputs", str(folder)) from None
     return written
 
 
-def _require_plain(place: Path) -> None:
-    """Who else may write the folder may have put a link there, to a file of this user's."""
+def _require_plain(target: Path) -> None:
+    """Another user with access to the folder may have put a link there, to a file of this user."""
     from aotc.files.replacing import reason_to_keep
 
-    kept = reason_to_keep(place)
+    kept = reason_to_keep(target)
     if kept:
         raise AotcError(
             "AOTC-I017",
             f"the output's file exists and {kept}",
-            where=str(place),
+            where=str(target),
             fix="Name another folder with --output-dir, or remove it yourself.",
         )
 
 
 def describe_output(name: str, value: values.Data, file: Path | None = None) -> RunOutput:
-    """An output in words, with the least, mean and most of its finite numbers."""
+    """An output in words, with minimum, mean and maximum of its finite numbers."""
     from aotc.contract.results.command_reports import RunOutput
 
-    least = mean = most = None
+    minimum = mean = maximum = None
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.size:
         numbers = value.astype(np.float64)
         numbers = numbers[np.isfinite(numbers)]
         if numbers.size:
-            least, mean, most = (float(f(numbers)) for f in (np.min, np.mean, np.max))
+            minimum, mean, maximum = (float(f(numbers)) for f in (np.min, np.mean, np.max))
     return RunOutput(
         name=name,
         value=values.describe(value),
-        minimum=least,
+        minimum=minimum,
         mean=mean,
-        maximum=most,
+        maximum=maximum,
         file=str(file) if file is not None else "",
     )
 
@@ -193,10 +196,10 @@ def resize(
     inputs: Sequence[Value],
     sizes: Mapping[str, int],
 ) -> dict[str, values.Data]:
-    """A fixture's inputs with the dims that `sizes` names at those sizes, values repeated.
+    """A fixture's inputs with the dims in `sizes` resized, by repeating values.
 
-    Repeating keeps values that the model can take, such as token ids.  Raises AOTC-I027 where
-    an input is no tensor of known dims, or has nothing to repeat.
+    Repeating keeps values that the model accepts, such as token ids.  Raises AOTC-I027 if an input
+    is not a tensor with known dims, or has nothing to repeat.
     """
     result = dict(fixture)
     for value in inputs:

@@ -1,4 +1,4 @@
-"""An artifact timed against the plain model: by turns, in one process, on the same inputs."""
+"""Compares an artifact with the plain model: alternately, in one process, on the same inputs."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def bench(
     trust_store: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> BenchReport:
-    """Load times and latencies of an artifact, and of the model it was built from.
+    """Load times and latencies of an artifact, and of the model from which it was built.
 
-    Each side is loaded twice and the second load counts, so that both find their files in the
-    page cache and the artifact its copy in the store.  The model gets ONNX Runtime's defaults
-    on the CPU.  Sides run by turns, and take turns in going first.  Inputs are the artifact's
-    fixture, with the dims in `sizes` repeated to those sizes.  `trust`, `key`, `channel`,
+    Each side is loaded twice and the second load counts, so that both find their files in the page
+    cache and the artifact its copy in the store.  The model gets ONNX Runtime's defaults on the
+    CPU.  Runs alternate, and so does which side goes first.  Inputs are the artifact's fixture,
+    with the dims in `sizes` resized by repeating values.  `trust`, `key`, `channel`,
     `unsafe_no_trust_state`, `variant`, `threads`, `store` and `trust_store` are as for `load`.
-    Raises what `load` does, AOTC-I001 (no model), I012 (ONNX Runtime refuses it), and I027
-    (no fixture, or a dim that the artifact lacks).
+    Raises as `load` does, AOTC-I001 (no model), I012 (ONNX Runtime refuses it), and I027 (no
+    fixture, or a dim that the artifact lacks).
     """
-    say = progress or (lambda text: None)
+    report_step = progress or (lambda text: None)
     if against is not None and not Path(against).is_file():
         raise AotcError("AOTC-I001", "no such model file", where=str(against))
-    say("load the artifact")
+    report_step("load the artifact")
 
-    def opened_artifact() -> ReadyModel:
+    def load_artifact() -> ReadyModel:
         return load(
             artifact,
             trust=trust,
@@ -69,15 +69,15 @@ def bench(
             trust_store=trust_store,
         )
 
-    opened_artifact().close()
-    with opened_artifact() as ready:
-        inputs, at = _inputs(ready, sizes or {})
+    load_artifact().close()
+    with load_artifact() as ready:
+        inputs, used_sizes = _inputs(ready, sizes or {})
         started = time.perf_counter()
         ready.run(inputs)
         ready_first = time.perf_counter() - started
         plain: Callable[[], object] | None = None
         if against is not None:
-            say("load the model")
+            report_step("load the model")
             _open(Path(against), threads)
             started = time.perf_counter()
             opened = _open(Path(against), threads)
@@ -91,8 +91,8 @@ def bench(
             started = time.perf_counter()
             plain()
             plain_first = time.perf_counter() - started
-        say(f"run {runs} times")
-        mine, theirs = _by_turns(lambda: ready.run(inputs), plain, runs)
+        report_step(f"run {runs} times")
+        artifact_seconds, model_seconds = _run_alternately(lambda: ready.run(inputs), plain, runs)
         report = ready.report
         findings = [*ready.findings()]
     if against is not None and file_sha256(Path(against)) != ready.manifest.source.sha256:
@@ -103,20 +103,20 @@ def bench(
                 where=str(against),
             )
         )
-    first = _timing("artifact", report.session_seconds, ready_first, mine)
+    first = _timing("artifact", report.session_seconds, ready_first, artifact_seconds)
     load_ratio = first_ratio = latency_ratio = None
     timings = [first]
     if plain is not None:
-        second = _timing("model", plain_load, plain_first, theirs)
+        second = _timing("model", plain_load, plain_first, model_seconds)
         timings.append(second)
-        whole = report.verify_seconds + report.session_seconds + report.warmup_seconds
+        total = report.verify_seconds + report.session_seconds + report.warmup_seconds
         load_ratio = first.load_seconds / second.load_seconds
-        first_ratio = (whole + ready_first) / (plain_load + plain_first)
+        first_ratio = (total + ready_first) / (plain_load + plain_first)
         latency_ratio = first.median_seconds / second.median_seconds
     return BenchReport(
         artifact=str(artifact),
         variant=report.variant,
-        sizes=at,
+        sizes=used_sizes,
         runs=runs,
         threads=threads,
         load=report,
@@ -129,14 +129,14 @@ def bench(
 
 
 def payload_of(ready: ReadyModel) -> Path:
-    """The verified, read-only payload in the store that a model was loaded from."""
+    """The verified, read-only payload in the store from which a model was loaded."""
     return ready.payload
 
 
 def _inputs(
     ready: ReadyModel, sizes: Mapping[str, int]
 ) -> tuple[dict[str, values.Data], dict[str, int]]:
-    """The first fixture's inputs at `sizes`, and the sizes of all dims then."""
+    """The first fixture's inputs at `sizes`, and the resulting sizes of all dims."""
     manifest = ready.manifest
     if not manifest.fixtures:
         raise AotcError(
@@ -160,8 +160,8 @@ def _inputs(
     if not sizes:
         return given, dict(fixture.sizes)
     free = {name: size for name, size in fixture.sizes.items() if name in known}
-    at = manifest.domain.complete({**free, **sizes})
-    return arrays.resize(given, manifest.inputs, at), at
+    used_sizes = manifest.domain.complete({**free, **sizes})
+    return arrays.resize(given, manifest.inputs, used_sizes), used_sizes
 
 
 def _open(path: Path, threads: int | None) -> ort.InferenceSession:
@@ -174,10 +174,10 @@ def _open(path: Path, threads: int | None) -> ort.InferenceSession:
     )
 
 
-def _by_turns(
+def _run_alternately(
     one: Callable[[], object], other: Callable[[], object] | None, runs: int
 ) -> tuple[list[float], list[float]]:
-    """Seconds of each run of both, alternating which goes first."""
+    """Seconds of each run of both sides, which take turns in going first."""
     times: tuple[list[float], list[float]] = ([], [])
     sides = [(0, one)] if other is None else [(0, one), (1, other)]
     for turn in range(runs):

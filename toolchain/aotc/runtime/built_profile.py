@@ -1,4 +1,4 @@
-"""The profile that an artifact was built with, as its manifest keeps it."""
+"""The profile with which an artifact was built, from its manifest."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aotc.errors import AotcError
 from aotc.files.artifact_layout import MANIFEST
 
 
-class _Same:
-    """A manifest, equal to itself alone, so that what was made of it can be kept."""
+class _ByIdentity:
+    """A manifest that is only equal to itself, as the key of a cache."""
 
     __slots__ = ("manifest",)
 
@@ -23,19 +23,19 @@ class _Same:
         return id(self.manifest)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.manifest is self.manifest
+        return isinstance(other, _ByIdentity) and other.manifest is self.manifest
 
 
 def profile_of(manifest: Manifest) -> Profile:
-    """The profile that an artifact was built with; raises AOTC-G009, I046."""
-    return _decoded(_Same(manifest))
+    """The profile with which an artifact was built; raises AOTC-G009 and I046."""
+    return _decode_profile(_ByIdentity(manifest))
 
 
-# A load asks several times, for one manifest.
+# A load needs it several times, for one manifest.
 @lru_cache(maxsize=1)
-def _decoded(same: _Same) -> Profile:
+def _decode_profile(wrapped: _ByIdentity) -> Profile:
     try:
-        return decode(Profile, same.manifest.profile, allow_unknown=True)
+        return decode(Profile, wrapped.manifest.profile, allow_unknown=True)
     except ParseError as error:
         first = error.problems[0]
         raise AotcError(

@@ -1,7 +1,7 @@
-"""What a session needs is imported by a thread of its own, while a load hashes files.
+"""Imports what a session needs in a separate thread, while a load hashes files.
 
-numpy and ONNX Runtime take longer to import than all that verifies, and hashing leaves the
-interpreter to whoever imports.
+Importing numpy and ONNX Runtime takes longer than verifying an artifact, and hashing releases the
+interpreter's lock.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ _OPENING = "aotc.runtime.session_opening"
 
 
 class EngineImports:
-    """The imports of one load: `begin` them at any time, and `end` before a session is made."""
+    """The imports of one load: call `begin` at any time, and `end` before creating a session."""
 
     def __init__(self) -> None:
         self._thread: Thread | None = None
         self._error: Exception | None = None
 
     def begin(self) -> None:
-        """Import in another thread, once; nothing where all is imported already."""
+        """Import in another thread, once; does nothing if everything is imported already."""
         if self._thread is None and _OPENING not in sys.modules:
             self._thread = Thread(target=self._run, name="aotc-imports")
             self._thread.start()
 
     def end(self) -> ModuleType:
-        """The module `aotc.runtime.session_opening`, once ONNX Runtime is imported too.
+        """The module `aotc.runtime.session_opening`, once ONNX Runtime is imported as well.
 
-        Raises AOTC-I019 where a package is not installed, and I020 where two are that exclude each
-        other.
+        Raises AOTC-I019 if a package is not installed, and I020 if two that exclude each other are.
         """
         if self._thread is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""Guards: what is checked of every call before anything runs, compiled once for an artifact."""
+"""Guards: checks of every call before anything runs, prepared once for an artifact."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from aotc.contract.traffic import MAX_SIZE
 from aotc.engine.values import Data, describe, numpy_dtype
 from aotc.errors import AotcError
 
-# Of inputs, in one message.
-_MOST_NAMES = 5
-_STATED_MEND = (
+# How many inputs one message names.
+_MAX_NAMES = 5
+_STATED_FIX = (
     "Rebuild with a profile that allows it: a larger max, or outside: pad or route for this dim."
 )
 
 
-class Checked(NamedTuple):
-    """A call that may run: its inputs as arrays, the sizes of its dims, the dims out of bounds."""
+class CheckedCall(NamedTuple):
+    """A call that may run: its inputs as arrays, the sizes of its dims, the dims out of range."""
 
     inputs: dict[str, Data]
     sizes: dict[str, int]
@@ -31,12 +31,12 @@ class Checked(NamedTuple):
 
     @property
     def in_domain(self) -> bool:
-        """Whether all sizes lie where something was proven."""
+        """Whether all sizes are within the proven domain."""
         return not self.outside
 
 
 class _Plan(NamedTuple):
-    """One input, taken apart so that a check touches plain tuples only."""
+    """The checks of one input, as plain tuples, so that a check is fast."""
 
     value: Value
     name: str
@@ -49,10 +49,10 @@ class _Plan(NamedTuple):
 
 
 class Guard:
-    """Checks calls against a manifest; safe from many threads."""
+    """Checks calls against a manifest; thread-safe."""
 
     def __init__(self, manifest: Manifest, domain: Domain | None = None) -> None:
-        """`domain` replaces the manifest's where a variant has a narrower one."""
+        """`domain` replaces the manifest's if a variant has a narrower one."""
         self._plans = tuple(_plan(value) for value in manifest.inputs)
         self._names = frozenset(plan.name for plan in self._plans)
         self.tensors = tuple(plan.name for plan in self._plans if plan.tensor)
@@ -60,8 +60,8 @@ class Guard:
         domain = manifest.domain if domain is None else domain
         self._dims = tuple(domain.dims.items())
         self._relations = domain.relations
-        self._held = _held(domain)
-        # The build wrote these sizes into the graph: another cannot run.
+        self._stated_ranges = _stated_ranges(domain)
+        # The build wrote these sizes into the graph: others cannot run.
         self._static = tuple(
             (name, dim.min)
             for name, dim in domain.dims.items()
@@ -71,43 +71,43 @@ class Guard:
             plan.name for plan in self._plans if plan.rank < 0 and f"{plan.name}.0" in domain.dims
         }
         self._strict = manifest.strict
-        # Beyond the range of a routed dim without buckets the dynamic variant runs, unproven.
+        # Outside the range of a routed dim without buckets, the dynamic variant runs unproven.
         self._stated = frozenset(
             name
             for name, dim in domain.dims.items()
             if dim.origin == "stated" and (dim.buckets or "route" not in dim.outside)
         )
-        self._emptiable = frozenset(name for name, dim in domain.dims.items() if dim.min == 0)
+        self._may_be_empty = frozenset(name for name, dim in domain.dims.items() if dim.min == 0)
 
-    def check(self, inputs: Mapping[str, Data]) -> Checked:
-        """Check one call.  Array-likes are taken where their element type is the model's already.
+    def check(self, inputs: Mapping[str, Data]) -> CheckedCall:
+        """Check one call.  Array-likes are accepted if their element type is already the model's.
 
-        Raises AOTC-R001 (names), R002 (types), R003 (ranks), R004 (sizes, relations), and
-        AOTC-S010 where a size lies outside of what the profile states, or, if the artifact is
-        strict, of what was proven; R010 (a dim without elements) and R011 (not contiguous).
+        Raises AOTC-R001 (names), R002 (types), R003 (ranks), R004 (sizes, relations), and AOTC-S010
+        if a size is outside the range that the profile states or, if the artifact is strict,
+        outside the proven one; R010 (a dim without elements) and R011 (not contiguous).
         """
         if inputs.keys() != self._names:
             inputs = self._with_optionals(inputs)
         arrays: dict[str, Data] = {}
         sizes: dict[str, int] = {}
-        odd: list[str] = []
-        tight = True
+        not_vectors: list[str] = []
+        contiguous = True
         for plan in self._plans:
             value = inputs[plan.name]
             if not plan.tensor:
                 arrays[plan.name] = _checked_container(plan, value)
                 continue
             if plan.text or type(value) is not np.ndarray or value.dtype is not plan.dtype:
-                value = _array(plan, value)
+                value = _as_array(plan, value)
             arrays[plan.name] = value
             shape = value.shape
-            tight = tight and value.flags.c_contiguous
+            contiguous = contiguous and value.flags.c_contiguous
             if plan.rank < 0:
-                # The build proves an input of unknown rank as a vector of `NAME.0` elements.
+                # The build proves an input of unknown rank as a vector with `NAME.0` elements.
                 if len(shape) == 1:
                     sizes[f"{plan.name}.0"] = shape[0]
                 elif plan.name in self._vectors:
-                    odd.append(f"{plan.name}.0")
+                    not_vectors.append(f"{plan.name}.0")
                 continue
             if len(shape) != plan.rank:
                 _refuse_rank(plan, shape)
@@ -117,16 +117,16 @@ class Guard:
             for axis, dim in plan.named:
                 if sizes.setdefault(dim, shape[axis]) != shape[axis]:
                     self._refuse_dim(plan, dim, sizes[dim], shape[axis])
-        loose: tuple[str, ...] = ()
-        beyond: tuple[str, ...] = ()
+        broken: tuple[str, ...] = ()
+        unstated: tuple[str, ...] = ()
         for relation in self._relations:
             if not relation.is_broken(sizes):
                 continue
             if not relation.enforced:
-                loose += (relation.dim,)
-                held = self._held.get(relation.dim)
-                if held is not None and sizes[relation.dim] not in held:
-                    beyond += (relation.dim,)
+                broken += (relation.dim,)
+                stated_range = self._stated_ranges.get(relation.dim)
+                if stated_range is not None and sizes[relation.dim] not in stated_range:
+                    unstated += (relation.dim,)
             else:
                 raise AotcError(
                     "AOTC-R004",
@@ -146,24 +146,26 @@ class Guard:
                 )
         if 0 in sizes.values():
             self._refuse_empty(sizes)
-        if not tight:
+        if not contiguous:
             self._refuse_strides(arrays)
         outside = (
-            *odd,
-            *loose,
+            *not_vectors,
+            *broken,
             *(name for name, dim in self._dims if name in sizes and not dim.accepts(sizes[name])),
         )
         if outside:
-            refused = outside if self._strict else self._stated.intersection(outside).union(beyond)
+            refused = (
+                outside if self._strict else self._stated.intersection(outside).union(unstated)
+            )
             if refused:
                 self._refuse_outside(tuple(n for n in outside if n in refused), sizes)
-        return Checked(arrays, sizes, outside)
+        return CheckedCall(arrays, sizes, outside)
 
-    def meant(self, inputs: Mapping[str, Data]) -> dict[str, Data] | None:
-        """Tensors of a call that was refused, where its shapes are ones that the model can have.
+    def intended_tensors(self, inputs: Mapping[str, Data]) -> dict[str, Data] | None:
+        """Tensors of a refused call, if the model can have such shapes.
 
-        None where an input has another rank or type, or dims disagree: a mistake of the caller,
-        which says nothing of the sizes that production needs.
+        None if an input has the wrong rank or type, or dims disagree: this is a mistake of the
+        caller, which says nothing about the sizes that production needs.
         """
         arrays: dict[str, Data] = {}
         sizes: dict[str, int] = {}
@@ -171,7 +173,7 @@ class Guard:
             if not plan.tensor:
                 continue
             try:
-                array = _array(plan, inputs.get(plan.name))
+                array = _as_array(plan, inputs.get(plan.name))
             except AotcError:
                 return None
             shape = array.shape
@@ -189,34 +191,34 @@ class Guard:
         return None if any(r.enforced and r.is_broken(sizes) for r in self._relations) else arrays
 
     def _with_optionals(self, inputs: Mapping[str, Data]) -> Mapping[str, Data]:
-        """`inputs` with None for optional ones left out; raises AOTC-R001 for all other faults."""
-        errors: list[str] = []
+        """`inputs` with None for omitted optional ones; raises AOTC-R001 for all other faults."""
+        problems: list[str] = []
         missing = [plan for plan in self._plans if plan.name not in inputs]
         for name in inputs:
             if name not in self._names:
-                told = len(errors) < _MOST_NAMES
-                close = nearest(str(name), tuple(plan.name for plan in missing)) if told else ""
+                is_shown = len(problems) < _MAX_NAMES
+                close = nearest(str(name), tuple(plan.name for plan in missing)) if is_shown else ""
                 hint = f"; did you mean {close!r}?" if close else ""
-                errors.append(f"the model has no input {name!r}{hint}")
+                problems.append(f"the model has no input {name!r}{hint}")
         for plan in missing:
             if plan.value.kind != "optional":
-                errors.append(f"input {plan.name!r} is missing")
-        if errors:
-            more = len(errors) - _MOST_NAMES
+                problems.append(f"input {plan.name!r} is missing")
+        if problems:
+            more = len(problems) - _MAX_NAMES
             if more > 0:
-                errors[_MOST_NAMES:] = [f"{more} more names do not fit"]
-            made = [
+                problems[_MAX_NAMES:] = [f"{more} more names do not fit"]
+            errors = [
                 AotcError(
                     "AOTC-R001",
-                    error,
+                    problem,
                     where="inputs",
-                    expected=_few(plan.name for plan in self._plans),
-                    found=_few(str(name) for name in inputs) or "no inputs",
+                    expected=_first_names(plan.name for plan in self._plans),
+                    found=_first_names(str(name) for name in inputs) or "no inputs",
                 )
-                for error in errors
+                for problem in problems
             ]
-            made[0].also = tuple(made[1:])
-            raise made[0]
+            errors[0].also = tuple(errors[1:])
+            raise errors[0]
         return {plan.name: inputs.get(plan.name) for plan in self._plans}
 
     def _refuse_dim(self, plan: _Plan, dim: str, before: int, size: int) -> NoReturn:
@@ -230,10 +232,10 @@ class Guard:
         )
 
     def _refuse_empty(self, sizes: Mapping[str, int]) -> None:
-        """Refuse a dim of size zero, unless it may be empty, or follows from dims that may."""
-        derived = {each.dim for each in self._relations if not each.is_broken(sizes)}
+        """Raise AOTC-R010 for a dim of size 0, unless it may be empty or derives from such dims."""
+        derived = {relation.dim for relation in self._relations if not relation.is_broken(sizes)}
         for name, size in sizes.items():
-            if size == 0 and name not in self._emptiable and name not in derived:
+            if size == 0 and name not in self._may_be_empty and name not in derived:
                 raise AotcError(
                     "AOTC-R010",
                     f"dim {name!r} has no elements",
@@ -255,37 +257,40 @@ class Guard:
 
     def _refuse_outside(self, outside: tuple[str, ...], sizes: Mapping[str, int]) -> NoReturn:
         wanted = {name: dim.text() for name, dim in self._dims}
-        wanted |= {each.dim: str(each) for each in self._relations}
+        wanted |= {relation.dim: str(relation) for relation in self._relations}
         if not self._strict:
-            wanted |= {name: f"{held[0]}..{held[-1]}" for name, held in self._held.items()}
-        made = [
+            wanted |= {
+                name: f"{stated_range[0]}..{stated_range[-1]}"
+                for name, stated_range in self._stated_ranges.items()
+            }
+        errors = [
             AotcError(
                 "AOTC-S010",
-                f"dim {name!r} is outside of the proven range",
+                f"dim {name!r} is outside the proven range",
                 where=f"dim {name}",
                 expected=wanted[name],
-                found=str(sizes.get(name, "an input that is no vector")),
-                fix=_STATED_MEND if name in self._stated else "",
+                found=str(sizes.get(name, "an input that is not a vector")),
+                fix=_STATED_FIX if name in self._stated else "",
             )
             for name in outside
         ]
-        made[0].also = tuple(made[1:])
-        raise made[0]
+        errors[0].also = tuple(errors[1:])
+        raise errors[0]
 
 
-def _held(domain: Domain) -> dict[str, range]:
-    """Sizes of dims that the profile bounds, and that follow by what is no law."""
-    loose = [each.dim for each in domain.relations if each.stated and not each.enforced]
-    low, high = (domain.corner("min"), domain.corner("max")) if loose else ({}, {})
-    return {dim: range(low[dim], high[dim] + 1) for dim in loose}
+def _stated_ranges(domain: Domain) -> dict[str, range]:
+    """Stated sizes of dims that derive from relations that are not enforced."""
+    broken = [item.dim for item in domain.relations if item.stated and not item.enforced]
+    low, high = (domain.corner("min"), domain.corner("max")) if broken else ({}, {})
+    return {dim: range(low[dim], high[dim] + 1) for dim in broken}
 
 
-def _few(names: Iterable[str]) -> str:
-    """The first names, and how many there are beside them."""
-    every = tuple(names)
-    more = len(every) - _MOST_NAMES
-    text = ", ".join(every[:_MOST_NAMES])
-    return f"{text} and {more} more" if more > 0 else text
+def _first_names(names: Iterable[str]) -> str:
+    """The first names, and the number of the others."""
+    all_names = tuple(names)
+    further = len(all_names) - _MAX_NAMES
+    text = ", ".join(all_names[:_MAX_NAMES])
+    return f"{text} and {further} more" if further > 0 else text
 
 
 def _plan(value: Value) -> _Plan:
@@ -302,8 +307,8 @@ def _plan(value: Value) -> _Plan:
     )
 
 
-def _array(plan: _Plan, value: Data) -> np.ndarray[Any, Any]:
-    """`value` as an array of the model's element type; no cast, as that would change values."""
+def _as_array(plan: _Plan, value: Data) -> np.ndarray[Any, Any]:
+    """`value` as an array of the model's element type; never cast, as that would change values."""
     if value is None or isinstance(value, dict):
         _refuse_type(plan, describe(value))
     try:
@@ -311,7 +316,7 @@ def _array(plan: _Plan, value: Data) -> np.ndarray[Any, Any]:
     except ValueError:
         _refuse_type(plan, "a ragged list")
     if plan.text:
-        # ONNX Runtime would turn any object into text.
+        # ONNX Runtime would convert any object to text.
         if array.dtype.kind not in "OUT" or not all(isinstance(t, str) for t in array.flat):
             _refuse_type(plan, "other objects" if array.dtype.kind == "O" else describe(array))
         return array
@@ -326,9 +331,8 @@ def _checked_container(plan: _Plan, value: Data) -> Data:
     if kind == "optional":
         if value is None:
             return None
-        return (
-            _checked_list(plan, value) if isinstance(value, list | tuple) else _array(plan, value)
-        )
+        is_list = isinstance(value, list | tuple)
+        return _checked_list(plan, value) if is_list else _as_array(plan, value)
     if kind == "sequence":
         if not isinstance(value, list | tuple):
             _refuse_type(plan, describe(value))
@@ -343,7 +347,7 @@ def _checked_container(plan: _Plan, value: Data) -> Data:
 
 
 def _checked_list(plan: _Plan, value: list[Data] | tuple[Data, ...]) -> list[Data]:
-    arrays = [_array(plan, item) for item in value]
+    arrays = [_as_array(plan, item) for item in value]
     for array in arrays:
         if plan.rank >= 0 and array.ndim != plan.rank:
             _refuse_rank(plan, array.shape)
@@ -363,7 +367,7 @@ def _refuse_type(plan: _Plan, found: str) -> NoReturn:
     }.get(kind, kind)
     raise AotcError(
         "AOTC-R002",
-        f"input {plan.name!r} has another type",
+        f"input {plan.name!r} has the wrong type",
         where=f"input {plan.name}",
         expected=expected,
         found=found,
@@ -373,7 +377,7 @@ def _refuse_type(plan: _Plan, found: str) -> NoReturn:
 def _refuse_rank(plan: _Plan, shape: tuple[int, ...]) -> NoReturn:
     raise AotcError(
         "AOTC-R003",
-        f"input {plan.name!r} has another number of dims",
+        f"input {plan.name!r} has the wrong number of dims",
         where=f"input {plan.name}",
         expected=f"{plan.rank}: {_shape(plan.value.shape or ())}",
         found=f"{len(shape)}: {_shape(shape)}",
@@ -383,7 +387,7 @@ def _refuse_rank(plan: _Plan, shape: tuple[int, ...]) -> NoReturn:
 def _refuse_size(plan: _Plan, axis: int, shape: tuple[int, ...]) -> NoReturn:
     raise AotcError(
         "AOTC-R004",
-        f"dim {axis} of input {plan.name!r} has another size",
+        f"dim {axis} of input {plan.name!r} has the wrong size",
         where=f"input {plan.name}",
         expected=f"{dict(plan.fixed)[axis]}: {_shape(plan.value.shape or ())}",
         found=f"{shape[axis]}: {_shape(shape)}",

@@ -1,4 +1,4 @@
-"""From an untrusted artifact to a model that answers: verify, check, open, place, warm up."""
+"""From an untrusted artifact to a model that runs: verify, check, open, place, warm up."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+# First: its BLAS starts threads that spin for some 50 ms, while what follows leaves cores idle.
+import numpy as np  # noqa: F401
+
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import VariantVerdict
-from aotc.contract.target import Target
 from aotc.errors import AotcError
-from aotc.host.probe import probe
 from aotc.records import replace
 from aotc.runtime.built_profile import profile_of
 from aotc.runtime.engine_imports import EngineImports
 from aotc.runtime.routing import choose, spec_of
 from aotc.store.system_store import take
 from aotc.store.user_store import StoredArtifact
-from aotc.verification.compatibility import judge
+from aotc.verification.compatibility import judge, probe_host
 from aotc.verification.gate import CompatibleArtifact, check_compatibility, remember_release
 from aotc.verification.policy.host_trust import Trust, resolve
 
 if TYPE_CHECKING:
     from aotc.runtime.ready_model import ReadyModel
 
-# Refusals of a variant on this host that another variant may do without.
-_OF_PLACEMENT: Final = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P003", "AOTC-C013"})
+# Refusals of a variant on this host that may not concern another variant.
+_VARIANT_REFUSALS: Final = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P003", "AOTC-C013"})
 
 
 def load(
@@ -45,29 +46,30 @@ def load(
     plugins: Mapping[str, str | Path] | None = None,
     channel: str | None = None,
     unsafe_no_trust_state: bool = False,
+    rerun_fixtures: bool = False,
 ) -> ReadyModel:
     """Load a signed artifact; what was verified is what is loaded.
 
-    1. Verify the artifact while it is copied into the store, or verify the store's copy again;
-       of a system-wide store, which this process cannot change, all but the digests.
+    1. Verify the artifact while it is copied into the store, or verify the store's copy again; in a
+       system-wide store, which this process cannot change, everything but the digests.
     2. Check the requirements of its variants against this host, and choose those to load.
-    3. Create their sessions from the store's files, side by side.
+    3. Create their sessions from the store's files, in parallel.
     4. Compare the observed placements with the promised ones.
-    5. Run the fixtures: they warm the sessions up, and must match the golden outputs.
+    5. Run the fixtures: they warm up the sessions, and must match the golden outputs.
 
-    `variant` names one of the profile's variants, for all of its buckets, or some buckets.
-    `path` is an artifact, or `sha256-<id>` of one in the store.
-    `threads` of one operator (None: one for each core); `store` is the store's folder (see
-    `aotc.store.system_store`), and `trust_store` takes a copy in a system-wide store as it was
-    verified at install, even where this process could change it.
-    `warm_up` may name the variants for step 5; `ready` is true once all are warm.
-    `record` is a file to which the shapes of requests are appended, up to `record_bytes`; else
-    $AOTC_RECORD_SHAPES.
-    `plugins` are libraries of execution providers of your own, by the name that ONNX Runtime gives
-    the provider; else $AOTC_PLUGINS (`NAME=PATH`, separated as in PATH).
-    `trust` is a trust policy or a list of public keys; `channel` is what a policy judges for.
-    `unsafe_no_trust_state` remembers nothing of what a policy takes, as where no file can be kept,
-    so that older policies and releases may be taken later.
+    `path` is an artifact, or `sha256-<id>` of one in the store.  `variant` names one of the
+    profile's variants, for all of its buckets, or some buckets.  `threads` is the number per
+    operator (None: one per core); `store` is the store's folder (see `aotc.store.system_store`),
+    and `trust_store` accepts a copy in a system-wide store as it was verified at install, even if
+    this process could change it.  `warm_up` may name the variants for step 5; `ready` is true once
+    all are warm.  `rerun_fixtures` runs all fixtures in step 5; by default one is enough of those
+    that matched when this user loaded the artifact before (see `aotc.runtime.accepted_before`).
+    `record` is a file to which the shapes of requests are appended, up to
+    `record_bytes`; by default $AOTC_RECORD_SHAPES.  `plugins` are libraries of your own execution
+    providers, by ONNX Runtime's name of the provider; by default $AOTC_PLUGINS (`NAME=PATH`,
+    separated as in PATH).  `trust` is a trust policy or a list of public keys; `channel` is what a
+    policy is evaluated for.  `unsafe_no_trust_state` remembers nothing of what a policy accepts,
+    for hosts where no file can be kept, so that older policies and releases may be accepted later.
     Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008, R016,
     C013, P001 to P004 and N003.
     """
@@ -76,41 +78,51 @@ def load(
     # 1.
     trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
 
-    def taken(reads: Callable[[Manifest], Collection[str]]) -> StoredArtifact:
+    def take_stored(reads: Callable[[Manifest], Collection[str]]) -> StoredArtifact:
         return take(path, trusted, reads=reads, store=store, trust_store=trust_store)
 
     def reads(promised: Manifest) -> Collection[str]:
-        files = _files_read(promised, variant, libraries)
-        # What comes next is to hash them.
+        files = _files_to_read(promised, variant, libraries)
+        # The next step hashes these files.
         imports.begin()
         return files
 
-    stored = taken(reads)
+    stored = take_stored(reads)
     # 2.
-    compatible, chosen = _chosen(stored, variant, libraries)
-    if not _all_checked(stored, compatible, chosen, variant):
-        # A policy, or another probe of this host, chose otherwise than was foreseen.
+    compatible, chosen = _choose_variants(stored, variant, libraries)
+    if not _all_hashed(stored, compatible, chosen, variant):
+        # A policy, or another probe of this host, led to another choice than expected.
         stored.hold.close()
-        stored = taken(lambda promised: [entry.path for entry in promised.files])
-        compatible, chosen = _chosen(stored, variant, libraries)
+        stored = take_stored(lambda promised: [entry.path for entry in promised.files])
+        compatible, chosen = _choose_variants(stored, variant, libraries)
     manifest = stored.authentic.manifest
-    # Budgets and fallback are in it; what needs it later must not be the first to look.
+    # Budgets and fallback are in it; a malformed profile must be refused here.
     profile_of(manifest)
     remember_release(stored.authentic)
     open_model = imports.end().open_model
-    passed: list[Finding] = []
+    earlier_findings: list[Finding] = []
     while True:
         try:
             ready: ReadyModel = open_model(
-                stored, compatible, chosen, threads, libraries, passed, record, record_bytes
+                stored,
+                compatible,
+                chosen,
+                threads,
+                libraries,
+                earlier_findings,
+                record,
+                record_bytes,
+                rerun_fixtures=rerun_fixtures,
             )
             break
         except AotcError as error:
-            other = None if variant is not None else _alternate(manifest, compatible, chosen)
-            if error.code not in _OF_PLACEMENT or other is None:
+            other = None if variant is not None else _without_kind(manifest, compatible, chosen)
+            if error.code not in _VARIANT_REFUSALS or other is None:
                 raise
-            names = ", ".join(each.name for each in chosen)
-            passed.append(Finding(code="AOTC-P009", what=error.line(), where=f"variant {names}"))
+            names = ", ".join(kind.name for kind in chosen)
+            earlier_findings.append(
+                Finding(code="AOTC-P009", what=error.line(), where=f"variant {names}")
+            )
             compatible = other
             chosen = choose(manifest, compatible.variants, None)
     # 5.
@@ -122,63 +134,56 @@ def load(
 def open_stored(
     stored: StoredArtifact, variant: Sequence[str] | None, libraries: Mapping[str, Path]
 ) -> ReadyModel:
-    """Steps 2 to 4 for variants of one kind, of an artifact that was verified where it lies.
+    """Steps 2 to 4 for variants of one kind, of an artifact that was verified in place.
 
-    None chooses those that suit this host best.
-    `libraries` are those of plugins, by ONNX Runtime's name of the provider.  Raises what `load`
-    does of these steps.
+    With `variant` None the variants that suit this host best are chosen.  `libraries` are those of
+    plugins, by ONNX Runtime's name of the provider.  Raises as these steps of `load` do.
     """
-    compatible, chosen = _chosen(stored, variant, libraries)
+    compatible, chosen = _choose_variants(stored, variant, libraries)
     opened: ReadyModel = (
         EngineImports().end().open_model(stored, compatible, chosen, None, libraries, (), None, 0)
     )
     return opened
 
 
-def _alternate(
+def _without_kind(
     manifest: Manifest, compatible: CompatibleArtifact, chosen: Sequence[Variant]
 ) -> CompatibleArtifact | None:
-    """What is left without the kind of `chosen`, where the fallback policy is alternate-variant."""
-    if not _alternates(manifest):
+    """What remains without the kind of `chosen`; None if nothing can take its place.
+
+    Only the fallback policy alternate-variant allows it.
+    """
+    if not _allows_alternates(manifest):
         return None
-    kinds = {spec_of(each) for each in chosen}
-    names = {each.name for each in manifest.variants if spec_of(each) not in kinds}
-    left = tuple(each for each in compatible.variants if each.name in names)
-    if not any(each.runs for each in left):
+    kinds = {spec_of(variant) for variant in chosen}
+    names = {variant.name for variant in manifest.variants if spec_of(variant) not in kinds}
+    others = tuple(verdict for verdict in compatible.variants if verdict.name in names)
+    if not any(verdict.runs for verdict in others):
         return None
-    return replace(compatible, variants=left, verdict="degraded")
+    return replace(compatible, variants=others, verdict="degraded")
 
 
-def _alternates(manifest: Manifest) -> bool:
+def _allows_alternates(manifest: Manifest) -> bool:
     return profile_of(manifest).fallback.policy == "alternate-variant"
 
 
-def host_of(manifest: Manifest, plugins: Mapping[str, Path]) -> Target:
-    """This host, as far as variants of the artifact ask for it; `plugins` as for `open_stored`."""
-    return probe(
-        gpus=any(each.device != "cpu" for each in manifest.variants),
-        digests=any(each.requirements.plugins for each in manifest.variants),
-        libraries=tuple(sorted(plugins.items())),
-    )
-
-
-def _chosen(
+def _choose_variants(
     stored: StoredArtifact, wanted: str | Sequence[str] | None, libraries: Mapping[str, Path]
 ) -> tuple[CompatibleArtifact, tuple[Variant, ...]]:
-    """Step 2: what runs on this host, and what of it is to be loaded."""
+    """Step 2: what runs on this host, and which of it to load."""
     manifest = stored.authentic.manifest
-    compatible = check_compatibility(stored.authentic, host_of(manifest, libraries))
+    compatible = check_compatibility(stored.authentic, probe_host(manifest, libraries))
     return compatible, choose(manifest, compatible.variants, wanted)
 
 
-def _all_checked(
+def _all_hashed(
     stored: StoredArtifact,
     compatible: CompatibleArtifact,
     chosen: Sequence[Variant],
     wanted: str | Sequence[str] | None,
 ) -> bool:
-    """Whether the bytes of all files that may be read were checked, or need not be."""
-    checked, manifest = stored.authentic.hashed, stored.authentic.manifest
+    """Whether all files that may be read were hashed, or need not be."""
+    checked, manifest = stored.authentic.hashed_files, stored.authentic.manifest
     if checked is None or not stored.hashed:
         return True
     return checked.issuperset(
@@ -192,25 +197,25 @@ def _may_load(
     chosen: Sequence[Variant],
     wanted: str | Sequence[str] | None,
 ) -> Sequence[Variant]:
-    """`chosen`, or all that run where another kind may take their place."""
-    if not _alternates(manifest) or wanted is not None:
+    """`chosen`, or all that run if another kind may take their place."""
+    if not _allows_alternates(manifest) or wanted is not None:
         return chosen
     runs = {verdict.name for verdict in verdicts if verdict.runs}
-    return [each for each in manifest.variants if each.name in runs]
+    return [variant for variant in manifest.variants if variant.name in runs]
 
 
 def _files_of(manifest: Manifest, chosen: Sequence[Variant]) -> frozenset[str]:
-    tensors = (each for f in manifest.fixtures for each in (*f.inputs, *f.outputs))
-    files = (path for each in chosen for path in each.files)
+    tensors = (tensor for f in manifest.fixtures for tensor in (*f.inputs, *f.outputs))
+    files = (path for variant in chosen for path in variant.files)
     return frozenset((*files, *(tensor.path for tensor in tensors)))
 
 
-def _files_read(
+def _files_to_read(
     manifest: Manifest, wanted: str | Sequence[str] | None, plugins: Mapping[str, Path]
 ) -> frozenset[str]:
-    """Payload files that loading on this host reads; none where no variant runs."""
+    """Payload files that loading on this host reads; empty if no variant runs."""
     try:
-        verdicts = judge(manifest, host_of(manifest, plugins)).variants
+        verdicts = judge(manifest, probe_host(manifest, plugins)).variants
         chosen = choose(manifest, verdicts, wanted)
     except AotcError:
         return frozenset()

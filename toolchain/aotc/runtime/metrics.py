@@ -1,6 +1,6 @@
-"""Counters of loaded models in Prometheus' text form, by `prometheus_client`, an optional extra.
+"""Counters of loaded models in Prometheus' text format, by the optional `prometheus_client`.
 
-Names follow Prometheus' conventions: base units, `_total` for what only grows.
+Names follow Prometheus' conventions: base units, and `_total` for counters.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class TelemetryCollector:
     """Reads telemetry whenever it is scraped; register it with a `CollectorRegistry`."""
 
     def __init__(self, models: Mapping[str, Telemetry]) -> None:
-        """`models` are the telemetries to tell of, by the value of the label `model`."""
+        """`models` are the telemetries to report, by the value of the label `model`."""
         self._models = dict(models)
 
     def collect(self) -> Iterator[Metric]:
-        """All families, of all models."""
+        """All metric families, for all models."""
         core = _client().core
         counter, summary = core.CounterMetricFamily, core.SummaryMetricFamily
         gauge = core.GaugeMetricFamily
@@ -51,14 +51,14 @@ class TelemetryCollector:
         )
         for model, telemetry in self._models.items():
             state = telemetry.snapshot()
-            for name, each in state.variants.items():
-                for cause, calls in each.routes.items():
+            for name, counters in state.variants.items():
+                for cause, calls in counters.routes.items():
                     requests.add_metric([model, name, cause], calls)
-                given.add_metric([model, name], each.elements_given)
-                added.add_metric([model, name], each.elements_added)
-                latency.add_metric([model, name], each.calls, each.seconds)
-                if each.first_request_seconds is not None:
-                    first.add_metric([model, name], each.first_request_seconds)
+                given.add_metric([model, name], counters.elements_given)
+                added.add_metric([model, name], counters.elements_added)
+                latency.add_metric([model, name], counters.calls, counters.seconds)
+                if counters.first_request_seconds is not None:
+                    first.add_metric([model, name], counters.first_request_seconds)
             for dim, calls in state.out_of_domain_by_dim.items():
                 outside.add_metric([model, dim], calls)
             for guard in state.guards:
@@ -67,9 +67,9 @@ class TelemetryCollector:
 
 
 def prometheus_text(models: Mapping[str, Telemetry]) -> str:
-    """The counters of `models`, by name, as a scrape would get them.
+    """The counters of `models`, by name, as a scrape would return them.
 
-    Raises AOTC-I019 where `prometheus_client` is not installed.
+    Raises AOTC-I019 if `prometheus_client` is not installed.
     """
     client = _client()
     registry = client.CollectorRegistry(auto_describe=False)
@@ -78,7 +78,7 @@ def prometheus_text(models: Mapping[str, Telemetry]) -> str:
 
 
 def require_client() -> None:
-    """Raise AOTC-I019 where `prometheus_client` is not installed."""
+    """Raise AOTC-I019 if `prometheus_client` is not installed."""
     _client()
 
 

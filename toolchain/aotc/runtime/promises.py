@@ -1,4 +1,4 @@
-"""What a session is held to before its first call: the provider's verdict, and the placement."""
+"""Checks of a session before its first call: the provider's verdict, and the placement."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ OPTIMAL: Final = "EP_SUPPORTED_OPTIMAL"
 def check_compatibility_strings(
     manifest: Manifest, variant: Variant, libraries: Mapping[str, Path]
 ) -> tuple[Finding, ...]:
-    """Ask each provider whether its compiled parts fit this host, which ORT's Python does not.
+    """Ask each provider whether its compiled parts fit this host: ORT's Python API does not.
 
-    Raises AOTC-C013 on any verdict but `optimal`, unless the artifact has a waiver: a finding then.
+    Raises AOTC-C013 for any verdict but `optimal`; with a waiver in the artifact, a finding.
     """
     found = []
     for provider, (verdict, text) in verdicts(
@@ -42,23 +42,23 @@ def check_compatibility_strings(
             expected=text,
             found=verdict,
         )
-        found.append(_waived(error, manifest, variant))
+        found.append(_waived_finding(error, manifest, variant))
     return tuple(found)
 
 
 def check_placement(
     opened: ort.InferenceSession, manifest: Manifest, variant: Variant
 ) -> tuple[Finding, ...]:
-    """Hold the session to its promise: equal where observed, within policy where predicted.
+    """Compare the session with its promise: equal if observed, within policy if predicted.
 
-    Raises AOTC-P003 (unless the artifact has a waiver: a finding then), P001 and P002.
+    Raises AOTC-P003 (with a waiver in the artifact: a finding), P001 and P002.
     """
     try:
         observed = placement.observe(opened)
     except UnicodeDecodeError as bad:
         raise AotcError(
             "AOTC-R023",
-            "the model names its nodes in what is no UTF-8",
+            "the model's node names are not UTF-8",
             where=f"variant {variant.name}",
             found=repr(bad.object)[:200],
         ) from None
@@ -71,19 +71,19 @@ def check_placement(
         return ()
     error = AotcError(
         "AOTC-P003",
-        f"{len(lines)} nodes are placed otherwise than promised",
+        f"{len(lines)} nodes are not placed as promised",
         where=f"variant {variant.name}",
         expected="the placement observed at build",
         found=placement.summary(lines),
     )
-    finding = _waived(error, manifest, variant)
-    # What is waived is the difference; policy and budgets hold for what is there.
+    finding = _waived_finding(error, manifest, variant)
+    # The waiver is for the difference; policy and budgets apply to the actual placement.
     _check_policy(manifest, variant, opened)
     return (finding,)
 
 
 def check_session(opened: ort.InferenceSession, manifest: Manifest, variant: Variant) -> None:
-    """Hold the session's inputs and outputs to the manifest's names; raises AOTC-R023."""
+    """Compare the session's inputs and outputs with the manifest's names; raises AOTC-R023."""
     for kind, promised, observed in (
         ("inputs", manifest.inputs, opened.get_inputs),
         ("outputs", manifest.outputs, opened.get_outputs),
@@ -105,7 +105,7 @@ def check_session(opened: ort.InferenceSession, manifest: Manifest, variant: Var
 
 def _check_policy(manifest: Manifest, variant: Variant, opened: ort.InferenceSession) -> None:
     profile = profile_of(manifest)
-    spec = next((each for each in profile.variants if each.name == variant.spec), None)
+    spec = next((spec for spec in profile.variants if spec.name == variant.spec), None)
     names = (spec.providers if spec is not None else None) or profile.providers
     flops = {node.name: node.flops for node in variant.placement.nodes}
     found = breaches(
@@ -121,8 +121,8 @@ def _check_policy(manifest: Manifest, variant: Variant, opened: ort.InferenceSes
         raise found[0]
 
 
-def _waived(error: AotcError, manifest: Manifest, variant: Variant) -> Finding:
-    """The finding that a waiver makes of `error`; raises it where there is none."""
+def _waived_finding(error: AotcError, manifest: Manifest, variant: Variant) -> Finding:
+    """The finding for a waived `error`; raises `error` if there is no waiver."""
     for waiver in manifest.waivers:
         if waiver.code == error.code and waiver.variant in ("", variant.spec, variant.name):
             return Finding(

@@ -1,4 +1,4 @@
-"""A model that is loaded and answers: guarded, routed, padded, counted."""
+"""A loaded model that answers calls: guarded, routed, padded, counted."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from aotc.contract.results.command_reports import CallRoute
+    from aotc.runtime.accepted_before import AcceptedBefore
     from aotc.runtime.recorder import ShapeRecorder
 
-# Refusals that speak of sizes: such calls are what coverage is about.
-_OF_SIZES = frozenset({"AOTC-R004", "AOTC-R010", "AOTC-R013", "AOTC-S010"})
+# Refusals about sizes: such calls are relevant for coverage.
+_SIZE_REFUSALS = frozenset({"AOTC-R004", "AOTC-R010", "AOTC-R013", "AOTC-S010"})
 
 
 class ReadyModel:
     """A model that was verified, loaded, placed as promised and accepted.
 
-    `run` may be called from many threads.  Use it as a context manager, or call `close`.
+    `run` is thread-safe.  Use it as a context manager, or call `close`.
     """
 
     def __init__(
@@ -54,21 +55,24 @@ class ReadyModel:
         payload: Path,
         recorder: ShapeRecorder | None = None,
         hold: Hold | None = None,
+        known: AcceptedBefore | None = None,
     ) -> None:
-        """`opened` are the sessions of `variants`, from the folder `payload`; `load` makes all.
+        """`opened` are the sessions of `variants`, from the folder `payload`; `load` creates all.
 
-        While `hold` is open, nothing removes the folder from its store.
+        While `hold` is open, the folder is not removed from its store.  `known` tells which
+        fixtures matched in an earlier load (None: nothing is known).
         """
         self.manifest = manifest
         self.variants = tuple(variants)
         self.payload = payload
-        self.telemetry = Telemetry([each.name for each in variants])
+        self.telemetry = Telemetry([variant.name for variant in variants])
         self._sessions: Sequence[ort.InferenceSession] = tuple(opened)
         self._report = report
         self._recorder = recorder
         self._hold = hold
+        self._known = known
         self._closed = False
-        self._warming = threading.Lock()
+        self._warm_lock = threading.Lock()
         self._guard = Guard(manifest)
         self._router = Router(manifest, self.variants)
         self._padder = Padder(manifest.inputs, manifest.padding)
@@ -93,23 +97,23 @@ class ReadyModel:
     @property
     def ready(self) -> bool:
         """Whether every loaded variant was warmed up, and the model is not closed."""
-        return not self._closed and all(each.warmed for each in self._report.variants)
+        return not self._closed and all(load.warmed for load in self._report.variants)
 
     @property
     def report(self) -> LoadReport:
-        """What loading cost, and the first request once there was one."""
+        """What loading cost, and the time of the first request once there was one."""
         first = self.telemetry.first_request_seconds
         return replace(self._report, first_request_seconds=first)
 
     def findings(self) -> tuple[Finding, ...]:
         """What was noticed at load, and in calls so far.
 
-        These are dims that left the proven range, and requests that could not be recorded.
+        The latter are dims outside the proven range, and requests that could not be recorded.
         """
         dims = self.manifest.domain.dims
         return (
             *self._report.findings,
-            *self._unrecorded(),
+            *self._recording_findings(),
             *(
                 Finding(
                     code="AOTC-S010",
@@ -121,7 +125,7 @@ class ReadyModel:
             ),
         )
 
-    def _unrecorded(self) -> tuple[Finding, ...]:
+    def _recording_findings(self) -> tuple[Finding, ...]:
         recorder = self._recorder
         if recorder is None or not recorder.lost:
             return ()
@@ -131,23 +135,24 @@ class ReadyModel:
     def warm(self, names: Sequence[str] | None = None) -> None:
         """Warm up the loaded variants called `names` (None: all that are not warm yet).
 
-        Raises AOTC-I027 (no such variant is loaded), N003, and R005 where the model is closed.
+        Raises AOTC-I027 (no such variant is loaded), N003, and R005 if the model is closed.
         """
         self._refuse_closed()
-        loaded = [each.name for each in self.variants]
+        loaded = [variant.name for variant in self.variants]
         names = (names,) if isinstance(names, str) else names
         for name in names or ():
             if name not in loaded:
                 raise _no_variant(name, loaded)
-        with self._warming:
+        with self._warm_lock:
             for index, variant in enumerate(self.variants):
                 done = self._report.variants[index]
                 if done.warmed if names is None else variant.name not in names:
                     continue
-                opened = self._opened(index)
-                self._note(index, warm(opened, variant, self.manifest, self.payload))
+                opened = self._session(index)
+                warmed = warm(opened, variant, self.manifest, self.payload, self._known)
+                self._update_report(index, warmed)
 
-    def _note(self, index: int, warmed: VariantLoad) -> None:
+    def _update_report(self, index: int, warmed: VariantLoad) -> None:
         loads = list(self._report.variants)
         before = loads[index]
         loads[index] = replace(
@@ -158,8 +163,9 @@ class ReadyModel:
         self._report = replace(
             self._report,
             variants=tuple(loads),
-            warmup_seconds=sum(each.warmup_seconds for each in loads),
-            fixtures=sum(each.accepted for each in loads),
+            warmup_seconds=sum(load.warmup_seconds for load in loads),
+            fixtures=sum(load.accepted for load in loads),
+            fixtures_before=sum(load.accepted_before for load in loads),
         )
 
     def run(
@@ -167,10 +173,10 @@ class ReadyModel:
     ) -> dict[str, values.Data]:
         """The named outputs (None: all) for `inputs`, which are arrays of the model's own types.
 
-        The call goes to the smallest loaded variant that takes it, padded where the profile says
-        so, and what padding added to the outputs is cut off again.
-        Raises AOTC-R001 to R004, R010, R011, R021 and S010 before anything runs, I027 on an unknown
-        output, and R005 where ONNX Runtime fails or the model is closed.
+        The call goes to the smallest loaded variant that accepts it, padded if the profile says so,
+        and what padding added to the outputs is cropped.  Raises AOTC-R001 to R004, R010, R011,
+        R021 and S010 before anything runs, I027 for an unknown output, and R005 if ONNX Runtime
+        fails or the model is closed.
         """
         started = time.perf_counter()
         try:
@@ -179,7 +185,7 @@ class ReadyModel:
             names = self._output_names(outputs)
             checked = self._guard.check(inputs)
             route = self._router.route(checked.sizes, checked.outside)
-            opened = self._opened(route.variant)
+            opened = self._session(route.variant)
             given, added = 0, 0
             if route.pads:
                 arrays, given, added = self._padder.pad(checked.inputs, checked.sizes, route.wanted)
@@ -190,10 +196,10 @@ class ReadyModel:
                 found = session.run(opened, checked.inputs, names, ortvalues=self._ortvalues)
         except AotcError as error:
             self.telemetry.reject(error.code, error.where)
-            if self._recorder is not None and error.code in _OF_SIZES:
-                meant = self._guard.meant(inputs)
-                if meant is not None:
-                    self._recorder.record(meant)
+            if self._recorder is not None and error.code in _SIZE_REFUSALS:
+                intended_tensors = self._guard.intended_tensors(inputs)
+                if intended_tensors is not None:
+                    self._recorder.record(intended_tensors)
             raise
         if self._recorder is not None:
             self._recorder.record({name: checked.inputs[name] for name in self._guard.tensors})
@@ -208,7 +214,7 @@ class ReadyModel:
         return dict(zip(names, found, strict=True))
 
     def route(self, inputs: Mapping[str, values.Data]) -> CallRoute:
-        """Which variant would take a call, and why; nothing runs and nothing is counted.
+        """The variant that would take a call, and why; nothing runs and nothing is counted.
 
         Raises AOTC-R001 to R005, R010, R011, R021 and S010, as `run` does.
         """
@@ -225,7 +231,7 @@ class ReadyModel:
             padded_to=dict(found.wanted) if found.pads else {},
         )
 
-    def _opened(self, index: int) -> ort.InferenceSession:
+    def _session(self, index: int) -> ort.InferenceSession:
         opened = self._sessions
         self._refuse_closed()
         return opened[index]
@@ -240,7 +246,7 @@ class ReadyModel:
         if not wanted:
             raise AotcError(
                 "AOTC-I027",
-                "no output is asked for",
+                "no output is requested",
                 expected=", ".join(self._outputs),
                 found="an empty list",
                 fix="Name some, or pass None for all.",
@@ -258,9 +264,9 @@ class ReadyModel:
         return wanted
 
     def close(self) -> None:
-        """Free the sessions and end the record; calls that are under way still answer.
+        """Free the sessions and end the recording; calls that are running still answer.
 
-        A closed model stays closed; closing it again does nothing.
+        A closed model cannot be reopened; closing it again does nothing.
         """
         self._closed = True
         self._sessions = ()
@@ -270,7 +276,7 @@ class ReadyModel:
             self._hold.close()
 
     def __enter__(self) -> ReadyModel:
-        """The model; raises AOTC-R005 where it is closed."""
+        """The model; raises AOTC-R005 if it is closed."""
         self._refuse_closed()
         return self
 
@@ -283,13 +289,13 @@ class ReadyModel:
         self.close()
 
     def __repr__(self) -> str:
-        names = ", ".join(f"{each.name} on {'+'.join(each.providers)}" for each in self.variants)
+        names = ", ".join(f"{item.name} on {'+'.join(item.providers)}" for item in self.variants)
         state = "closed" if self._closed else "ready" if self.ready else "open, not all warm"
         text = f"{self.manifest.name!r}, sha256-{self._report.artifact_id[:12]}, {names}, {state}"
         return f"<aotc model {printable(text)}>"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Sessions, locks and the hold on the store are of this process; raises AOTC-R020."""
+        """Sessions, locks and the hold on the store belong to this process; raises AOTC-R020."""
         raise AotcError("AOTC-R020", "a loaded model cannot be copied or pickled", where=repr(self))
 
 

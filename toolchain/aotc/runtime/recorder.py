@@ -1,4 +1,4 @@
-"""Record the shapes of production's requests, and nothing else of them, in a bounded file."""
+"""Records the shapes of production's requests, and nothing else, in a file of limited size."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from aotc.errors import AotcError
 from aotc.files.locking import wait_for_lock
 from aotc.files.writing import write_atomically
 
-# Lines wait in memory up to this many, or this long: a line a write would cost more than a call.
-_WAITING = 256
-_SECONDS = 2.0
-_KEPT = 4096
-# How long a request waits for another process that writes the file.
+# Lines wait in memory up to this number or time: a write per line would cost more than a call.
+_MAX_WAITING = 256
+_MAX_WAIT_SECONDS = 2.0
+_MAX_KNOWN = 4096
+# How long a request waits for another process that is writing the file.
 _LOCK_SECONDS = 0.25
 _APPEND = (
     os.O_WRONLY
@@ -33,36 +33,36 @@ _APPEND = (
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
-# Below this, thinning would leave nothing.
-LEAST_BYTES = 4096
+# With a lower limit, thinning would leave nothing.
+MIN_BYTES = 4096
 
 
 class ShapeRecorder:
-    """Appends one JSON object a request: the shape of each tensor input by name.
+    """Appends one JSON object per request: the shape of each tensor input by name.
 
-    The file never grows beyond `limit` bytes: when it would, every second line is dropped, and
-    from then on only every second request is recorded, then every fourth, and so on; what the
-    file holds stays an even sample.  Values are never written.  Safe from many threads, and from
-    processes that share the file.  `{pid}` in the path stands for the process id: a process that
-    goes on with the thinned file of another gives its own requests more weight.  What waits is
-    written by `close`, or when the interpreter ends.
+    The file never exceeds `limit` bytes: when it would, every second line is dropped, and from then
+    on only every second request is recorded, then every fourth, and so on; the file remains an even
+    sample.  Values are never written.  Safe for many threads, and for processes that share the
+    file.  `{pid}` in the path is replaced by the process id: a process that continues the thinned
+    file of another would give its own requests more weight.  Waiting lines are written by `close`,
+    or when the interpreter ends.
     """
 
     def __init__(self, path: str | Path, *, limit: int = 16 << 20) -> None:
         self.path = Path(str(path).replace("{pid}", str(os.getpid())))
         self.lost = 0
         """Requests that could not be written."""
-        if limit < LEAST_BYTES:
+        if limit < MIN_BYTES:
             raise AotcError(
                 "AOTC-I027",
-                "the bound of a record leaves no room for requests",
+                "the limit of the record leaves no room for requests",
                 where="record_bytes",
-                expected=f">= {LEAST_BYTES}",
+                expected=f">= {MIN_BYTES}",
                 found=str(limit),
             )
         self._limit = limit
         self._lock = threading.Lock()
-        self._every = 1
+        self._sample_every = 1
         self._seen = 0
         self._lines: list[str] = []
         self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], str] = {}
@@ -71,10 +71,10 @@ class ShapeRecorder:
         atexit.register(self.close)
 
     def record(self, inputs: Mapping[str, Data]) -> None:
-        """Note the shapes of the arrays of one request, by name; raises nothing."""
+        """Note the shapes of the arrays of one request, by name; never raises."""
         with self._lock:
             self._seen += 1
-            if self._seen % self._every:
+            if self._seen % self._sample_every:
                 return
             shapes = tuple(
                 (name, shape)
@@ -84,23 +84,27 @@ class ShapeRecorder:
             if not shapes:
                 return
             line = self._known.get(shapes)
-            self._lines.append(self._line(shapes) if line is None else line)
-            waited = time.monotonic() - self._flushed
-            # A call that was under way when the model was closed is the last to be seen.
-            if len(self._lines) >= _WAITING or waited > _SECONDS or self._closed:
+            self._lines.append(self._line_for(shapes) if line is None else line)
+            waiting_seconds = time.monotonic() - self._flushed
+            # A call that was running when the model was closed may be the last.
+            if (
+                len(self._lines) >= _MAX_WAITING
+                or waiting_seconds > _MAX_WAIT_SECONDS
+                or self._closed
+            ):
                 self._flush()
 
-    def _line(self, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
-        """The line for `shapes`; those of common requests are kept."""
+    def _line_for(self, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
+        """The line for `shapes`; those of common requests are cached."""
         named = {str(name): shape for name, shape in shapes}
         line = json.dumps(named, separators=(",", ":")) + "\n"
-        if len(self._known) >= _KEPT:
+        if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
         self._known[shapes] = line
         return line
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write the waiting lines."""
         atexit.unregister(self.close)
         with self._lock:
             self._closed = True
@@ -114,55 +118,55 @@ class ShapeRecorder:
         data = "".join(lines).encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with _alone(self.path) as file:
+            with _locked_file(self.path) as file:
                 if os.fstat(file.fileno()).st_size + len(data) > self._limit:
                     self._thin(data)
                 else:
                     file.write(data)
         except (OSError, AotcError):
-            # A request must not fail for want of a record.
+            # A request must not fail because it cannot be recorded.
             self.lost += len(lines)
 
     def _thin(self, data: bytes) -> None:
-        """Rewrite the file with every second line, until it and `data` fit with room to grow."""
+        """Drop every second line until the file and `data` fit, with room to grow."""
         lines = (self.path.read_bytes() + data).splitlines(keepends=True)
-        every = self._every
+        sample_every = self._sample_every
         while lines and sum(map(len, lines)) > self._limit // 2:
             lines = lines[1::2]
-            every *= 2
+            sample_every *= 2
         write_atomically(self.path, b"".join(lines))
-        self._every = every
+        self._sample_every = sample_every
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[BinaryIO]:
-    """The open file, which no other recorder adds to or thins meanwhile; raises OSError.
+def _locked_file(path: Path) -> Iterator[BinaryIO]:
+    """The open file, locked against other recorders; raises OSError.
 
-    Whoever thins it replaces it: what was written to the old file would be lost.
+    Thinning replaces the file: what was then written to the old file would be lost.
     """
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         with os.fdopen(_open_plain(path), "ab") as file:
-            # Where the file system has no locks, it is written without.
+            # On a file system without locks it is written without one.
             with suppress(OSError):
                 if not wait_for_lock(file.fileno(), seconds=max(0.0, deadline - time.monotonic())):
                     raise AotcError("AOTC-G041", "another process holds the lock", where=str(path))
-            if _leads_to(path, file.fileno()):
+            if _is_still_at(path, file.fileno()):
                 yield file
                 return
 
 
 def _open_plain(path: Path) -> int:
-    """A file, and nothing else: a pipe would have the request wait for who reads it."""
+    """Open a plain file only: for a pipe, the request would wait for its reader."""
     descriptor = os.open(path, _APPEND, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "no regular file", str(path))
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
     return descriptor
 
 
-def _leads_to(path: Path, descriptor: int) -> bool:
-    """Whether a file is still where it was opened."""
+def _is_still_at(path: Path, descriptor: int) -> bool:
+    """Whether `path` still leads to the opened file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

@@ -12,14 +12,14 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import VariantVerdict
 from aotc.contract.shapes.domain import Dim
 from aotc.errors import AotcError
-from aotc.verification.compatibility import error_of, preference
+from aotc.verification.compatibility import by_preference, error_of
 
 if TYPE_CHECKING:
     from aotc.contract.results.command_reports import Cause
 
-# Routes of this many combinations of sizes are kept.
-_KEPT: Final = 4096
-# In place of a variant's: its calls are refused.
+# For how many combinations of sizes the route is cached.
+_MAX_ROUTES: Final = 4096
+# In place of a variant's index: its calls are refused.
 _REJECTED: Final = -1
 
 
@@ -30,42 +30,44 @@ def choose(
 ) -> tuple[Variant, ...]:
     """The variants that are loaded together, in the manifest's order.
 
-    Those called `wanted` (names of variants, or of the profile's variants: all of its buckets);
-    else all buckets of the most preferred of the profile's variants that runs on the host.
+    Either those called `wanted` (names of variants, or of one of the profile's variants: all of its
+    buckets), or all buckets of the most preferred of the profile's variants that runs on the host.
     Raises AOTC-I027 (no such variant, or of several of the profile's) and AOTC-C009 with the
     reasons (it does not run, or none does).
     """
     if wanted is not None:
-        named = _named(manifest, (wanted,) if isinstance(wanted, str) else tuple(wanted))
+        named = _variants_named(manifest, (wanted,) if isinstance(wanted, str) else tuple(wanted))
     runs = {verdict.name for verdict in verdicts if verdict.runs}
     if wanted is None:
-        best = next((each for each in preference(manifest.variants) if each.name in runs), None)
-        named = tuple(
-            each
-            for each in manifest.variants
-            if best is not None and spec_of(each) == spec_of(best) and each.name in runs
+        best = next(
+            (variant for variant in by_preference(manifest.variants) if variant.name in runs), None
         )
-    missing = [each.name for each in named if each.name not in runs]
+        named = tuple(
+            variant
+            for variant in manifest.variants
+            if best is not None and spec_of(variant) == spec_of(best) and variant.name in runs
+        )
+    missing = [variant.name for variant in named if variant.name not in runs]
     if named and not missing:
         return named
-    asked = [verdict for verdict in verdicts if not named or verdict.name in missing]
+    unsuitable = [verdict for verdict in verdicts if not named or verdict.name in missing]
     raise AotcError(
         "AOTC-C009",
         f"variant {missing[0]!r} does not run on this host"
         if missing
         else "no variant runs on this host",
-        also=tuple(error_of(reason) for verdict in asked for reason in verdict.reasons),
+        also=tuple(error_of(reason) for verdict in unsuitable for reason in verdict.reasons),
     )
 
 
 def spec_of(variant: Variant) -> str:
-    """Name of the profile's variant that a variant belongs to."""
+    """The name of the profile's variant to which a variant belongs."""
     return variant.spec or variant.name
 
 
-def _named(manifest: Manifest, wanted: Sequence[str]) -> tuple[Variant, ...]:
-    specs = tuple(dict.fromkeys(spec_of(each) for each in manifest.variants))
-    names = tuple(dict.fromkeys((*specs, *(each.name for each in manifest.variants))))
+def _variants_named(manifest: Manifest, wanted: Sequence[str]) -> tuple[Variant, ...]:
+    specs = tuple(dict.fromkeys(spec_of(variant) for variant in manifest.variants))
+    names = tuple(dict.fromkeys((*specs, *(variant.name for variant in manifest.variants))))
     for name in wanted:
         if name not in names:
             close = nearest(name, names)
@@ -77,11 +79,13 @@ def _named(manifest: Manifest, wanted: Sequence[str]) -> tuple[Variant, ...]:
                 found=name,
                 fix="Name some of the artifact's variants, or none.",
             )
-    # A spec's own name means all of its buckets, though its dynamic variant has that name too.
+    # A spec's name means all of its buckets, although its dynamic variant has the same name.
     found = tuple(
-        each for each in manifest.variants if spec_of(each) in wanted or each.name in wanted
+        variant
+        for variant in manifest.variants
+        if spec_of(variant) in wanted or variant.name in wanted
     )
-    if len({spec_of(each) for each in found}) > 1:
+    if len({spec_of(variant) for variant in found}) > 1:
         raise AotcError(
             "AOTC-I027",
             "the variants are not of one kind",
@@ -93,7 +97,7 @@ def _named(manifest: Manifest, wanted: Sequence[str]) -> tuple[Variant, ...]:
 
 
 class Route(NamedTuple):
-    """Who takes a call: `variant` by its place, the sizes that it is padded to, and why."""
+    """Which variant takes a call: its index, the sizes that the call is padded to, and why."""
 
     variant: int
     wanted: Mapping[str, int]
@@ -102,68 +106,70 @@ class Route(NamedTuple):
 
 
 class Router:
-    """Routes calls among loaded variants; safe from many threads.
+    """Routes calls among loaded variants; thread-safe.
 
-    A call goes to the smallest variant that takes it, padded where its dims are; or, where its
-    dims are routed, to the dynamic variant.  What a dim's `outside` names first is tried first.
+    A call goes to the smallest variant that accepts it, padded if its dims are; or, if its dims are
+    routed, to the dynamic variant.  What a dim's `outside` lists first is tried first.
     """
 
     def __init__(self, manifest: Manifest, variants: Sequence[Variant]) -> None:
         self._domain = manifest.domain
-        self._names = tuple(each.name for each in variants)
+        self._names = tuple(variant.name for variant in variants)
         order = sorted(
             range(len(variants)), key=lambda at: math.prod(variants[at].buckets.values())
         )
-        specs = {spec_of(each) for each in variants}
+        specs = {spec_of(variant) for variant in variants}
         rejected = [
-            (_REJECTED, each.buckets)
-            for each in manifest.dropped
-            if each.rejects and each.spec in specs
+            (_REJECTED, variant.buckets)
+            for variant in manifest.dropped
+            if variant.rejects and variant.spec in specs
         ]
         self._static = tuple(
             sorted(
                 [*((at, variants[at].buckets) for at in order if variants[at].buckets), *rejected],
-                key=lambda each: math.prod(each[1].values()),
+                key=lambda variant: math.prod(variant[1].values()),
             )
         )
         self._dynamic = next((at for at in order if not variants[at].buckets), None)
         self._bucketed = {name: dim for name, dim in self._domain.dims.items() if dim.buckets}
-        self._kept: dict[tuple[tuple[str, int], ...], Route] = {}
+        self._routes: dict[tuple[tuple[str, int], ...], Route] = {}
 
     def route(self, sizes: Mapping[str, int], outside: tuple[str, ...] = ()) -> Route:
-        """The route of a call of `sizes`; `outside` are dims that left what was proven.
+        """The route of a call of `sizes`; `outside` are dims outside the proven range.
 
-        Raises AOTC-S010 where no loaded variant takes the call, and R013 where its variant was
-        left out by the fallback policy.
+        Raises AOTC-S010 if no loaded variant accepts the call, and R013 if its variant was omitted
+        by the fallback policy.
         """
         key = tuple(sizes.items())
-        found = self._kept.get(key)
+        found = self._routes.get(key)
         if found is None:
             found = self._find(sizes, outside)
-            if len(self._kept) >= _KEPT:
-                self._kept.clear()
-            self._kept[key] = found
+            if len(self._routes) >= _MAX_ROUTES:
+                self._routes.clear()
+            self._routes[key] = found
         return found
 
     def _find(self, sizes: Mapping[str, int], outside: tuple[str, ...]) -> Route:
-        others = {name: _on_grid(dim, sizes[name]) for name, dim in self._others(sizes)}
-        needy = [dim for name, dim in self._bucketed.items() if sizes.get(name) not in dim.buckets]
-        routed_first = any(dim.outside[:1] == ("route",) for dim in needy)
-        ways = [self._on_static, self._on_dynamic]
-        for way in reversed(ways) if routed_first else ways:
-            taken = way(sizes)
-            if taken is not None:
-                variant, buckets = taken
-                wanted = self._completed(sizes, {**others, **buckets})
+        others = {name: _on_grid(dim, sizes[name]) for name, dim in self._unbucketed_dims(sizes)}
+        misfits = [
+            dim for name, dim in self._bucketed.items() if sizes.get(name) not in dim.buckets
+        ]
+        routed_first = any(dim.outside[:1] == ("route",) for dim in misfits)
+        finders = [self._static_variant, self._dynamic_variant]
+        for find in reversed(finders) if routed_first else finders:
+            found_variant = find(sizes)
+            if found_variant is not None:
+                variant, buckets = found_variant
+                wanted = self._with_related_dims(sizes, {**others, **buckets})
                 pads = wanted != sizes
-                # A bucket that is not loaded leaves its calls to the dynamic variant, too.
+                # Calls of a bucket that is not loaded also go to the dynamic variant.
                 dynamic = bool(self._bucketed) and variant == self._dynamic
                 cause: Cause = "padded" if pads else "routed" if dynamic else "exact"
                 return Route(variant, wanted, pads, "outside" if outside else cause)
         raise AotcError(
             "AOTC-S010",
             "no loaded variant takes a call of these sizes",
-            # No sizes: refusals are counted by place, and places must stay few.
+            # Without sizes: refusals are counted by place, and there must be few places.
             where=f"dim {', '.join(self._bucketed)}",
             expected="; ".join(f"{name}: {dim.text()}" for name, dim in self._bucketed.items()),
             found=f"{', '.join(f'{name}={size}' for name, size in sizes.items())}, "
@@ -171,11 +177,11 @@ class Router:
             fix="Load the artifact's other variants too.",
         )
 
-    def _others(self, sizes: Mapping[str, int]) -> list[tuple[str, Dim]]:
+    def _unbucketed_dims(self, sizes: Mapping[str, int]) -> list[tuple[str, Dim]]:
         dims = self._domain.dims.items()
         return [(name, dim) for name, dim in dims if not dim.buckets and name in sizes]
 
-    def _on_static(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]] | None:
+    def _static_variant(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]] | None:
         for at, buckets in self._static:
             if all(self._fits(name, sizes.get(name), full) for name, full in buckets.items()):
                 if at == _REJECTED:
@@ -190,12 +196,12 @@ class Router:
         return None
 
     def _fits(self, name: str, size: int | None, full: int) -> bool:
-        least = self._bucketed[name].pad_from
+        minimum = self._bucketed[name].pad_from
         return size == full or (
-            size is not None and least is not None and max(least, 1) <= size <= full
+            size is not None and minimum is not None and max(minimum, 1) <= size <= full
         )
 
-    def _on_dynamic(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]] | None:
+    def _dynamic_variant(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]] | None:
         if self._dynamic is None:
             return None
         wanted = {}
@@ -209,7 +215,9 @@ class Router:
             wanted[name] = full
         return self._dynamic, wanted
 
-    def _completed(self, sizes: Mapping[str, int], free: Mapping[str, int]) -> dict[str, int]:
+    def _with_related_dims(
+        self, sizes: Mapping[str, int], free: Mapping[str, int]
+    ) -> dict[str, int]:
         wanted = {**sizes, **{name: size for name, size in free.items() if name in sizes}}
         for relation in self._domain.relations:
             if not relation.enforced and relation.is_broken(sizes):

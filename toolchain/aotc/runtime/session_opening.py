@@ -1,7 +1,7 @@
-"""Steps 3 and 4 of a load: sessions of the chosen variants, held to what the manifest promises.
+"""Steps 3 and 4 of a load: sessions of the chosen variants, checked against the manifest.
 
-All that ONNX Runtime and numpy are needed for is imported from here on, so that a load can verify
-before these imports, and hash while they run.
+Everything that needs ONNX Runtime and numpy is imported from here, so that a load can verify before
+these imports, and hash during them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import LoadReport, VariantLoad
+from aotc.runtime.accepted_before import AcceptedBefore
 from aotc.runtime.promises import check_compatibility_strings, check_placement, check_session
 from aotc.runtime.ready_model import ReadyModel
 from aotc.runtime.routing import spec_of
@@ -34,29 +35,31 @@ def open_model(
     chosen: Sequence[Variant],
     threads: int | None,
     libraries: Mapping[str, Path],
-    passed: Sequence[Finding],
+    earlier_findings: Sequence[Finding],
     record: str | Path | None,
     record_bytes: int,
+    *,
+    rerun_fixtures: bool = False,
 ) -> ReadyModel:
-    """Steps 3 and 4 for one kind of variants."""
+    """Steps 3 and 4 for variants of one kind."""
     manifest = stored.authentic.manifest
-    noticed = list(passed)
-    noticed += [
+    findings = list(earlier_findings)
+    findings += [
         finding
-        for each in chosen
-        for finding in check_compatibility_strings(manifest, each, libraries)
+        for variant in chosen
+        for finding in check_compatibility_strings(manifest, variant, libraries)
     ]
     # 3.
     started = time.perf_counter()
     opened, seconds = _open_all(stored.folder, chosen, threads, libraries)
     created = time.perf_counter()
     # 4.
-    placed = []
-    for each, session_of in zip(chosen, opened, strict=True):
+    placement_seconds = []
+    for variant, session in zip(chosen, opened, strict=True):
         placing = time.perf_counter()
-        check_session(session_of, manifest, each)
-        noticed += check_placement(session_of, manifest, each)
-        placed.append(time.perf_counter() - placing)
+        check_session(session, manifest, variant)
+        findings += check_placement(session, manifest, variant)
+        placement_seconds.append(time.perf_counter() - placing)
     recorder: ShapeRecorder | None = None
     if stated := record or os.environ.get("AOTC_RECORD_SHAPES"):
         from aotc.runtime.recorder import ShapeRecorder
@@ -74,17 +77,31 @@ def open_model(
             hashed=stored.hashed,
             verify_seconds=stored.seconds,
             session_seconds=created - started,
-            warmup_seconds=sum(placed),
+            warmup_seconds=sum(placement_seconds),
             variants=tuple(
-                VariantLoad(name=each.name, session_seconds=one, warmup_seconds=other)
-                for each, one, other in zip(chosen, seconds, placed, strict=True)
+                VariantLoad(name=variant.name, session_seconds=opening, warmup_seconds=placing)
+                for variant, opening, placing in zip(
+                    chosen, seconds, placement_seconds, strict=True
+                )
             ),
-            findings=(*compatible.findings, *noticed),
+            findings=(*compatible.findings, *findings),
         ),
         payload=stored.folder,
         hold=stored.hold,
         recorder=recorder,
+        known=None if rerun_fixtures else _known(stored, threads),
     )
+
+
+def _known(stored: StoredArtifact, threads: int | None) -> AcceptedBefore | None:
+    """What an earlier load noted beside the store's entry; None where this user keeps nothing.
+
+    An entry that is not hashed again is in a store of somebody else's, or in none.
+    """
+    if not stored.hashed:
+        return None
+    entry = stored.folder.parent
+    return AcceptedBefore(entry.parent, stored.authentic.id, threads)
 
 
 def _open_all(
@@ -97,7 +114,13 @@ def _open_all(
 
     def timed(variant: Variant) -> tuple[ort.InferenceSession, float]:
         started = time.perf_counter()
-        opened = open_variant(payload, variant, threads=threads, libraries=libraries)
+        opened = open_variant(
+            payload,
+            variant,
+            threads=threads,
+            libraries=libraries,
+            parallel_packing=len(variants) == 1,
+        )
         return opened, time.perf_counter() - started
 
     if len(variants) == 1:

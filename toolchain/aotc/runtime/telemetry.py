@@ -1,4 +1,4 @@
-"""Telemetry of one loaded model: counters and latencies, kept in the process and sent nowhere."""
+"""Telemetry of one loaded model: counters and latencies, kept in the process and never sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aotc.contract.codec.parsing import Json, encode
 if TYPE_CHECKING:
     from aotc.contract.counters import TelemetryReport, VariantTelemetry
 
-# Latencies kept: of the latest calls, so that percentiles speak of now.
+# Number of latest calls whose latencies are kept, so that percentiles are current.
 _WINDOW = 4096
 _SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
 
@@ -73,7 +73,7 @@ class Telemetry:
     """Thread-safe counters of a model's calls, by variant, and of its refusals."""
 
     def __init__(self, variants: Sequence[str] = ()) -> None:
-        """`variants` are the names of those that take calls."""
+        """`variants` are the names of the loaded variants."""
         self._lock = threading.Lock()
         self._all = _Latencies()
         self._variants = {name: _Variant() for name in variants}
@@ -92,41 +92,41 @@ class Telemetry:
         given: int = 0,
         added: int = 0,
     ) -> None:
-        """Count a call that answered.
+        """Count an answered call that took `seconds`.
 
-        `outside` are dims that left the proven range; `cause` is why `variant` took the call;
-        `given` and `added` are elements of its inputs, without and by padding.
+        `outside` are dims outside the proven range; `cause` is why `variant` took the call; `given`
+        and `added` are the elements of its inputs, and those added by padding.
         """
         with self._lock:
             self._all.add(seconds)
-            counted = self._variants.get(variant)
-            if counted is not None:
-                counted.latencies.add(seconds)
-                counted.causes[cause] += 1
-                counted.given += given
-                counted.added += added
+            counters = self._variants.get(variant)
+            if counters is not None:
+                counters.latencies.add(seconds)
+                counters.causes[cause] += 1
+                counters.given += given
+                counters.added += added
             if outside:
                 self._outside_calls += 1
                 self._outside.update(outside)
 
     def reject(self, code: str, where: str = "") -> None:
-        """Count a call that was refused or failed, by its reason code, and where."""
+        """Count a call that was refused or failed, by reason code and place."""
         with self._lock:
             self._rejects[code] += 1
             self._guards[code, where] += 1
 
     @property
     def first_request_seconds(self) -> float | None:
-        """Seconds of the first call that answered; None before it."""
+        """Seconds of the first answered call; None before it."""
         return self._all.first
 
     @property
     def calls(self) -> int:
-        """Calls that answered."""
+        """The number of answered calls."""
         return self._all.calls
 
     def outside(self) -> dict[str, int]:
-        """Calls by the dim that lay outside of the proven range."""
+        """The number of calls by the dim that was outside the proven range."""
         with self._lock:
             return dict(sorted(self._outside.items()))
 
@@ -136,10 +136,10 @@ class Telemetry:
 
         with self._lock:
             routes: Counter[str] = Counter()
-            for each in self._variants.values():
-                routes.update(each.causes)
-            given = sum(each.given for each in self._variants.values())
-            added = sum(each.added for each in self._variants.values())
+            for counters in self._variants.values():
+                routes.update(counters.causes)
+            given = sum(counters.given for counters in self._variants.values())
+            added = sum(counters.added for counters in self._variants.values())
             return TelemetryReport(
                 calls=self._all.calls,
                 out_of_domain=self._outside_calls,
@@ -155,7 +155,7 @@ class Telemetry:
                 padding_share=_share(given, added),
                 first_request_seconds=self._all.first,
                 latency_seconds=self._all.percentiles(),
-                variants={name: each.snapshot() for name, each in self._variants.items()},
+                variants={name: counters.snapshot() for name, counters in self._variants.items()},
             )
 
     def to_dict(self) -> dict[str, Json]:

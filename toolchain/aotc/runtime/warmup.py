@@ -1,10 +1,10 @@
-"""Open a variant, look where its nodes are, and run it once before the first call."""
+"""Opens the session of a variant, and runs it before the first call."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,10 @@ from aotc.runtime import arrays
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-# Inputs larger than this are not made up for a warm-up.
-_MOST_ELEMENTS = 1 << 27
+    from aotc.runtime.accepted_before import AcceptedBefore
+
+# Larger inputs are not generated for a warm-up.
+_MAX_ELEMENTS = 1 << 27
 
 
 def open_variant(
@@ -35,72 +37,92 @@ def open_variant(
     *,
     threads: int | None = None,
     libraries: Mapping[str, Path] | None = None,
+    parallel_packing: bool = False,
 ) -> ort.InferenceSession:
-    """The session of one variant, its model and weights in the folder `payload`.
+    """The session of one variant, with model and weights in the folder `payload`.
 
+    `parallel_packing` packs the weights on all threads of an operator, which is quicker if no other
+    session is created at the same time.
     Raises AOTC-R008 and AOTC-P004.
     """
     path = payload / variant.model
     return session.create_session(
-        # A provider finds compiled parts beside a model's file; not every one does for bytes.
+        # Providers find compiled parts next to a model's file; with bytes, not all do.
         path if has_contexts(variant) else path.read_bytes(),
         variant.session,
         providers=variant.providers,
-        # Stated even where it is the model's own: of bytes, ONNX Runtime would look into the
-        # working directory.
+        # Also stated for the model's own folder: with bytes, ONNX Runtime would use the working
+        # directory.
         weights_folder=payload / variant.weights if variant.weights else path.parent,
         context_path=payload / variant.model,
         libraries=libraries,
         threads=threads,
         record_placement=True,
+        parallel_packing=parallel_packing,
     )
 
 
 def has_contexts(variant: Variant) -> bool:
-    """Whether compiled parts stand beside a variant's model."""
+    """Whether the variant has compiled parts in files next to its model."""
     report = variant.partitioning
     return report is not None and any(part.compiled for part in report.partitions)
 
 
 def warm(
-    opened: ort.InferenceSession, variant: Variant, manifest: Manifest, payload: Path
+    opened: ort.InferenceSession,
+    variant: Variant,
+    manifest: Manifest,
+    payload: Path,
+    known: AcceptedBefore | None = None,
 ) -> VariantLoad:
-    """Run the fixtures that the variant takes, padded where they have to be, and compare.
+    """Run the fixtures that the variant accepts, padded if necessary, and compare the outputs.
 
-    The dynamic variant runs all of them once; a static one the largest that fits.  Where none
-    fits, a fixture repeated to the variant's sizes is run, or zeros where there is no fixture,
-    and nothing is compared.  Raises AOTC-N003 and AOTC-G014, and AOTC-R005 where a fixture fails.
+    The dynamic variant runs all of them once; a static one the largest that fits.  If several
+    are `known` to have matched under the conditions of this load, only the one with the smallest
+    inputs is run.  If none fits, a fixture is resized to the variant's sizes and run, or zeros if
+    there is no fixture, and nothing is compared.
+    Raises AOTC-N003 and AOTC-G014, and AOTC-R005 if a fixture fails.
     """
     padder = Padder(manifest.inputs, manifest.padding)
     started = time.perf_counter()
     first: float | None = None
-    accepted = 0
-    for fixture, wanted in taken(manifest, variant):
-        seconds = _accept(opened, payload, fixture, variant, wanted, padder, manifest)
+    fitting = warmup_fixtures(manifest, variant)
+    names = [fixture.name for fixture, _ in fitting]
+    # One is run in any case, as a warm-up.
+    memory = known if len(fitting) > 1 else None
+    matched_before = memory is not None and memory.covers(variant, names)
+    for fixture, wanted in [_smallest(fitting, manifest)] if matched_before else fitting:
+        seconds = _accept_fixture(opened, payload, fixture, variant, wanted, padder, manifest)
         first = seconds if first is None else first
-        accepted += 1
-    if not accepted:
-        first = _run_something(opened, manifest, variant, payload)
+    if memory is not None and not matched_before:
+        memory.record(variant, names)
+    if not fitting:
+        first = _run_unchecked(opened, manifest, variant, payload)
     return VariantLoad(
         name=variant.name,
         session_seconds=0.0,
         warmup_seconds=time.perf_counter() - started,
         first_run_seconds=first,
         warmed=True,
-        accepted=accepted,
+        accepted=len(fitting),
+        accepted_before=len(fitting) - 1 if matched_before else 0,
     )
 
 
-def taken(manifest: Manifest, variant: Variant) -> list[tuple[Fixture, Mapping[str, int]]]:
-    """The fixtures that warm a variant up, each with the sizes that it is padded to."""
+def warmup_fixtures(
+    manifest: Manifest, variant: Variant
+) -> list[tuple[Fixture, Mapping[str, int]]]:
+    """The fixtures that warm up a variant, each with the sizes to which it is padded."""
     domain = manifest.domain
     routed = any(dim.buckets or dim.pad_from is not None for dim in domain.dims.values())
     if not routed:
         return [(fixture, fixture.sizes) for fixture in manifest.fixtures]
     if not variant.buckets:
-        fitted = [(each, domain.padded_sizes({}, each.sizes)) for each in manifest.fixtures]
+        fitted = [
+            (fixture, domain.padded_sizes({}, fixture.sizes)) for fixture in manifest.fixtures
+        ]
         return [(fixture, wanted) for fixture, wanted in fitted if wanted is not None]
-    ordered = sorted(manifest.fixtures, key=lambda each: -sum(each.sizes.values()))
+    ordered = sorted(manifest.fixtures, key=lambda fixture: -sum(fixture.sizes.values()))
     for fixture in ordered:
         wanted = raised_to_buckets(domain, variant.buckets, fixture.sizes)
         if wanted is not None:
@@ -108,7 +130,15 @@ def taken(manifest: Manifest, variant: Variant) -> list[tuple[Fixture, Mapping[s
     return []
 
 
-def _accept(
+def _smallest(
+    fixtures: Sequence[tuple[Fixture, Mapping[str, int]]], manifest: Manifest
+) -> tuple[Fixture, Mapping[str, int]]:
+    """The fixture whose inputs have the fewest bytes, with the sizes that it is padded to."""
+    sizes = {entry.path: entry.size for entry in manifest.files}
+    return min(fixtures, key=lambda item: sum(sizes[tensor.path] for tensor in item[0].inputs))
+
+
+def _accept_fixture(
     opened: ort.InferenceSession,
     payload: Path,
     fixture: Fixture,
@@ -117,7 +147,7 @@ def _accept(
     padder: Padder,
     manifest: Manifest,
 ) -> float:
-    """Run one fixture and compare it with its golden outputs: seconds of the run."""
+    """Run one fixture and compare it with its golden outputs; returns the seconds of the run."""
     inputs = arrays.read_fixture(payload, fixture)
     _check_sizes(inputs, fixture, manifest)
     if wanted != fixture.sizes:
@@ -136,7 +166,7 @@ def _accept(
         if not error.passed:
             raise AotcError(
                 "AOTC-N003",
-                f"output {tensor.name!r} is not the golden one: {error.reason}",
+                f"output {tensor.name!r} differs from the golden output: {error.reason}",
                 where=f"fixture {fixture.name}, variant {variant.name}",
                 expected=f"atol {tolerance.atol:g}, rtol {tolerance.rtol:g}",
                 found=f"max abs error {error.max_abs:.3g}",
@@ -145,61 +175,61 @@ def _accept(
 
 
 def _check_sizes(inputs: Mapping[str, Any], fixture: Fixture, manifest: Manifest) -> None:
-    """Raise AOTC-G014 where a fixture's arrays are not of the sizes that it claims."""
+    """Raise AOTC-G014 if a fixture's arrays do not have the sizes that it states."""
     for value in manifest.inputs:
         shape = getattr(inputs.get(value.name), "shape", None)
         if value.kind != "tensor" or value.shape is None or shape is None:
             continue
         wanted = tuple(d if isinstance(d, int) else fixture.sizes.get(d) for d in value.shape)
         if len(wanted) != len(shape) or any(
-            want not in (None, size) for want, size in zip(wanted, shape, strict=True)
+            wanted_size not in (None, size) for wanted_size, size in zip(wanted, shape, strict=True)
         ):
             raise AotcError(
                 "AOTC-G014",
-                "a fixture is not of the sizes that it claims",
+                "a fixture's arrays do not have the sizes that it states",
                 where=f"fixture {fixture.name}, input {value.name}",
                 expected=str(wanted),
                 found=str(shape),
             )
 
 
-def _run_something(
+def _run_unchecked(
     opened: ort.InferenceSession, manifest: Manifest, variant: Variant, payload: Path
 ) -> float | None:
-    """Seconds of a run whose answer nobody knows; None where nothing could be run."""
-    inputs = _some_inputs(manifest, variant, payload)
+    """Seconds of a run whose outputs are not compared; None if nothing could be run."""
+    inputs = _unchecked_inputs(manifest, variant, payload)
     if inputs is None:
         return None
     started = time.perf_counter()
     try:
         session.run(opened, inputs)
     except AotcError as error:
-        # Zeros may be what a model cannot take.
+        # A model may not accept zeros.
         if error.code != "AOTC-R005" or manifest.fixtures:
             raise
         return None
     return time.perf_counter() - started
 
 
-def _some_inputs(
+def _unchecked_inputs(
     manifest: Manifest, variant: Variant, payload: Path
 ) -> dict[str, values.Data] | None:
-    """Inputs of the variant's sizes: a fixture's values repeated, or zeros; None: neither."""
+    """Inputs of the variant's sizes: a resized fixture, or zeros; None if neither is possible."""
     domain = variant.domain or manifest.domain
     sizes = domain.corner("opt")
     for value in manifest.inputs:
         shape = [
             size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape or ()
         ]
-        if math.prod(shape) > _MOST_ELEMENTS or min(shape, default=1) < 0:
+        if math.prod(shape) > _MAX_ELEMENTS or min(shape, default=1) < 0:
             return None
     if manifest.fixtures:
         given = arrays.read_fixture(payload, manifest.fixtures[0])
         return arrays.resize(given, manifest.inputs, sizes)
-    made: dict[str, values.Data] = {}
+    zeros: dict[str, values.Data] = {}
     for value in manifest.inputs:
         if value.kind != "tensor" or value.shape is None or value.dtype == "string":
             return None
         shape = [size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape]
-        made[value.name] = np.zeros(shape, values.numpy_dtype(value.dtype))
-    return made
+        zeros[value.name] = np.zeros(shape, values.numpy_dtype(value.dtype))
+    return zeros

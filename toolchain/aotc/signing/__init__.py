@@ -1,1 +1,1 @@
-"""Signatures: DSSE envelopes, the OMS signature, other in-toto attestations, and who signed."""
+"""Signatures: DSSE envelopes, the OMS signature, in-toto statements, provenance, SBOM, keys."""

@@ -1,4 +1,4 @@
-"""Who signed a sigstore bundle: a trusted key, one with a certificate, or a keyless identity."""
+"""Verification of sigstore bundles: by a trusted key, a certificate, or a keyless identity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aotc.signing.keys.p256 import is_signed, p256_key
 
 @record(kw_only=False)
 class VerifiedBundle:
-    """A payload that `key` vouched for."""
+    """The payload of a bundle, and the trusted key whose signature was verified."""
 
     payload: bytes
     key: TrustedKey
@@ -34,27 +34,30 @@ def verify_bundle(
     *,
     at: datetime | None = None,
 ) -> VerifiedBundle:
-    """The payload, with the trusted key that signed it, or the key that was certified for it.
+    """Verify the signature of a bundle; returns its payload and the key that signed it.
 
-    A certificate must be valid at the moment `at`, now by default; of a key that is trusted by
-    itself it is not looked at.  What the bundle claims merely selects among the anchors.
+    The key must be a trusted key, or have a certificate of a trusted authority or for a trusted
+    identity.  A certificate must be valid at the time `at`, by default now; for a key that is
+    trusted itself, its certificate is ignored.  What the bundle claims about its signer only
+    selects among the anchors.
 
-    Raises G003 where the key that the bundle names is trusted and its signature is wrong, or
-    another trusted key than the named one made it; G002 where no trusted key made it; G037 and
-    G038 where no authority vouches for its certificate.
+    Raises AOTC-G003 if the bundle names a trusted key whose signature is wrong, or another trusted
+    key signed it; G002 if no trusted key signed it; G037 or G038 if its certificate is invalid or
+    not from a trusted authority; G013 if a trusted key is unusable; and what `verify_identity`
+    does.
     """
     listed = tuple(anchors)
-    trusted = {key_id(each.pem): each for each in listed if isinstance(each, TrustedKey)}
+    trusted = {key_id(key.pem): key for key in listed if isinstance(key, TrustedKey)}
     if bundle.certificates:
-        identities = tuple(each for each in listed if isinstance(each, TrustedIdentity))
-        if bundle.logged and identities:
-            return _keyless(bundle, identities)
-        authorities = tuple(each for each in listed if isinstance(each, TrustedAuthority))
-        key = _certified(bundle, trusted, authorities, at)
-        return VerifiedBundle(bundle.payload, _only_by(bundle, key))
+        identities = tuple(item for item in listed if isinstance(item, TrustedIdentity))
+        if bundle.has_log_entries and identities:
+            return _verify_keyless(bundle, identities)
+        authorities = tuple(item for item in listed if isinstance(item, TrustedAuthority))
+        key = _certified_key(bundle, trusted, authorities, at)
+        return VerifiedBundle(bundle.payload, _require_signed_by(bundle, key))
     named = trusted.get(bundle.hint)
     if named is not None:
-        return VerifiedBundle(bundle.payload, _only_by(bundle, named))
+        return VerifiedBundle(bundle.payload, _require_signed_by(bundle, named))
     for identity, key in trusted.items():
         if _signed_by(bundle, key):
             if bundle.hint:
@@ -67,14 +70,17 @@ def verify_bundle(
             return VerifiedBundle(bundle.payload, key)
     raise AotcError(
         "AOTC-G002",
-        "the signature is by no trusted key" if trusted else "no key is trusted",
+        "the signature is not by a trusted key" if trusted else "no key is trusted",
         expected=", ".join(trusted) or "a trusted key",
         found=bundle.hint or "a signature that names no key",
     )
 
 
 def claimed_signer(bundle: Bundle) -> str:
-    """The id of the key that a bundle claims, UNVERIFIED; empty where it names none, or G037."""
+    """The id of the key that a bundle claims, UNVERIFIED; empty if it names none.
+
+    Raises AOTC-G037 if its certificate cannot be read.
+    """
     if not bundle.certificates:
         return bundle.hint
     from aotc.signing.keys.certificates import leaf_key
@@ -82,7 +88,7 @@ def claimed_signer(bundle: Bundle) -> str:
     return key_id(leaf_key(bundle.certificates))
 
 
-def _certified(
+def _certified_key(
     bundle: Bundle,
     trusted: Mapping[str, TrustedKey],
     authorities: tuple[TrustedAuthority, ...],
@@ -90,31 +96,31 @@ def _certified(
 ) -> TrustedKey:
     from aotc.signing.keys import certificates
 
-    pinned = trusted.get(key_id(certificates.leaf_key(bundle.certificates)))
-    if pinned is not None:
-        return pinned
+    trusted_key = trusted.get(key_id(certificates.leaf_key(bundle.certificates)))
+    if trusted_key is not None:
+        return trusted_key
     if not authorities:
         raise AotcError(
             "AOTC-G002",
-            "the signature is by a certificate, and no certificate authority is trusted",
+            "the signature has a certificate, and no certificate authority is trusted",
             expected=", ".join(trusted) or "a trusted key",
             found=certificates.claimed_name(bundle.certificates),
         )
     return certificates.verify_chain(bundle.certificates, authorities, at)
 
 
-def _keyless(bundle: Bundle, identities: tuple[TrustedIdentity, ...]) -> VerifiedBundle:
+def _verify_keyless(bundle: Bundle, identities: tuple[TrustedIdentity, ...]) -> VerifiedBundle:
     from aotc.signing.keyless_verification import verify_identity
 
     key, payload = verify_identity(bundle.source, bundle.certificates[0], identities)
-    # Two parsers read the bundle; what was verified must be what is used.
+    # Two parsers read the bundle; the payload that was verified must be the one that is used.
     if payload != bundle.payload:
         raise dsse.malformed(ParseError([Problem("dsseEnvelope.payload", "is ambiguous")]))
     return VerifiedBundle(payload, key)
 
 
-def _only_by(bundle: Bundle, key: TrustedKey) -> TrustedKey:
-    """`key`, where it signed the bundle; else raises G003."""
+def _require_signed_by(bundle: Bundle, key: TrustedKey) -> TrustedKey:
+    """Return `key` if it signed the bundle; else raise AOTC-G003."""
     if not _signed_by(bundle, key):
         raise AotcError(
             "AOTC-G003",
@@ -125,7 +131,7 @@ def _only_by(bundle: Bundle, key: TrustedKey) -> TrustedKey:
 
 
 def _signed_by(bundle: Bundle, key: TrustedKey) -> bool:
-    # The algorithm is the project's, whatever a bundle says; no other curve is interoperable.
+    # The algorithm is fixed, whatever a bundle says; other curves are not interoperable.
     public = p256_key(key.pem)
     if public is None:
         raise AotcError(

@@ -1,8 +1,8 @@
-"""DSSE envelopes inside sigstore bundles v0.3: written, and parsed strictly.
+"""DSSE envelopes in sigstore bundles v0.3: writing, and strict parsing.
 
 Sources: DSSE protocol v1.0.2 (pre-authentication encoding), sigstore bundle specification v0.3
-(a bundle's envelope has exactly one signature).  Nothing of an envelope is believed before
-`bundle_verification.verify_bundle` has returned.
+(a bundle's envelope has exactly one signature).  A parsed bundle is not verified;
+`bundle_verification.verify_bundle` does that.
 """
 
 from __future__ import annotations
@@ -25,39 +25,40 @@ if TYPE_CHECKING:
 IN_TOTO = "application/vnd.in-toto+json"
 BUNDLE_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 MAX_BUNDLE_BYTES = 32 << 20
-# What was signed is one of them, however long; a keyless bundle with all its proofs has hundreds.
+# The payload is one value, however long; a keyless bundle with all its proofs has hundreds.
 MAX_BUNDLE_VALUES = 10_000
 MAX_CERTIFICATES = 8
-# Of an object that nobody vouches for, no more problems are told.
-_MOST_PROBLEMS = 20
+# How many problems of an unverified object are reported.
+_MAX_PROBLEMS = 20
 
 
 @record(kw_only=False)
 class Bundle:
-    """A parsed bundle: not verified.
+    """A parsed bundle, not verified.
 
-    `hint` claims a key, and may be empty; or `certificates` (DER, the signer's first) do.
-    `logged`: it holds entries of a transparency log; `source` is the whole bundle.
+    The signer is claimed by `hint`, the id of a key, or by `certificates` (DER, the signer's
+    first); both may be empty.  `has_log_entries` says whether it holds entries of a transparency
+    log, and `source` is the bundle as it was read.
     """
 
     payload: bytes
     signature: bytes
     hint: str
     certificates: tuple[bytes, ...] = ()
-    logged: bool = False
+    has_log_entries: bool = False
     source: bytes = field(default=b"", repr=False)
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """What is signed: type and payload, each with its length in bytes (DSSE protocol)."""
+    """The pre-authentication encoding, which is signed: type and payload with their lengths."""
     kind = payload_type.encode("utf-8")
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
 def sign(statement: Json, signer: Signer | Sealer) -> bytes:
-    """A sigstore bundle over an in-toto statement; equal arguments give equal bytes.
+    """A sigstore bundle (JSON) with a signed in-toto statement.
 
-    That is so for a key in a file; a signer command may sign with random nonces.
+    With a key in a file, equal arguments give equal bytes; a signer command may use random nonces.
     """
     from aotc.contract.trust.signer import Sealer
 
@@ -67,7 +68,7 @@ def sign(statement: Json, signer: Signer | Sealer) -> bytes:
     return canonical_json(
         {
             "mediaType": BUNDLE_MEDIA_TYPE,
-            "verificationMaterial": {**_claim(signer), "tlogEntries": []},
+            "verificationMaterial": {**_verification_material(signer), "tlogEntries": []},
             "dsseEnvelope": {
                 "payload": _base64(payload),
                 "payloadType": IN_TOTO,
@@ -78,9 +79,9 @@ def sign(statement: Json, signer: Signer | Sealer) -> bytes:
 
 
 def parse(bundle: bytes) -> Bundle:
-    """Read a bundle that names a key or holds certificates.
+    """Read a bundle that names a key or holds certificates, without verifying it.
 
-    Raises G004 with everything that is wrong in it.
+    Raises AOTC-G004 with every problem of the bundle.
     """
     try:
         parsed = _parse(strict_json(bundle, limit=MAX_BUNDLE_BYTES, values=MAX_BUNDLE_VALUES))
@@ -90,7 +91,7 @@ def parse(bundle: bytes) -> Bundle:
 
 
 def malformed(error: ParseError) -> AotcError:
-    """A G004 refusal for each problem of a bundle or statement, the first leading."""
+    """AOTC-G004 for the problems of a bundle or statement; `also` holds all but the first."""
     first, *rest = (
         AotcError("AOTC-G004", "the signature bundle is malformed", found=str(problem))
         for problem in error.problems
@@ -99,8 +100,8 @@ def malformed(error: ParseError) -> AotcError:
     return first
 
 
-def _claim(signer: Signer) -> dict[str, Json]:
-    """Who signs: the id of a bare key, or its certificates, its own first."""
+def _verification_material(signer: Signer) -> dict[str, Json]:
+    """The signer's claim: the id of a key, or its certificates with its own first."""
     if not signer.chain:
         return {"publicKey": {"hint": signer.key_id}}
     listed = [{"rawBytes": _base64(der_of_pem(block))} for block in signer.chain]
@@ -111,7 +112,7 @@ def _parse(data: Json) -> Bundle:
     top = _fields(data, "", ("mediaType", "verificationMaterial", "dsseEnvelope"))
     if top["mediaType"] != BUNDLE_MEDIA_TYPE:
         raise ParseError([Problem("mediaType", f"expected {BUNDLE_MEDIA_TYPE}")])
-    hint, certificates, logged = _parse_material(top["verificationMaterial"])
+    hint, certificates, has_log_entries = _parse_material(top["verificationMaterial"])
     envelope = _fields(
         top["dsseEnvelope"], "dsseEnvelope", ("payload", "payloadType", "signatures")
     )
@@ -129,16 +130,16 @@ def _parse(data: Json) -> Bundle:
         signature=_decode_base64(signature["sig"], f"{where}.sig"),
         hint=hint,
         certificates=certificates,
-        logged=logged,
+        has_log_entries=has_log_entries,
     )
 
 
-# Who signed: exactly one of these (VerificationMaterial of the bundle specification).
+# A bundle has exactly one of these (VerificationMaterial of the bundle specification).
 _CLAIMS = ("publicKey", "certificate", "x509CertificateChain")
 
 
 def _parse_material(data: Json) -> tuple[str, tuple[bytes, ...], bool]:
-    """The hint, the certificates, and whether a transparency log has entries."""
+    """The hint, the certificates, and whether there are entries of a transparency log."""
     path = "verificationMaterial"
     optional = (*_CLAIMS, "tlogEntries", "timestampVerificationData")
     material = _fields(data, path, (), optional=optional)
@@ -146,20 +147,20 @@ def _parse_material(data: Json) -> tuple[str, tuple[bytes, ...], bool]:
     if len(claims) != 1:
         raise ParseError([Problem(path, f"expected one of {', '.join(_CLAIMS)}, found {claims}")])
     claim, where = material[claims[0]], f"{path}.{claims[0]}"
-    logged = bool(material.get("tlogEntries"))
+    has_log_entries = bool(material.get("tlogEntries"))
     if claims[0] == "publicKey":
         hint = _fields(claim, where, (), optional=("hint",)).get("hint") or ""
         if not isinstance(hint, str):
             raise ParseError([Problem(f"{where}.hint", "expected a string")])
-        return hint, (), logged
+        return hint, (), has_log_entries
     if claims[0] == "certificate":
-        return "", (_certificate(claim, where),), logged
+        return "", (_certificate(claim, where),), has_log_entries
     listed = _fields(claim, where, ("certificates",))["certificates"]
     where += ".certificates"
     if not isinstance(listed, list) or not 0 < len(listed) <= MAX_CERTIFICATES:
         raise ParseError([Problem(where, f"expected 1 to {MAX_CERTIFICATES} certificates")])
-    found = tuple(_certificate(each, f"{where}[{i}]") for i, each in enumerate(listed))
-    return "", found, logged
+    found = tuple(_certificate(item, f"{where}[{i}]") for i, item in enumerate(listed))
+    return "", found, has_log_entries
 
 
 def _certificate(data: Json, path: str) -> bytes:
@@ -176,7 +177,7 @@ def _fields(
     known = (*required, *optional)
     unknown = (name for name in data if name not in known)
     problems += [
-        Problem(f"{dot}{name[:80]}", "unknown field") for name in islice(unknown, _MOST_PROBLEMS)
+        Problem(f"{dot}{name[:80]}", "unknown field") for name in islice(unknown, _MAX_PROBLEMS)
     ]
     if problems:
         raise ParseError(problems)
@@ -188,7 +189,7 @@ def _base64(data: bytes) -> str:
 
 
 def _decode_base64(text: Json, path: str) -> bytes:
-    """Standard base64 in its one canonical spelling, so that no bit of a bundle is free."""
+    """Decode base64 in its canonical spelling only, so that no bit of a bundle can vary."""
     if not isinstance(text, str):
         raise ParseError([Problem(path, "expected a string")])
     try:

@@ -1,8 +1,8 @@
-"""Signatures without a kept key (sigstore keyless): an identity that an OIDC issuer vouched for.
+"""Verification of keyless signatures (sigstore): by an identity that an OIDC issuer confirmed.
 
-The library `sigstore` verifies them, from the extra `sigstore`: the short-lived certificate, its
-entry in the transparency log and the time in it.  Nothing is fetched: the roots come from a file,
-or are those that the library ships or has cached.
+The library `sigstore`, from the extra `sigstore`, verifies the short-lived certificate, its entry
+in the transparency log and the time of the entry.  Nothing is downloaded: the trusted roots come
+from a file, or are those that the library ships or has cached.
 """
 
 from __future__ import annotations
@@ -26,38 +26,40 @@ if TYPE_CHECKING:
 def verify_identity(
     bundle: bytes, certificate: bytes, identities: Sequence[TrustedIdentity]
 ) -> tuple[TrustedKey, bytes]:
-    """The certified key and the payload of a keyless bundle, with the first identity that fits.
+    """Verify a keyless bundle for one of `identities`; returns the certified key and the payload.
 
-    `certificate` is the bundle's, DER.  The key's origin is that of the identity.
-    Raises G002 where the identity is not trusted, G004 where the log entry is malformed, G037
-    where the certificate, the log entry or the signature does not verify, G013 where the trusted
-    roots cannot be read, I019 where the extra is not installed.
+    `bundle` is JSON, and `certificate` is the bundle's (DER).  The origin of the key is that of the
+    first identity that matches.
+
+    Raises AOTC-G002 if the identity is not trusted, G004 if the log entry is malformed, G037 if the
+    certificate, the log entry or the signature does not verify, G013 if the trusted roots cannot be
+    read, and I019 if the extra is not installed.
     """
     try:
         from sigstore.models import Bundle
         from sigstore.verify import policy
     except ModuleNotFoundError as error:
-        raise not_installed(error) from None
+        raise missing_sigstore(error) from None
     try:
         parsed = Bundle.from_json(bundle)
     except Exception as error:
-        # Its own parser is stricter than the bundle's form alone, and has many errors.
+        # The library's parser is stricter than ours, and raises many kinds of errors.
         raise _malformed(str(error)) from None
     chosen = None
-    for each in identities:
+    for identity in identities:
         try:
-            policy.Identity(identity=each.identity, issuer=each.issuer).verify(
+            policy.Identity(identity=identity.identity, issuer=identity.issuer).verify(
                 parsed.signing_certificate
             )
-        except Exception:  # noqa: S112 - whatever it says, it is not this identity
+        except Exception:  # noqa: S112 - any error means that it is not this identity
             continue
-        chosen = each
+        chosen = identity
         break
     if chosen is None:
         raise AotcError(
             "AOTC-G002",
             "the signature is by an identity that is not trusted",
-            expected=", ".join(f"{each.identity} by {each.issuer}" for each in identities),
+            expected=", ".join(f"{item.identity} by {item.issuer}" for item in identities),
             found=claimed_name((certificate,)),
         )
     payload = _verified_payload(parsed, chosen)
@@ -69,8 +71,8 @@ def verify_identity(
     return key, payload
 
 
-def not_installed(error: ModuleNotFoundError) -> AotcError:
-    """I019: a package of the extra is missing."""
+def missing_sigstore(error: ModuleNotFoundError) -> AotcError:
+    """AOTC-I019 for a missing package of the extra `sigstore`."""
     return AotcError(
         "AOTC-I019",
         f"keyless signatures need the package {error.name}",
@@ -87,9 +89,9 @@ def _verified_payload(bundle: SigstoreBundle, identity: TrustedIdentity) -> byte
     try:
         _, payload = verifier.verify_dsse(bundle, expected)
     except MetadataError as error:
-        raise _no_roots(identity, error) from None
+        raise _unreadable_roots(identity, error) from None
     except Exception as error:
-        # Of what was signed by nobody the library lets out what it was made of, too.
+        # For unsigned bundles the library also raises errors of the libraries that it uses.
         raise AotcError(
             "AOTC-G037",
             "the keyless signature does not verify",
@@ -102,7 +104,7 @@ def _verified_payload(bundle: SigstoreBundle, identity: TrustedIdentity) -> byte
 def _verifier(identity: TrustedIdentity) -> Verifier:
     from sigstore.verify import Verifier
 
-    # It tells on every use without a network that it makes none.
+    # It warns on every offline use.
     logging.getLogger("sigstore._internal.tuf").setLevel(logging.ERROR)
     stated = identity.trusted_root
     try:
@@ -110,15 +112,15 @@ def _verifier(identity: TrustedIdentity) -> Verifier:
             return Verifier(trusted_root=_trusted_root(stated))
         return Verifier.production(offline=True)
     except Exception as error:
-        raise _no_roots(identity, error) from None
+        raise _unreadable_roots(identity, error) from None
 
 
-def _no_roots(identity: TrustedIdentity, error: Exception) -> AotcError:
+def _unreadable_roots(identity: TrustedIdentity, error: Exception) -> AotcError:
     stated = identity.trusted_root
     return AotcError(
         "AOTC-G013",
         "the trusted roots of sigstore cannot be read",
-        where=identity.origin if _is_text(stated) else stated or identity.origin,
+        where=identity.origin if _is_json_text(stated) else stated or identity.origin,
         found=" ".join(str(error).split())[:300],
     )
 
@@ -127,13 +129,13 @@ def _trusted_root(stated: str) -> TrustedRoot:
     from sigstore.models import TrustedRoot
     from sigstore_models.trustroot.v1 import TrustedRoot as Document
 
-    if _is_text(stated):
+    if _is_json_text(stated):
         return TrustedRoot(Document.from_json(stated))
     return TrustedRoot.from_file(stated)
 
 
-def _is_text(trusted_root: str) -> bool:
-    """Whether it is the document itself, and no path."""
+def _is_json_text(trusted_root: str) -> bool:
+    """Whether it is a JSON document and not a path."""
     return trusted_root.lstrip().startswith("{")
 
 

@@ -1,7 +1,7 @@
 """The OpenSSF Model Signing (OMS) v1.0 signature over every file of a payload.
 
-A sigstore bundle with an in-toto Statement v1: the predicate lists each file with its sha256,
-and the subject is sha256 over the concatenated raw digests in the order of that list.
+It is a sigstore bundle with an in-toto Statement v1: the predicate lists each file with its sha256,
+and the subject is the sha256 of the concatenated raw digests in the order of that list.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SUBJECT_NAME = "payload"
 
 @record(kw_only=False)
 class SignedPayload:
-    """What a trusted key vouched for: sha256 (hex) by path inside the payload."""
+    """The sha256 (hex) of every file by its path in the payload, and the key that signed them."""
 
     digests: Mapping[str, str]
     key: TrustedKey
@@ -48,37 +48,37 @@ class _Resource:
         if self.algorithm != "sha256":
             found.append(Problem("algorithm", f"{self.algorithm!r} is not sha256"))
         if not re.fullmatch(r"[0-9a-f]{64}", self.digest):
-            found.append(Problem("digest", "is not a sha256 in lower-case hex"))
+            found.append(Problem("digest", "is not a sha256 in lowercase hexadecimal digits"))
         return found
 
 
-def in_order(paths: Iterable[str]) -> list[str]:
-    """Paths as `model_signing` lists them: folder by folder, so that equal payloads have one root.
+def in_path_order(paths: Iterable[str]) -> list[str]:
+    """Paths sorted as `model_signing` lists them, so that equal payloads have equal root digests.
 
-    A plain sort would put `model.avx2/a` before `model/a`.
+    They are compared part by part; sorted as text, `model.avx2/a` would come before `model/a`.
     """
     return sorted(paths, key=lambda path: path.split("/"))
 
 
-def root(digests: Iterable[str]) -> str:
-    """sha256 (hex) over raw digests, in the order given; it does not bind the files' names."""
+def root_digest(digests: Iterable[str]) -> str:
+    """The sha256 (hex) of concatenated raw digests; it does not depend on names of files."""
     return hashlib.sha256(b"".join(bytes.fromhex(digest) for digest in digests)).hexdigest()
 
 
 def sign(digests: Mapping[str, str], key: Signer | Sealer) -> bytes:
-    """The bundle that signs a payload; equal arguments give equal bytes.
+    """The bundle that signs a payload; with a key in a file, equal arguments give equal bytes.
 
-    `digests` maps each path inside the payload, aotc.json and manifest.json included, to the
-    sha256 (hex) of the file.
+    `digests` maps each path in the payload, including aotc.json and manifest.json, to the sha256
+    (hex) of the file.
     """
-    names = in_order(digests)
+    names = in_path_order(digests)
     return dsse.sign(
         {
             "_type": STATEMENT_TYPE,
             "subject": [
                 {
                     "name": SUBJECT_NAME,
-                    "digest": {"sha256": root(digests[name] for name in names)},
+                    "digest": {"sha256": root_digest(digests[name] for name in names)},
                 }
             ],
             "predicateType": PREDICATE_TYPE,
@@ -104,15 +104,19 @@ def verify(
     *,
     at: datetime | None = None,
 ) -> SignedPayload:
-    """The digests that a trusted key signed; raises G002 to G004, G037, G038 as `verify_bundle`."""
+    """Verify a signature of a payload; returns the digests that a trusted key signed.
+
+    Raises what `verify_bundle` does, and AOTC-G004 if the statement is malformed.
+    """
     verified = verify_bundle(dsse.parse(bundle), anchors, at=at)
     return SignedPayload(digests=read_digests(verified.payload), key=verified.key)
 
 
 def read_digests(payload: bytes) -> dict[str, str]:
-    """The digests that a statement lists; raises G004.
+    """The digests that a statement lists; raises AOTC-G004 if it is malformed.
 
-    The statement's `ignore_paths` has no effect here: a file that is not listed is refused.
+    The statement's `ignore_paths` is ignored: an artifact with a file that is not listed is
+    refused.
     """
     try:
         return _read(strict_json(payload, limit=dsse.MAX_BUNDLE_BYTES))
@@ -143,12 +147,12 @@ def _read(statement: Json) -> dict[str, str]:
     if problems:
         raise ParseError(problems)
     resources = decode(tuple[_Resource, ...], listed, path="predicate.resources")
-    digests = {each.name: each.digest for each in resources}
+    digests = {resource.name: resource.digest for resource in resources}
     if len(digests) != len(resources):
         raise ParseError([Problem("predicate.resources", "a file is listed twice")])
     stated = statement.get("subject")
     subject = stated[0] if isinstance(stated, list) and len(stated) == 1 else None
-    wanted_root = {"sha256": root(each.digest for each in resources)}
+    wanted_root = {"sha256": root_digest(resource.digest for resource in resources)}
     if not isinstance(subject, dict) or subject.get("digest") != wanted_root:
         raise ParseError([Problem("subject", "is not the digest of the listed files")])
     return digests

@@ -1,6 +1,6 @@
-"""SLSA provenance v1: from what, by what and how an artifact was built.
+"""SLSA provenance v1: the inputs, software and options that an artifact was built with.
 
-Source: slsa.dev/spec/v1.0/provenance.  Names are those of files, never of folders, hosts or users.
+Source: slsa.dev/spec/v1.0/provenance.  It has names of files, but not of folders, hosts or users.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aotc.errors import AotcError
 from aotc.records import field, record
 
 BUILDER_VARIABLE: Final = "AOTC_BUILDER_ID"
-# Distributions that read, compile, encode or sign; what they require belongs to them.
+# Distributions that read, compile, encode or sign; their requirements are added.
 _ROOTS: Final = (
     *("onnx", *RUNTIMES, "numpy", "ml_dtypes"),
     *("rfc8785", "PyYAML", "cryptography", "cyclonedx-python-lib"),
@@ -35,23 +35,29 @@ _URI = re.compile(r"[a-z][a-z0-9+.-]*:[!-~]+", re.ASCII)
 
 @record
 class Library:
-    """A Python distribution.  `sha256` is `of` its RECORD, or of its list of files without one."""
+    """A Python distribution.
+
+    `sha256` is the digest of what `digest_of` names: its RECORD, or its list of files without one.
+    """
 
     name: str
     version: str
     sha256: str
-    of: str = "RECORD"
+    digest_of: str = "RECORD"
     licences: tuple[str, ...] = ()
 
     @property
     def purl(self) -> str:
-        """Its package URL (purl specification, type pypi)."""
+        """The package URL (purl specification, type pypi)."""
         return f"pkg:pypi/{_normalized(self.name)}@{self.version.replace('+', '%2B')}"
 
 
 @record
-class Label:
-    """What the builder says of itself and of what it builds; empty: nothing."""
+class BuildLabel:
+    """What the builder states about itself and the build; `invocation` and `release` may be empty.
+
+    `builder` is a URI, `invocation` the id of the run, and `release` the version of the artifact.
+    """
 
     builder: str
     invocation: str = ""
@@ -60,15 +66,15 @@ class Label:
 
 @record
 class Materials:
-    """What a build was given and ran with; moments in UTC.
+    """The inputs and the environment of a build; times are in UTC.
 
-    `model` is the file's name; `given` holds sha256 by name of fixtures and of other files that
-    the manifest does not list; `source_sha256` is of this toolchain's own source; `cached` says
-    that the payload is that of an earlier build, of equal inputs and tools.
+    `model` is the name of its file.  `given` maps names of fixtures, and of other files that the
+    manifest does not list, to their sha256.  `source_sha256` is the digest of the source of aotc.
+    `cached` says that the payload is that of an earlier build with equal inputs and tools.
     """
 
     model: str
-    label: Label
+    label: BuildLabel
     started: datetime.datetime
     finished: datetime.datetime
     given: Mapping[str, str] = field(default_factory=dict)
@@ -79,10 +85,10 @@ class Materials:
     licence: str = ""
 
 
-def label(builder_id: str | None, invocation: str = "", release: str = "") -> Label:
-    """The builder is `builder_id`, $AOTC_BUILDER_ID, or urn:aotc:builder:local.
+def build_label(builder_id: str | None, invocation: str = "", release: str = "") -> BuildLabel:
+    """The label of a build; the builder defaults to $AOTC_BUILDER_ID or urn:aotc:builder:local.
 
-    Raises I027 where that is no URI, and where `release` is no version such as 1.4.0.
+    Raises AOTC-I027 if the builder's id is not a URI, or `release` is not a version such as 1.4.0.
     """
     where = "--builder-id" if builder_id is not None else f"${BUILDER_VARIABLE}"
     found = builder_id
@@ -91,7 +97,7 @@ def label(builder_id: str | None, invocation: str = "", release: str = "") -> La
     if release and not re.fullmatch(RELEASE, release):
         raise AotcError(
             "AOTC-I027",
-            "the release is no version",
+            "the release is not a version",
             where="--release",
             expected="one to four numbers, such as 1.4.0",
             found=release,
@@ -99,34 +105,34 @@ def label(builder_id: str | None, invocation: str = "", release: str = "") -> La
     if not _URI.fullmatch(found):
         raise AotcError(
             "AOTC-I027",
-            "the builder's id is no URI",
+            "the builder's id is not a URI",
             where=where,
             expected="such as https://ci.example.com/builders/1 or urn:example:builder",
             found=found,
         )
-    return Label(builder=found, invocation=invocation, release=release)
+    return BuildLabel(builder=found, invocation=invocation, release=release)
 
 
-def predicate(manifest: Manifest, materials: Materials, libraries: Iterable[Library]) -> Json:
-    """The predicate, of an artifact with this manifest."""
-    about: dict[str, Json] = {
+def build_predicate(manifest: Manifest, materials: Materials, libraries: Iterable[Library]) -> Json:
+    """The provenance predicate of the artifact with this manifest, as JSON-like data."""
+    metadata_: dict[str, Json] = {
         "startedOn": format_instant(materials.started),
         "finishedOn": format_instant(materials.finished),
     }
     if materials.label.invocation:
-        about["invocationId"] = materials.label.invocation
-    asked: dict[str, Json] = {
+        metadata_["invocationId"] = materials.label.invocation
+    parameters: dict[str, Json] = {
         "model": materials.model,
         "profile": manifest.profile,
         "target": {"name": manifest.target, "sha256": manifest.target_sha256},
         "options": dict(materials.options),
     }
     if materials.label.release:
-        asked["version"] = materials.label.release
+        parameters["version"] = materials.label.release
     return {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
-            "externalParameters": asked,
+            "externalParameters": parameters,
             "internalParameters": {
                 "python": manifest.toolchain.python,
                 "onnxruntime_build": manifest.toolchain.onnxruntime_build,
@@ -137,21 +143,21 @@ def predicate(manifest: Manifest, materials: Materials, libraries: Iterable[Libr
         },
         "runDetails": {
             "builder": {"id": materials.label.builder, "version": {"aotc": VERSION}},
-            "metadata": about,
+            "metadata": metadata_,
         },
     }
 
 
 def _normalized(name: str) -> str:
-    """The one spelling of a distribution's name (packaging.python.org, name normalization)."""
+    """The normalized name of a distribution (packaging.python.org, name normalization)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def libraries(manifest: Manifest) -> tuple[Library, ...]:
-    """Installed distributions that decided the bytes of an artifact, with all that they require.
+    """The installed distributions that decide the bytes of an artifact, with their requirements.
 
-    Sorted by name.  Those of an execution provider count where a variant uses it, and an optional
-    requirement where it is named here itself.
+    They are sorted by name.  Those of an execution provider are included if a variant uses it;
+    optional requirements are included only if they are listed here by name.
     """
     found: dict[str, Library] = {}
     used = {name for variant in manifest.variants for name in variant.providers}
@@ -171,75 +177,75 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
-class Asked(Protocol):
-    """What a build was asked for, as far as its provenance tells it."""
+class BuildInputs(Protocol):
+    """The arguments of a build that its provenance states."""
 
     @property
     def model(self) -> str | Path | bytes:
-        """A path, or the bytes of the model."""
+        """The path of the model, or its bytes."""
 
     @property
     def dims(self) -> Mapping[str, str | int] | None:
-        """Ranges and sizes by name, as they were written."""
+        """Ranges and sizes of dims by name, as the user wrote them."""
 
     @property
     def fixtures(self) -> str | Path | None:
-        """The user's own inputs: a file or a folder."""
+        """The user's fixtures: a file or a folder."""
 
     @property
     def tuned_from(self) -> str | Path | None:
-        """The artifact or evidence whose choice is repeated."""
+        """The artifact or evidence whose tuning is used."""
 
     @property
     def licence(self) -> str:
-        """Of the model, in SPDX."""
+        """The license of the model, as an SPDX expression."""
 
 
-def gather(
-    asked: Asked,
+def gather_materials(
+    inputs: BuildInputs,
     *,
-    label: Label,
+    label: BuildLabel,
     started: datetime.datetime,
     options: Mapping[str, Json],
     host: Target,
     source_sha256: str,
     cached: bool,
 ) -> Materials:
-    """The materials of a build that ends now, with the files it was given."""
+    """The materials of a build that ends now, with digests of the files that it was given."""
     given = (
-        Path(each) if each is not None else None for each in (asked.fixtures, asked.tuned_from)
+        Path(path) if path is not None else None for path in (inputs.fixtures, inputs.tuned_from)
     )
     return Materials(
-        model="model" if isinstance(asked.model, bytes) else Path(asked.model).name,
+        model="model" if isinstance(inputs.model, bytes) else Path(inputs.model).name,
         label=label,
         started=started,
         finished=datetime.datetime.now(datetime.UTC),
-        given=_given(*given),
+        given=_given_digests(*given),
         options={
-            "dims": {name: str(text) for name, text in (asked.dims or {}).items()},
+            "dims": {name: str(text) for name, text in (inputs.dims or {}).items()},
             **options,
         },
-        host=describe(host),
+        host=describe_host(host),
         source_sha256=source_sha256,
         cached=cached,
-        licence=asked.licence,
+        licence=inputs.licence,
     )
 
 
-def describe(host: Target) -> dict[str, str]:
-    """What of a build host may decide bytes; no names."""
+def describe_host(host: Target) -> dict[str, str]:
+    """The properties of a build host that can decide bytes, without names."""
     return {"os": host.os, "architecture": host.architecture, "isa": " ".join(host.isa or ())}
 
 
-def _given(fixtures: Path | None, tuned_from: Path | None) -> dict[str, str]:
-    """sha256 of what a build read besides the model, by what it is for and its name there."""
+def _given_digests(fixtures: Path | None, tuned_from: Path | None) -> dict[str, str]:
+    """The sha256 of the files that a build read besides the model, by purpose and name."""
     found: dict[str, str] = {}
     if fixtures is not None and fixtures.is_file():
         found[f"fixtures/{fixtures.name}"] = _sha256(fixtures)
     elif fixtures is not None:
-        for each in sorted(fixtures.rglob("*")):
-            if each.is_file():
-                found[f"fixtures/{each.relative_to(fixtures).as_posix()}"] = _sha256(each)
+        for path in sorted(fixtures.rglob("*")):
+            if path.is_file():
+                found[f"fixtures/{path.relative_to(fixtures).as_posix()}"] = _sha256(path)
     if tuned_from is not None:
         evidence = tuned_from / KINDS["evidence"].path
         place = evidence if tuned_from.is_dir() else tuned_from
@@ -255,8 +261,8 @@ def _dependencies(
         _resource(materials.model, source.sha256, role="model", size=str(source.size))
     ]
     found += [
-        _resource(each.location, each.sha256, role="external data", size=str(each.size))
-        for each in source.external_data
+        _resource(file.location, file.sha256, role="external data", size=str(file.size))
+        for file in source.external_data
     ]
     found += [
         _resource(name, digest, role="given") for name, digest in sorted(materials.given.items())
@@ -266,15 +272,21 @@ def _dependencies(
     )
     found += [
         {
-            **_resource(each.name, each.sha256, role="library", version=each.version, of=each.of),
-            "uri": each.purl,
+            **_resource(
+                library.name,
+                library.sha256,
+                role="library",
+                version=library.version,
+                of=library.digest_of,
+            ),
+            "uri": library.purl,
         }
-        for each in libraries
+        for library in libraries
     ]
     found += [
-        _resource(each.name, each.sha256, role="plugin", version=each.version, of="libraries")
-        for each in manifest.toolchain.plugins
-        if each.sha256 is not None
+        _resource(plugin.name, plugin.sha256, role="plugin", version=plugin.version, of="libraries")
+        for plugin in manifest.toolchain.plugins
+        if plugin.sha256 is not None
     ]
     return found
 
@@ -289,7 +301,7 @@ def _resource(name: str, sha256: str, **notes: str) -> dict[str, Json]:
 
 
 def _library(distribution: metadata.Distribution) -> Library:
-    # RECORD lists itself, without a digest; read as text it would have other ends of lines.
+    # RECORD lists itself without a digest; reading it as text would change its line ends.
     text = distribution.read_text("RECORD") or ""
     own = re.search(r"^(.+\.dist-info/RECORD),,$", text, re.MULTILINE)
     if own is not None:
@@ -302,29 +314,29 @@ def _library(distribution: metadata.Distribution) -> Library:
         name=distribution.metadata["Name"],
         version=distribution.version,
         sha256=hashlib.sha256(listed).hexdigest(),
-        of="RECORD" if own is not None else "names of files",
+        digest_of="RECORD" if own is not None else "names of files",
         licences=_licences(distribution),
     )
 
 
 def _licences(distribution: metadata.Distribution) -> tuple[str, ...]:
-    """As the metadata states them: an SPDX expression (PEP 639), else classifiers, else a name."""
+    """The licenses in its metadata: an SPDX expression (PEP 639), classifiers, or a name."""
     about = distribution.metadata.json
     if expression := about.get("license_expression"):
         return (str(expression),)
     prefix = "License :: "
     named = tuple(
-        each.rpartition(" :: ")[2]
-        for each in about.get("classifier", ())
-        if each.startswith(prefix) and each != f"{prefix}OSI Approved"
+        classifier.rpartition(" :: ")[2]
+        for classifier in about.get("classifier", ())
+        if classifier.startswith(prefix) and classifier != f"{prefix}OSI Approved"
     )
     text = str(about.get("license", "")).strip()
-    # Some put the whole text there.
+    # Some distributions put the complete license text there.
     return (text,) if text and "\n" not in text and len(text) <= 100 else named
 
 
 def _required(lines: Iterable[str]) -> list[str]:
-    """Names of unconditional requirements (PEP 508); what is not installed is left out later."""
+    """The names of unconditional requirements (PEP 508), whether installed or not."""
     names = []
     for line in lines:
         needed, _, marker = line.partition(";")

@@ -1,6 +1,6 @@
-"""A CycloneDX 1.6 bill of materials of an artifact: model, data, libraries, licences, hashes.
+"""A CycloneDX 1.6 bill of materials of an artifact: model, data, libraries, licenses, hashes.
 
-Source: cyclonedx.org/docs/1.6/json (ECMA-424).  It holds no time and no random number, so that
+Source: cyclonedx.org/docs/1.6/json (ECMA-424).  It holds no time and no random numbers, so
 equal inputs give equal documents.
 """
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from cyclonedx.model.component import Component
     from cyclonedx.model.license import License
 
-# RFC 9562, namespace of URLs: the serial number follows from the artifact's id.
+# The serial number follows from the artifact's id, in the namespace of URLs (RFC 9562).
 _NAMESPACE: Final = uuid.NAMESPACE_URL
-# What loads an artifact; the other libraries only made it.
+# Libraries that load an artifact; the others only built it.
 _AT_LOAD: Final = frozenset({*RUNTIMES, "numpy", *PLUGIN_PACKAGES})
 
 
 def require_library() -> None:
-    """Raise I019 where the library that writes CycloneDX is not installed."""
+    """Raise AOTC-I019 if the library that writes CycloneDX is not installed."""
     if find_spec("cyclonedx") is None:
         raise AotcError(
             "AOTC-I019",
@@ -42,7 +42,10 @@ def require_library() -> None:
 
 
 def import_library() -> None:
-    """Import what `document` will: most of its time, which a build has while its jobs run."""
+    """Import what `bill_of_materials` needs.
+
+    That takes most of its time, so a build does it while its jobs run.
+    """
     from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.output.json import JsonV1Dot6
     from packageurl import PackageURL
@@ -50,10 +53,13 @@ def import_library() -> None:
     del LicenseFactory, JsonV1Dot6, PackageURL
 
 
-def document(
+def bill_of_materials(
     manifest: Manifest, artifact_id: str, materials: Materials, libraries: Iterable[Library]
 ) -> Json:
-    """The bill of materials of the artifact with this manifest, whose sha256 is `artifact_id`."""
+    """The bill of materials of an artifact, as JSON-like data.
+
+    `artifact_id` is the sha256 (hex) of its aotc.json.
+    """
     from cyclonedx.model import Property
     from cyclonedx.model.bom import Bom, BomMetaData
     from cyclonedx.model.component import Component, ComponentType
@@ -74,12 +80,12 @@ def document(
             Property(name="aotc:payload-bytes", value=str(sum(e.size for e in manifest.files))),
         ],
     )
-    source = _source(manifest, materials)
+    source = _source_component(manifest, materials)
     parts = [
         source,
-        *_data(manifest, materials),
-        *(_library(each) for each in libraries),
-        *_plugins(manifest),
+        *_data_components(manifest, materials),
+        *(_library_component(library) for library in libraries),
+        *_plugin_components(manifest),
     ]
     tool = Component(
         type=ComponentType.APPLICATION, name="aotc", version=VERSION, bom_ref=f"tool:aotc@{VERSION}"
@@ -91,19 +97,19 @@ def document(
     )
     bom.register_dependency(artifact, parts)
     written = json.loads(JsonV1Dot6(bom).output_as_string())
-    # The library always notes the present time; a bill that holds none repeats.
+    # The library always writes the current time, without which equal inputs give equal bytes.
     del written["metadata"]["timestamp"]
-    # It has no model cards yet; this is that of the schema.
+    # The library does not support model cards yet.
     written["metadata"]["component"]["modelCard"] = _model_card(manifest)
     return written
 
 
-def _source(manifest: Manifest, materials: Materials) -> Component:
+def _source_component(manifest: Manifest, materials: Materials) -> Component:
     from cyclonedx.model import Property
     from cyclonedx.model.component import Component, ComponentType
 
     capture = manifest.source
-    told = {
+    stated = {
         "onnx:producer": f"{capture.producer_name} {capture.producer_version}".strip(),
         "onnx:ir-version": str(capture.ir_version),
         "onnx:opsets": ", ".join(f"{k or 'ai.onnx'} {v}" for k, v in capture.opsets.items()),
@@ -117,16 +123,16 @@ def _source(manifest: Manifest, materials: Materials) -> Component:
         description="the ONNX model that the artifact was built from",
         hashes=_sha256(capture.sha256),
         licenses=_licences((materials.licence,) if materials.licence else ()),
-        properties=[Property(name=name, value=text) for name, text in told.items() if text],
+        properties=[Property(name=name, value=text) for name, text in stated.items() if text],
     )
 
 
-def _data(manifest: Manifest, materials: Materials) -> Iterable[Component]:
+def _data_components(manifest: Manifest, materials: Materials) -> Iterable[Component]:
     from cyclonedx.model.component import Component, ComponentType
 
-    named = [(each.location, each.sha256, "weights") for each in manifest.source.external_data]
-    named += [(name, digest, "given") for name, digest in sorted(materials.given.items())]
-    for name, digest, kind in named:
+    inputs = [(file.location, file.sha256, "weights") for file in manifest.source.external_data]
+    inputs += [(name, digest, "given") for name, digest in sorted(materials.given.items())]
+    for name, digest, kind in inputs:
         yield Component(
             type=ComponentType.DATA,
             name=name,
@@ -136,7 +142,7 @@ def _data(manifest: Manifest, materials: Materials) -> Iterable[Component]:
         )
 
 
-def _library(library: Library) -> Component:
+def _library_component(library: Library) -> Component:
     from cyclonedx.model import Property
     from cyclonedx.model.component import Component, ComponentScope, ComponentType
     from packageurl import PackageURL
@@ -150,33 +156,33 @@ def _library(library: Library) -> Component:
         purl=PackageURL.from_string(library.purl),
         scope=ComponentScope.REQUIRED if needed else ComponentScope.EXCLUDED,
         licenses=_licences(library.licences),
-        # A hash would be that of the distributed file, which is no longer there.
+        # A hash would have to be that of the distribution file, which is not installed.
         properties=[Property(name="aotc:record-sha256", value=library.sha256)],
     )
 
 
-def _plugins(manifest: Manifest) -> Iterable[Component]:
+def _plugin_components(manifest: Manifest) -> Iterable[Component]:
     from cyclonedx.model.component import Component, ComponentScope, ComponentType
 
-    for each in manifest.toolchain.plugins:
+    for plugin in manifest.toolchain.plugins:
         yield Component(
             type=ComponentType.LIBRARY,
-            name=each.name,
-            version=each.version or None,
-            bom_ref=f"plugin:{each.name}:{each.sha256 or each.version}",
-            description=f"libraries of {each.provider}" if each.provider else None,
+            name=plugin.name,
+            version=plugin.version or None,
+            bom_ref=f"plugin:{plugin.name}:{plugin.sha256 or plugin.version}",
+            description=f"libraries of {plugin.provider}" if plugin.provider else None,
             scope=ComponentScope.REQUIRED,
-            hashes=_sha256(each.sha256) if each.sha256 else None,
+            hashes=_sha256(plugin.sha256) if plugin.sha256 else None,
         )
 
 
 def _model_card(manifest: Manifest) -> Json:
-    """The schema's `modelCard`: what the manifest knows of the model."""
+    """The model card of the CycloneDX schema, from the manifest."""
     return {
         "bom-ref": f"model-card:{manifest.source.sha256}",
         "modelParameters": {
-            "inputs": [{"format": _format(each)} for each in manifest.inputs],
-            "outputs": [{"format": _format(each)} for each in manifest.outputs],
+            "inputs": [{"format": _format(value)} for value in manifest.inputs],
+            "outputs": [{"format": _format(value)} for value in manifest.outputs],
         },
     }
 
@@ -194,10 +200,10 @@ def _sha256(digest: str) -> Iterable[HashType]:
 
 
 def _licences(stated: tuple[str, ...]) -> Iterable[License]:
-    """An SPDX id or expression where it is one; else a name, and of several each by its name."""
+    """A single license as SPDX id, SPDX expression or name; several licenses by their names."""
     from cyclonedx.contrib.license.factories import LicenseFactory
 
     make = LicenseFactory()
     if len(stated) == 1:
         return [make.make_from_string(stated[0])]
-    return [make.make_with_name(each) for each in stated]
+    return [make.make_with_name(name) for name in stated]

@@ -1,7 +1,7 @@
-"""What a build says of its artifact: signature, evidence, provenance and bill of materials.
+"""Writing attestations: those of a build, and further ones of an existing artifact.
 
-Beside an artifact that is there already, one further attestation is written so that nobody ever
-sees half of it, and nothing else is touched.
+A build writes signature, evidence, provenance and bill of materials.  A further attestation is
+added atomically, and nothing else of the artifact is changed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from aotc.files.renaming import rename_new
 from aotc.files.replacing import NEW, reason_to_keep
 from aotc.files.work_folders import remove_abandoned_in, work_folder
 from aotc.files.writing import remove_leftovers, write_hidden, write_new
-from aotc.signing import oms, provenance, sbom
-from aotc.signing import statements as attest
+from aotc.signing import oms, provenance, sbom, statements
 
-# Of an attestation that is about to replace another.
-_SECOND: Final = "aotc-replacing-"
+# Begins the temporary name of an attestation that replaces another one.
+_REPLACING: Final = "aotc-replacing-"
 
 
 def seal(
@@ -38,43 +37,43 @@ def seal(
     materials: provenance.Materials,
     signer: Signer,
 ) -> None:
-    """Write the attestations of a finished payload in `folder/payload`, whose sha256s by path
-    are `digests`.
+    """Write the attestations of a build into `folder/attestations`.
 
+    `folder/payload` holds the finished payload; `digests` maps its paths to their sha256 (hex).
     Equal arguments give equal bytes; the signature and the bill of materials hold no time.
     """
     manifest = decode(Manifest, strict_json((folder / MANIFEST).read_bytes()))
     libraries = provenance.libraries(manifest)
     artifact = digests["aotc.json"]
     subject = {"aotc.json": artifact}
-    root = oms.root(digests[name] for name in oms.in_order(digests))
-    said: tuple[tuple[Usage, Mapping[str, str], Json], ...] = (
+    root = oms.root_digest(digests[name] for name in oms.in_path_order(digests))
+    predicates: tuple[tuple[Usage, Mapping[str, str], Json], ...] = (
         ("evidence", subject, encode(evidence)),
         (
             "provenance",
             {**subject, oms.SUBJECT_NAME: root},
-            provenance.predicate(manifest, materials, libraries),
+            provenance.build_predicate(manifest, materials, libraries),
         ),
-        ("sbom", subject, sbom.document(manifest, artifact, materials, libraries)),
+        ("sbom", subject, sbom.bill_of_materials(manifest, artifact, materials, libraries)),
     )
     (folder / ATTESTATIONS).mkdir()
     (folder / KINDS["oms"].path).write_bytes(oms.sign(digests, signer))
-    for usage, subjects, predicate in said:
+    for usage, subjects, predicate in predicates:
         kind = KINDS[usage]
-        bundle = attest.attest(kind.predicate_type, predicate, subjects, signer)
+        bundle = statements.sign(kind.predicate_type, predicate, subjects, signer)
         (folder / kind.path).write_bytes(bundle)
 
 
-def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
-    """Where the attestation `name` of an artifact's folder goes.
+def attestation_path(artifact: Path, name: str, *, force: bool) -> Path:
+    """The path for a new attestation `name` of an artifact's folder.
 
-    Raises I017 where one is there, unless `force`, and I036 where none can be added.
+    Raises AOTC-I017 if it exists, unless `force`, and I036 if the artifact takes no attestations.
     """
     folder = artifact / ATTESTATIONS
     if artifact.is_file():
         raise AotcError(
             "AOTC-I036",
-            "a packed artifact takes no further attestation",
+            "attestations cannot be added to a packed artifact",
             where=str(artifact),
             fix="Unpack it, attest, and pack it again.",
         )
@@ -87,71 +86,71 @@ def refuse_existing(artifact: Path, name: str, *, force: bool) -> Path:
     if kept or (kept is not None and not force):
         raise AotcError(
             "AOTC-I017",
-            "this attestation is there already",
+            "this attestation already exists",
             where=str(path),
             fix="Replace it with --force.",
         )
     return path
 
 
-def add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path, bool]:
-    """Write one attestation: its path, and whether it replaced one.
+def add_attestation(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path, bool]:
+    """Write an attestation; returns its path, and whether it replaced one.
 
-    A reader finds all of it or nothing, and never another file beside the attestations: it has no
-    name until it is whole, or is renamed in from beside the artifact.
-    Raises I017 (it is there, and not `force`), I018, I026 and I036.
+    Readers see it completely or not at all, and no other file among the attestations: it gets its
+    name when it is complete, or is written next to the artifact and renamed.
+    Raises AOTC-I017 (it exists, without `force`), I018, I026 and I036.
     """
-    path = refuse_existing(artifact, name, force=force)
+    path = attestation_path(artifact, name, force=force)
     replaced = path.exists()
     remove_abandoned_in(artifact.absolute().parent, artifact.name)
     try:
         if replaced:
             _replace(artifact, path, bundle)
-        elif not _add_unseen(path, bundle, new=not force):
-            replaced = _rename_in(artifact, path, bundle, force=force)
+        elif not _write_hidden(path, bundle, new=not force):
+            replaced = _rename_into(artifact, path, bundle, force=force)
     except FileExistsError:
-        # Another process added one of this name just now: says so.
-        refuse_existing(artifact, name, force=force)
+        # Another process has just added one of this name; this raises AOTC-I017.
+        attestation_path(artifact, name, force=force)
         raise
     except OSError as error:
         raise cannot_write(
             error,
             "cannot write the attestation",
             str(path),
-            further_fix="Attest a copy of the artifact, in a folder that may be written.",
+            further_fix="Attest a copy of the artifact in a folder that is writable.",
         ) from None
     return path, replaced
 
 
-def _add_unseen(path: Path, bundle: bytes, *, new: bool) -> bool:
-    """Write an attestation that has no name until it is whole; False where no file can be so.
+def _write_hidden(path: Path, bundle: bytes, *, new: bool) -> bool:
+    """Write an attestation that has no name until it is complete; False if the system cannot.
 
-    What replaces one is seen under a second name for a moment, as an attestation like any other.
+    One that replaces another has a second name for a moment, under which it is a valid attestation.
     """
-    remove_leftovers(path.parent, _SECOND)
-    second = path.with_name(f"{_SECOND}{secrets.token_hex(8)}{BUNDLE_SUFFIX}")
+    remove_leftovers(path.parent, _REPLACING)
+    second = path.with_name(f"{_REPLACING}{secrets.token_hex(8)}{BUNDLE_SUFFIX}")
     return write_hidden(path, bundle, second_name=second, new=new)
 
 
 def _replace(artifact: Path, path: Path, bundle: bytes) -> None:
-    """Write an attestation over one: by a rename, or where none goes there, as unseen as can be.
+    """Replace an attestation by a rename, or else by a file without a name.
 
-    So it is where the artifact is a mount point, or the folder that it lies in takes no other file.
+    A rename fails if the artifact is a mount point, or if its parent folder is not writable.
     """
     try:
-        _rename_in(artifact, path, bundle, force=True)
+        _rename_into(artifact, path, bundle, force=True)
     except (OSError, AotcError) as error:
         if isinstance(error, AotcError) and error.code != "AOTC-I026":
             raise
-        if not _add_unseen(path, bundle, new=False):
+        if not _write_hidden(path, bundle, new=False):
             raise
 
 
-def _rename_in(artifact: Path, path: Path, bundle: bytes, *, force: bool) -> bool:
-    """Write an attestation beside the artifact and rename it in; whether it replaced one.
+def _rename_into(artifact: Path, path: Path, bundle: bytes, *, force: bool) -> bool:
+    """Write an attestation next to the artifact and rename it; returns whether it replaced one.
 
-    Without a lock, which whoever may read the artifact could hold: of two processes that add one of
-    a name, the file system lets the first.  Raises FileExistsError and OSError.
+    It uses no lock, since every reader of the artifact could hold that: if two processes add the
+    same name, the file system lets the first one win.  Raises FileExistsError and OSError.
     """
     with work_folder(artifact) as work:
         draft = work / NEW

@@ -1,7 +1,7 @@
-"""Attestations other than the OMS signature: in-toto Statements v1 about an artifact.
+"""In-toto Statements v1 about an artifact: all attestations except the OMS signature.
 
-Their subject is the digest of `aotc.json`, which lists every file with its name; the OMS root
-alone would not bind names.
+Their subject is the digest of `aotc.json`, which lists every file with its name; the root digest of
+OMS does not depend on names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 
 
 class Attestation(NamedTuple):
-    """What a trusted key said, of which subjects (sha256 by name)."""
+    """A verified statement: its predicate, its subjects (sha256 by name), and the signer's key."""
 
     predicate_type: str
     predicate: Json
@@ -31,8 +31,8 @@ class Attestation(NamedTuple):
     key: TrustedKey
 
 
-class Claim(NamedTuple):
-    """What a bundle says, with nobody vouching for it; `hint` names a key, or is empty."""
+class UnverifiedStatement(NamedTuple):
+    """A statement that was not verified; `hint` is the id of the claimed key, or empty."""
 
     predicate_type: str
     predicate: Json
@@ -40,12 +40,12 @@ class Claim(NamedTuple):
     hint: str
 
 
-def attest(
+def sign(
     predicate_type: str, predicate: Json, subjects: Mapping[str, str], key: Signer | Sealer
 ) -> bytes:
-    """A bundle that says `predicate` of `subjects` (sha256 hex by name).
+    """A bundle with a signed statement about `subjects` (sha256 in hex, by name).
 
-    Equal arguments give equal bytes.
+    With a key in a file, equal arguments give equal bytes.
     """
     return dsse.sign(
         {
@@ -60,35 +60,36 @@ def attest(
     )
 
 
-def read(
+def verify(
     bundle: bytes,
     anchors: Iterable[Anchor],
     *,
     predicate_type: str | None = None,
     at: datetime | None = None,
 ) -> Attestation:
-    """Verify a bundle and read its statement; raises G002 to G004, G037, G038 as `verify_bundle`.
+    """Verify a bundle and read its statement.
 
-    With `predicate_type`, a statement of another type is refused (G004).
+    With `predicate_type`, a statement of another type is refused (AOTC-G004).  Raises what
+    `verify_bundle` does, and AOTC-G004 if the statement is malformed.
     """
-    said = statement(verify_bundle(dsse.parse(bundle), anchors, at=at))
-    if predicate_type is not None and said.predicate_type != predicate_type:
-        what = f"expected {predicate_type}, found {said.predicate_type}"
+    attestation = read_verified(verify_bundle(dsse.parse(bundle), anchors, at=at))
+    if predicate_type is not None and attestation.predicate_type != predicate_type:
+        what = f"expected {predicate_type}, found {attestation.predicate_type}"
         raise dsse.malformed(ParseError([Problem("predicateType", what)]))
-    return said
+    return attestation
 
 
-def statement(verified: VerifiedBundle) -> Attestation:
-    """The statement of a verified bundle; raises G004."""
+def read_verified(verified: VerifiedBundle) -> Attestation:
+    """The statement of a verified bundle; raises AOTC-G004 if it is malformed."""
     kind, predicate, subjects = _read(verified.payload)
     return Attestation(kind, predicate, subjects, verified.key)
 
 
-def peek(bundle: bytes) -> Claim:
-    """What a bundle claims, UNVERIFIED: to show, never to act on; raises G004, G037."""
+def read_unverified(bundle: bytes) -> UnverifiedStatement:
+    """The statement of a bundle, UNVERIFIED: only to be shown; raises AOTC-G004 and G037."""
     parsed = dsse.parse(bundle)
     kind, predicate, subjects = _read(parsed.payload)
-    return Claim(kind, predicate, subjects, claimed_signer(parsed))
+    return UnverifiedStatement(kind, predicate, subjects, claimed_signer(parsed))
 
 
 def _read(payload: bytes) -> tuple[str, Json, dict[str, str]]:
@@ -108,13 +109,11 @@ def _subjects(listed: Json) -> dict[str, str]:
     if not isinstance(listed, list) or not listed:
         raise ParseError([Problem("subject", "expected a list of subjects")])
     found: dict[str, str] = {}
-    for index, each in enumerate(listed):
-        name = each.get("name") if isinstance(each, dict) else None
-        digest = each.get("digest") if isinstance(each, dict) else None
+    for index, subject in enumerate(listed):
+        name = subject.get("name") if isinstance(subject, dict) else None
+        digest = subject.get("digest") if isinstance(subject, dict) else None
         sha256 = digest.get("sha256") if isinstance(digest, dict) else None
         if not isinstance(name, str) or not isinstance(sha256, str) or name in found:
-            raise ParseError(
-                [Problem(f"subject[{index}]", "expected a name of its own and a sha256")]
-            )
+            raise ParseError([Problem(f"subject[{index}]", "expected a unique name and a sha256")])
         found[name] = sha256
     return found

@@ -1,5 +1,5 @@
-"""Installed artifacts, verified and read-only, by the digest of their manifest.
+"""Stores: folders of installed artifacts, verified and read-only, by the digest of their manifest.
 
-Where stores are, and whose they have to be, says `verification/stores.py`: who verifies looks
-into them as well.
+Where stores are, and who has to own them, is in `verification/stores.py`, as verifying also looks
+there.
 """

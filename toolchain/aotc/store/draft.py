@@ -1,4 +1,4 @@
-"""A folder of the store while it is being filled: written to, locked, then sealed."""
+"""A folder of the store while it is being filled: locked, written to, then sealed."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ from aotc.files.folders import FOLDER, change_mode, make_below
 from aotc.files.locking import try_lock
 from aotc.files.removing import empty, erase
 from aotc.files.work_folders import lock_path, name_with_owner, remove_abandoned
-from aotc.store.hold import Hold, leads_to, share, unwritable
+from aotc.store.hold import Hold, is_still_at, share_lock, unwritable
 from aotc.verification.container.base import Container
 
 PREFIX: Final = ".new-"
-_TRIES: Final = 8
-_LOOKS: Final = 200
+_MAX_TRIES: Final = 8
+_MAX_LOCK_TRIES: Final = 200
 _PAUSE_SECONDS: Final = 0.005
 
 
 class Draft:
-    """A folder being filled; also the sink that verified bytes are copied into.
+    """A folder being filled; also the sink for verified bytes.
 
-    All of it is opened, sealed and synced by descriptors below the folder that was made, and no
-    link is followed, whoever else may write the store.
+    Everything is opened, sealed and synced by descriptors below the created folder, and no link is
+    followed, whoever else may write to the store.
     """
 
     def __init__(self, root: Path) -> None:
         self._descriptor: int | None = None
         try:
-            self.folder, self._descriptor = _new(root)
+            self.folder, self._descriptor = _create_folder(root)
         except OSError as error:
             raise unwritable(error, root) from None
 
     def open(self, path: str) -> DraftFile:
         """A writer for a file of the artifact; several may share the file."""
-        place = self.folder / path
+        file_path = self.folder / path
         try:
-            with self.below(path.rpartition("/")[0]) as folder:
+            with self.open_subfolder(path.rpartition("/")[0]) as folder:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-                descriptor = os.open(place.name, flags, 0o600, dir_fd=folder)
-            return DraftFile(_plain(descriptor, place), place)
+                descriptor = os.open(file_path.name, flags, 0o600, dir_fd=folder)
+            return DraftFile(_require_own_file(descriptor, file_path), file_path)
         except OSError as error:
-            raise unwritable(error, place) from None
+            raise unwritable(error, file_path) from None
 
     def clone(self, source: Container) -> bool:
-        """Let files share the source's blocks; False where the file system cannot.
+        """Let files share the source's blocks; False if the file system cannot.
 
         Small files are tried first, so that failing costs little.
         """
@@ -61,9 +61,9 @@ class Draft:
             return False
         listing = source.listing()
         if listing.problems:
-            return False  # The gate names them when it reads the source itself.
+            return False  # The gate reports them when it reads the source itself.
         for folder in listing.folders:
-            with self.below(folder):
+            with self.open_subfolder(folder):
                 pass
         files = listing.files
         for path in sorted(files, key=lambda path: files[path]):
@@ -77,69 +77,74 @@ class Draft:
         return bool(files)
 
     def clear(self) -> None:
-        """Take away what a failed clone left; raises OSError."""
+        """Remove what a failed clone left behind; raises OSError."""
         empty(self.folder)
 
     def seal(self) -> None:
-        """Make files 0444 and folders 0555; raises R016 for what is not this draft's, OSError."""
-        self._each(self._held(), self.folder, os.fchmod)
+        """Set files to 0444 and folders to 0555.
+
+        Raises AOTC-R016 for files that do not belong to this draft, and OSError.
+        """
+        self._for_each(self._open_descriptor(), self.folder, os.fchmod)
 
     def sync(self) -> None:
-        """Have all of it written to the disk, so that a power failure leaves it whole."""
-        self._each(self._held(), self.folder, lambda each, _: os.fsync(each))
+        """Write everything to the disk, so that it survives a power failure."""
+        self._for_each(
+            self._open_descriptor(), self.folder, lambda descriptor, _: os.fsync(descriptor)
+        )
 
     @contextmanager
-    def below(self, folder: str) -> Iterator[int]:
-        """A folder of the draft, open, and made if it is not there; raises OSError."""
-        at = os.dup(self._held())
+    def open_subfolder(self, folder: str) -> Iterator[int]:
+        """A folder of the draft, open, and created if it does not exist; raises OSError."""
+        current = os.dup(self._open_descriptor())
         try:
             for part in folder.split("/") if folder else ():
                 with suppress(FileExistsError):
-                    os.mkdir(part, 0o700, dir_fd=at)
-                below = os.open(part, FOLDER, dir_fd=at)
-                os.close(at)
-                at = below
-            yield at
+                    os.mkdir(part, 0o700, dir_fd=current)
+                subfolder = os.open(part, FOLDER, dir_fd=current)
+                os.close(current)
+                current = subfolder
+            yield current
         finally:
-            os.close(at)
+            os.close(current)
 
-    def _each(self, folder: int, shown: Path, do: Callable[[int, int], None]) -> None:
-        """Do something with each file and folder, and the mode it is to have; those within first.
+    def _for_each(self, folder: int, shown: Path, action: Callable[[int, int], None]) -> None:
+        """Call `action` on each file and folder with its final mode, contents first.
 
-        Raises R016 for what is not this user's own, and OSError.
+        Raises AOTC-R016 for what is not this user's own, and OSError.
         """
         for name in os.listdir(folder):
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISDIR(found.st_mode):
-                below = os.open(name, FOLDER, dir_fd=folder)
+                subfolder = os.open(name, FOLDER, dir_fd=folder)
                 try:
-                    self._each(below, shown / name, do)
+                    self._for_each(subfolder, shown / name, action)
                 finally:
-                    os.close(below)
+                    os.close(subfolder)
                 continue
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             try:
                 descriptor = os.open(name, flags, dir_fd=folder)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):
-                    raise _foreign(shown / name, "a link or special file") from None
+                    raise _foreign_error(shown / name, "a link or special file") from None
                 raise
-            descriptor = _plain(descriptor, shown / name)
+            descriptor = _require_own_file(descriptor, shown / name)
             try:
-                do(descriptor, 0o444)
+                action(descriptor, 0o444)
             finally:
                 os.close(descriptor)
-        do(folder, 0o555)
+        action(folder, 0o555)
 
-    def _held(self) -> int:
+    def _open_descriptor(self) -> int:
         if self._descriptor is None:
             raise ValueError("the draft was discarded")
         return self._descriptor
 
-    def keep(self) -> Hold:
-        """The folder, once it was published, as one that is in use."""
-        descriptor, self._descriptor = self._held(), None
-        return share(descriptor)
+    def into_hold(self) -> Hold:
+        """The published folder as a hold: it is in use from now on."""
+        descriptor, self._descriptor = self._open_descriptor(), None
+        return share_lock(descriptor)
 
     def discard(self) -> None:
         """Release the lock, and remove the folder if it was not published."""
@@ -150,29 +155,29 @@ class Draft:
 
 
 class DraftFile:
-    """One open file of a draft."""
+    """An open file of a draft."""
 
-    def __init__(self, descriptor: int, place: Path) -> None:
+    def __init__(self, descriptor: int, file_path: Path) -> None:
         self.descriptor = descriptor
-        self._place = place
+        self._path = file_path
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write all of `data` at `offset`; raises R007."""
+        """Write all of `data` at `offset`; raises AOTC-R007."""
         try:
             while data:
                 count = os.pwrite(self.descriptor, data, offset)
                 data, offset = data[count:], offset + count
         except OSError as error:
-            raise unwritable(error, self._place) from None
+            raise unwritable(error, self._path) from None
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         os.close(self.descriptor)
 
 
-def _new(root: Path) -> tuple[Path, int]:
-    """A new folder in a store, and its descriptor, locked where the file system has locks."""
-    for _ in range(_TRIES):
+def _create_folder(root: Path) -> tuple[Path, int]:
+    """A new folder in a store, and its descriptor, locked if the file system has locks."""
+    for _ in range(_MAX_TRIES):
         folder = root / name_with_owner(PREFIX)
         try:
             make_below(folder, 0o700)
@@ -183,48 +188,50 @@ def _new(root: Path) -> tuple[Path, int]:
             continue
         try:
             _lock_own(folder, descriptor)
-            if leads_to(folder, descriptor):
+            if is_still_at(folder, descriptor):
                 return folder, descriptor
         except BaseException:
             os.close(descriptor)
             raise
-        # Taken for a dead one's before it was locked.
+        # Removed before it was locked, as if its process had died.
         os.close(descriptor)
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(root))
 
 
 def _lock_own(folder: Path, descriptor: int) -> None:
-    """Lock a new folder, on which somebody may sit who looks whether it is a dead one's."""
-    for _ in range(_LOOKS):
+    """Lock a new folder, which another process may hold while it checks whether it is abandoned."""
+    for _ in range(_MAX_LOCK_TRIES):
         try:
-            if try_lock(descriptor) or not leads_to(folder, descriptor):
+            if try_lock(descriptor) or not is_still_at(folder, descriptor):
                 return
         except OSError:
-            return  # A file system without locks; the name says whose it is.
+            return  # A file system without locks; the name tells the owner.
         time.sleep(_PAUSE_SECONDS)
 
 
-def _plain(descriptor: int, shown: Path) -> int:
-    """The descriptor of a file of this user's own; else it is closed, and R016 raised."""
+def _require_own_file(descriptor: int, shown: Path) -> int:
+    """The descriptor of a file of this user's own; for others, closes it and raises AOTC-R016."""
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid():
         return descriptor
     os.close(descriptor)
-    raise _foreign(shown, f"user {found.st_uid}, mode {found.st_mode:o}, {found.st_nlink} names")
+    raise _foreign_error(
+        shown, f"user {found.st_uid}, mode {found.st_mode:o}, {found.st_nlink} names"
+    )
 
 
-def _foreign(shown: Path, found: str) -> AotcError:
+def _foreign_error(shown: Path, found: str) -> AotcError:
     return AotcError(
         "AOTC-R016",
-        "somebody else changes what is being installed",
+        "another user changes what is being installed",
         where=str(shown),
-        expected="a file of this user's, with one name",
+        expected="a file of this user, with one name",
         found=found,
     )
 
 
 def sync(path: Path) -> None:
-    """Have a file or the names in a folder written to the disk; raises OSError."""
+    """Write a file, or the names in a folder, to the disk; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -233,20 +240,20 @@ def sync(path: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a sealed folder, as far as that goes: what is left is stale and goes later."""
+    """Remove a sealed folder as far as possible; the rest is removed later as a leftover."""
     with suppress(OSError):
         change_mode(folder, 0o700)
     erase(folder)
 
 
 def remove_leftovers(root: Path) -> int:
-    """Remove half-written folders of dead processes; how many.
+    """Remove half-written folders of dead processes; returns their number.
 
-    Whoever lives holds the lock of its own, from another container too, and takes a new one where
-    it was removed before it was locked.  On file systems without locks the name says whose it is.
+    A living process holds its folder's lock, also from another container, and creates a new folder
+    if it was removed before it was locked.  On file systems without locks the name tells the owner.
     """
     found = 0
-    for folder in [each for each in root.iterdir() if each.name.startswith(PREFIX)]:
+    for folder in [path for path in root.iterdir() if path.name.startswith(PREFIX)]:
         try:
             descriptor = lock_path(folder)
         except OSError:

@@ -1,7 +1,7 @@
-"""An entry of a store that is in use: locked, so that nothing removes it, until it is let go.
+"""Holds on entries of a store: locked while in use, so that nothing removes them.
 
-Whoever reads an entry holds its folder's shared lock; whoever removes one needs the lock alone.
-Locks end with the process that holds them, however it ends (flock(2)).
+Readers of an entry hold its folder's shared lock; removing it requires the exclusive lock.  Locks
+end with the process that holds them, however it ends (flock(2)).
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from aotc.files.locking import holder, locked, try_lock
 
 LOCK: Final = ".lock"
 # How long a prune, or an addition, waits for another one.
-ALONE_SECONDS = 30.0
-# How long an entry that another process publishes or removes is waited for.
+EXCLUSIVE_SECONDS = 30.0
+# How long to wait for an entry that another process publishes or removes.
 _WAIT_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.005
 
 
 class Hold:
-    """An open folder of a store, with its lock where that was to be had."""
+    """An open folder of a store, with its lock if it could be acquired."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     @property
     def descriptor(self) -> int:
-        """The open folder; ValueError once it was let go."""
+        """The descriptor of the folder; raises ValueError once it is closed."""
         if self._descriptor is None:
-            raise ValueError("the entry was let go")
+            raise ValueError("the entry was released")
         return self._descriptor
 
     def touch(self) -> None:
-        """Note that the entry is used now; a store that may only be read is left as it is."""
+        """Record that the entry is used now; does nothing in a read-only store."""
         try:
             os.utime(self.descriptor)
         except OSError:
             return
 
     def __del__(self) -> None:
-        """Let the entry go with the last that refers to it."""
+        """Release the entry with its last reference."""
         self.close()
 
     def close(self) -> None:
-        """Let the entry go."""
+        """Release the entry."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
 
 def hold(entry: Path) -> Hold | None:
-    """Hold an entry for reading; None where there is none, or where it is being removed.
+    """Hold an entry for reading; None if there is none, or if it is being removed.
 
-    Where the lock is not to be had in time (another user may sit on it), the entry is held open
+    If the lock cannot be acquired in time (another user may block it), the entry is held open
     without it: what is read from it is checked in any case.
     """
     try:
@@ -70,10 +70,10 @@ def hold(entry: Path) -> Hold | None:
     try:
         deadline = time.monotonic() + _WAIT_SECONDS
         while not _lock_shared(descriptor) and time.monotonic() < deadline:
-            if not leads_to(entry, descriptor):
+            if not is_still_at(entry, descriptor):
                 break
             time.sleep(_PAUSE_SECONDS)
-        if leads_to(entry, descriptor):
+        if is_still_at(entry, descriptor):
             return Hold(descriptor)
     except BaseException:
         os.close(descriptor)
@@ -82,14 +82,14 @@ def hold(entry: Path) -> Hold | None:
     return None
 
 
-def hold_alone(entry: Path) -> Hold | None:
-    """Hold an entry that nobody else holds; None where somebody does, or where it is gone."""
+def hold_exclusively(entry: Path) -> Hold | None:
+    """Hold an entry that no other process holds; None if one does, or if it is gone."""
     try:
         descriptor = os.open(entry, FOLDER)
     except OSError:
         return None
     try:
-        found = try_lock(descriptor) and leads_to(entry, descriptor)
+        found = try_lock(descriptor) and is_still_at(entry, descriptor)
     except OSError:
         found = False
     if found:
@@ -98,8 +98,8 @@ def hold_alone(entry: Path) -> Hold | None:
     return None
 
 
-def user_of(entry: Path) -> str:
-    """Which processes hold an entry, where the system tells; else an empty string."""
+def holders_of(entry: Path) -> str:
+    """The processes that hold an entry, if the system reports them, else ""."""
     try:
         descriptor = os.open(entry, FOLDER)
     except OSError:
@@ -110,30 +110,33 @@ def user_of(entry: Path) -> str:
         os.close(descriptor)
 
 
-def share(descriptor: int) -> Hold:
-    """Turn the lock of a folder that is held alone into a reader's."""
+def share_lock(descriptor: int) -> Hold:
+    """Turn the exclusive lock of a folder into a shared one."""
     _lock_shared(descriptor)
     return Hold(descriptor)
 
 
 @contextmanager
-def alone(root: Path) -> Iterator[None]:
-    """Keep others from pruning a store or adding to its entries; R007 where they do not end.
+def exclusive(root: Path) -> Iterator[None]:
+    """Keep other processes from pruning a store or adding to its entries meanwhile.
 
-    The file is its owner's alone, so that nobody else can sit on its lock.
+    Raises AOTC-R007 if another process does not end.  The lock file belongs to its owner only, so
+    that no one else can block it.
     """
     path = root / LOCK
     what = "another process works on the store"
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            held.enter_context(locked(path, seconds=ALONE_SECONDS, code="AOTC-R007", what=what))
+            stack.enter_context(
+                locked(path, seconds=EXCLUSIVE_SECONDS, code="AOTC-R007", what=what)
+            )
         except OSError as error:
             raise unwritable(error, path) from None
         yield
 
 
 def unwritable(error: OSError, place: Path) -> AotcError:
-    """R007 for a failed write."""
+    """AOTC-R007 for a failed write."""
     return cannot_use(
         error,
         "the store",
@@ -144,18 +147,18 @@ def unwritable(error: OSError, place: Path) -> AotcError:
     )
 
 
-def leads_to(path: Path, descriptor: int) -> bool:
-    """Whether a path, followed through no link at its end, is the open folder."""
+def is_still_at(path: Path, descriptor: int) -> bool:
+    """Whether `path`, which must not be a link, is still the open folder."""
     try:
-        found, held = path.lstat(), os.fstat(descriptor)
+        found, opened = path.lstat(), os.fstat(descriptor)
     except OSError:
         return False
-    return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
+    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
 
 
 def _lock_shared(descriptor: int) -> bool:
     try:
         return try_lock(descriptor, shared=True)
     except OSError:
-        # A file system without locks: nothing there is pruned by us either.
+        # A file system without locks: aotc does not prune there either.
         return True

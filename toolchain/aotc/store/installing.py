@@ -1,8 +1,8 @@
-"""Installing for later loads: verified into a store for good, with its attestations.
+"""Installs artifacts for later loads: verified, written to disk, with their attestations.
 
-An artifact that is in the store already is hashed again, and replaced where it is damaged.  New
-attestations are added to it, each under a name that was not taken; nothing of the payload, and no
-attestation that was there, is ever changed.
+An artifact that is in the store already is hashed again, and replaced if it is damaged.  New
+attestations are added to it, each under an unused name; the payload and existing attestations are
+never changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aotc.files.artifact_layout import ATTESTATIONS
 from aotc.files.folders import FOLDER
 from aotc.signing.dsse import MAX_BUNDLE_BYTES
 from aotc.store.draft import Draft, remove_leftovers
-from aotc.store.hold import alone, unwritable
+from aotc.store.hold import exclusive, unwritable
 from aotc.store.user_store import Store, StoredArtifact
 from aotc.verification.container.base import MAX_BUNDLES, Container
 from aotc.verification.container.folder_container import FolderContainer
@@ -40,47 +40,50 @@ def install(
     store: str | Path | None = None,
     system: bool = False,
 ) -> InstallReport:
-    """Verify an artifact, a folder or packed, into a store; whatever is copied is on the disk then.
+    """Verify an artifact, a folder or packed, into a store; it is on the disk afterwards.
 
-    `store` is the store's folder, `system` the system-wide one (see `aotc.store.system_store`);
-    with neither, the user's own.  A store that is made here may be read by all, the user's own by
-    the user alone.
-    What dead installers left half-written is removed.
-    Raises the gate's refusals, R006, R007; R016 where others may change the store.
+    `store` is the store's folder, `system` stands for the system-wide one (see
+    `aotc.store.system_store`); with neither, it is the user's own.  A store that is created here is
+    readable by everyone, the user's own only by the user.  Leftovers of dead installers are
+    removed.  Raises the gate's refusals, AOTC-R006, R007, and R016 if others may change the store.
     """
     started = time.perf_counter()
     trust = Trust.of(keys)
-    kept = Store(chosen_root(store, system=system), shared=system or store is not None)
-    place = artifact_path(artifact)
-    stored, added = reread(place, lambda: _installed(kept, place, trust))
+    target_store = Store(chosen_root(store, system=system), shared=system or store is not None)
+    artifact_place = artifact_path(artifact)
+    stored, added = reread(
+        artifact_place, lambda: _install_entry(target_store, artifact_place, trust)
+    )
     manifest = stored.authentic.manifest
     return InstallReport(
         artifact=str(artifact),
         artifact_id=stored.authentic.id,
         name=manifest.name,
-        store=str(kept.root),
+        store=str(target_store.root),
         folder=str(stored.folder.parent),
         installed=not stored.from_store,
         attestations=added,
-        bytes=sum(each.size for each in manifest.files),
+        bytes=sum(file.size for file in manifest.files),
         findings=stored.authentic.findings,
         seconds=time.perf_counter() - started,
     )
 
 
-def _installed(kept: Store, place: Path, trust: Trust) -> tuple[StoredArtifact, tuple[str, ...]]:
+def _install_entry(
+    target_store: Store, artifact_place: Path, trust: Trust
+) -> tuple[StoredArtifact, tuple[str, ...]]:
     """The entry, and the names of the attestations that were added to it."""
-    stored = kept.install(place, trust, durable=True)
+    stored = target_store.install(artifact_place, trust, durable=True)
     try:
-        remove_leftovers(kept.root)
+        remove_leftovers(target_store.root)
     except OSError as error:
-        raise unwritable(error, kept.root) from None
-    with open_container(place) as source:
-        return stored, _add_attestations(kept.root, stored, source, trust)
+        raise unwritable(error, target_store.root) from None
+    with open_container(artifact_place) as source:
+        return stored, _add_attestations(target_store.root, stored, source, trust)
 
 
 def chosen_root(store: str | Path | None, *, system: bool) -> Path:
-    """The folder of the store that is meant; raises I027 where there is no system-wide one."""
+    """The folder of the chosen store; raises AOTC-I027 if there is no system-wide one."""
     if not system:
         return Path(store) if store is not None else default_root()
     root = system_root()
@@ -97,46 +100,50 @@ def chosen_root(store: str | Path | None, *, system: bool) -> Path:
 def _add_attestations(
     root: Path, stored: StoredArtifact, source: Container, trust: Trust
 ) -> tuple[str, ...]:
-    """Add bundles of the source that the entry has not; their names.
+    """Add bundles of the source that the entry lacks; returns their names.
 
-    They are copied beside first, with those that are there, and judged together: what would have
-    the entry refused is not added.
+    They are first copied to a draft together with the existing ones, and judged there: bundles with
+    which the entry would be refused are not added.
     """
     entry = stored.folder.parent
-    with alone(root), FolderContainer(entry) as own:
-        present = _bundles(own)
+    with exclusive(root), FolderContainer(entry) as own_container:
+        present = _bundles(own_container)
         digests = {hashlib.sha256(data).digest() for data in present.values()}
-        fresh: dict[str, bytes] = {}
+        new_bundles: dict[str, bytes] = {}
         for name, data in _bundles(source).items():
             digest = hashlib.sha256(data)
             if digest.digest() not in digests:
                 digests.add(digest.digest())
-                fresh[_free_name(name, digest.hexdigest(), present.keys() | fresh.keys())] = data
-        if fresh and len(present) + len(fresh) > MAX_BUNDLES:
+                new_bundles[
+                    _free_name(name, digest.hexdigest(), present.keys() | new_bundles.keys())
+                ] = data
+        if new_bundles and len(present) + len(new_bundles) > MAX_BUNDLES:
             raise AotcError(
                 "AOTC-G012",
-                "the store's entry would hold more attestations than any reader takes",
+                "the store's entry would have more attestations than any reader accepts",
                 where=str(entry),
                 expected=f"at most {MAX_BUNDLES}",
-                found=f"{len(present)}, and {len(fresh)} more",
+                found=f"{len(present)}, and {len(new_bundles)} more",
                 fix="Remove the entry with 'aotc store remove', and install again.",
             )
-        if fresh:
+        if new_bundles:
             draft = Draft(root)
             try:
-                _write(draft, present | fresh)
-                with FolderContainer(draft.folder) as together:
-                    authenticate(own, trust, attestations=together, reads=lambda _: ())
-                _move(draft, stored.hold.descriptor, fresh)
+                _write_bundles(draft, present | new_bundles)
+                with FolderContainer(draft.folder) as combined:
+                    authenticate(
+                        own_container, trust, attestations=combined, files_to_read=lambda _: ()
+                    )
+                _move_into(draft, stored.hold.descriptor, new_bundles)
             except OSError as error:
                 raise unwritable(error, entry) from None
             finally:
                 draft.discard()
-    return tuple(sorted(fresh))
+    return tuple(sorted(new_bundles))
 
 
 def _bundles(container: Container) -> dict[str, bytes]:
-    """Bundles of an artifact by their names, as they are now."""
+    """Bundles of an artifact by name, as they are now."""
     start = f"{ATTESTATIONS}/"
     return {
         path.removeprefix(start): container.read(path, MAX_BUNDLE_BYTES)
@@ -146,13 +153,13 @@ def _bundles(container: Container) -> dict[str, bytes]:
 
 
 def _free_name(name: str, digest: str, taken: Iterable[str]) -> str:
-    """A name that says what the bundle is, as the given one does, and is not taken."""
+    """The given name, or one derived from it that is not taken."""
     if name not in taken:
         return name
     return f"{name.removesuffix(BUNDLE_SUFFIX)}-{digest[:16]}{BUNDLE_SUFFIX}"
 
 
-def _write(draft: Draft, bundles: dict[str, bytes]) -> None:
+def _write_bundles(draft: Draft, bundles: dict[str, bytes]) -> None:
     for name, data in bundles.items():
         writer = draft.open(f"{ATTESTATIONS}/{name}")
         try:
@@ -163,13 +170,13 @@ def _write(draft: Draft, bundles: dict[str, bytes]) -> None:
             writer.close()
 
 
-def _move(draft: Draft, entry: int, names: Iterable[str]) -> None:
+def _move_into(draft: Draft, entry: int, names: Iterable[str]) -> None:
     """Rename bundles, which are on the disk, into the open entry."""
     folder = os.open(ATTESTATIONS, FOLDER, dir_fd=entry)
     try:
         os.fchmod(folder, 0o755)
         try:
-            with draft.below(ATTESTATIONS) as source:
+            with draft.open_subfolder(ATTESTATIONS) as source:
                 for name in names:
                     os.rename(name, name, src_dir_fd=source, dst_dir_fd=folder)
             os.fsync(folder)

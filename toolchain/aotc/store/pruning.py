@@ -1,10 +1,11 @@
-"""What a store holds, and what goes: by size and by age, and never what is in use."""
+"""Lists a store's entries, and removes them by size and age, but never what is in use."""
 
 from __future__ import annotations
 
 import datetime
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,17 +19,18 @@ from aotc.files.removing import move_aside
 from aotc.files.work_folders import name_with_owner
 from aotc.records import record
 from aotc.store.draft import PREFIX, remove, remove_leftovers
-from aotc.store.hold import alone, hold_alone, unwritable, user_of
+from aotc.store.hold import exclusive, hold_exclusively, holders_of, unwritable
+from aotc.store.stored_entry import acceptance_path
 from aotc.verification.stores import require_safe
 
-# Looking at an entry is no use of it (open(2)); only its owner may ask for that.
-_QUIETLY: Final = getattr(os, "O_NOATIME", 0)
+# Listing an entry does not count as use (open(2)); only its owner may use this flag.
+_NO_ACCESS_TIME: Final = getattr(os, "O_NOATIME", 0)
 _READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 @record(kw_only=False)
 class Entry:
-    """An artifact as it lies in a store; sizes in bytes, times in seconds since 1970."""
+    """An artifact in a store; sizes in bytes, times in seconds since 1970."""
 
     path: Path
     bytes: int
@@ -38,45 +40,46 @@ class Entry:
 
     @property
     def artifact_id(self) -> str:
-        """That the folder is named by."""
+        """The id in the folder's name."""
         return self.path.name.removeprefix(ID_PREFIX)
 
 
 def entries(root: Path) -> list[Entry]:
-    """All entries, the one used longest ago first; none where there is no store.
+    """All entries, the least recently used first; empty if there is no store.
 
-    Raises R007, and R016 where others may change the store.
+    Raises AOTC-R007, and R016 if others may change the store.
     """
     try:
         if not require_safe(root):
             return []
-        found = [_weighed(path) for path in root.iterdir() if stated_id(path.name)]
+        found = [_read_entry(path) for path in root.iterdir() if stated_id(path.name)]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise unwritable(error, root) from None
     return sorted(
-        (each for each in found if each is not None), key=lambda each: (each.used, each.path.name)
+        (entry for entry in found if entry is not None),
+        key=lambda entry: (entry.used, entry.path.name),
     )
 
 
-def listed(root: Path) -> StoreListReport:
-    """What is in a store, what was used last first; raises what `entries` does."""
+def list_store(root: Path) -> StoreListReport:
+    """The contents of a store, the most recently used first; raises as `entries` does."""
     found = entries(root)
     return StoreListReport(
         store=str(root),
-        bytes=sum(each.bytes for each in found),
+        bytes=sum(entry.bytes for entry in found),
         entries=tuple(
             StoreEntry(
-                artifact_id=each.artifact_id,
-                name=_name(each.path / MANIFEST),
-                bytes=each.bytes,
-                attestations=each.attestations,
-                installed=_moment(each.installed),
-                used=_moment(each.used),
-                in_use=_in_use(each.path),
+                artifact_id=entry.artifact_id,
+                name=_name(entry.path / MANIFEST),
+                bytes=entry.bytes,
+                attestations=entry.attestations,
+                installed=_iso_time(entry.installed),
+                used=_iso_time(entry.used),
+                in_use=_in_use(entry.path),
             )
-            for each in reversed(found)
+            for entry in reversed(found)
         ),
     )
 
@@ -84,50 +87,50 @@ def listed(root: Path) -> StoreListReport:
 def prune(
     root: Path, *, limit: int | None = None, age: float | None = None, now: float | None = None
 ) -> StorePruneReport:
-    """Remove what was used longest ago until at most `limit` bytes are left, and what is older.
+    """Remove entries by age, and the least recently used until at most `limit` bytes remain.
 
-    `age` in seconds since the last use; None for no limit.  What is in use stays, and counts.
-    Half-written folders of processes that died go too.  Raises what `entries` does.
+    `age` is in seconds since the last use, `now` in seconds since 1970; None means no limit, or the
+    current time.  Entries in use stay, and count.  Half-written folders of dead processes are
+    removed too.  Raises as `entries` does.
     """
-    if not _is_there(root):
+    if not _exists(root):
         return StorePruneReport(store=str(root))
     moment = time.time() if now is None else now
-    with alone(root):
-        leftovers = _leftovers(root)
+    with exclusive(root):
+        leftovers = _remove_leftovers(root)
         found = entries(root)
-        total = sum(each.bytes for each in found)
-        gone: list[str] = []
+        total = sum(entry.bytes for entry in found)
+        removed: list[str] = []
         used: list[str] = []
         freed = 0
-        for each in found:
-            old = age is not None and moment - each.used > age
+        for entry in found:
+            old = age is not None and moment - entry.used > age
             if not old and (limit is None or total - freed <= limit):
                 continue
-            if _remove(each.path, root):
-                gone.append(each.artifact_id)
-                freed += each.bytes
+            if _remove(entry.path, root):
+                removed.append(entry.artifact_id)
+                freed += entry.bytes
             else:
-                used.append(each.artifact_id)
+                used.append(entry.artifact_id)
     return StorePruneReport(
         store=str(root),
-        removed=tuple(gone),
+        removed=tuple(removed),
         removed_bytes=freed,
         leftovers=leftovers,
         in_use=tuple(used),
-        kept=len(found) - len(gone),
+        kept=len(found) - len(removed),
         kept_bytes=total - freed,
     )
 
 
 def remove_entry(root: Path, artifact_id: str) -> StorePruneReport:
-    """Remove one artifact by its id, or by the first digits of it where no other has them.
+    """Remove one artifact by its id, or by the first digits if they are unambiguous.
 
-    Raises I001 where there is no such one, I027 where there are several, R017 where it is in use,
-    R007, R016.
+    Raises AOTC-I001 if there is none, I027 if there are several, R017 if it is in use, R007, R016.
     """
     digits = artifact_id.removeprefix(ID_PREFIX)
     before = entries(root)
-    found = [each for each in before if digits and each.artifact_id.startswith(digits)]
+    found = [entry for entry in before if digits and entry.artifact_id.startswith(digits)]
     if not found:
         raise AotcError(
             "AOTC-I001", "the store has no such artifact", where=f"{root}/{ID_PREFIX}{digits}"
@@ -135,38 +138,38 @@ def remove_entry(root: Path, artifact_id: str) -> StorePruneReport:
     if len(found) > 1:
         raise AotcError(
             "AOTC-I027",
-            "several artifacts of the store have an id that begins so",
+            "several artifacts of the store have an id that begins like this",
             where=digits,
-            found=", ".join(each.artifact_id[:16] for each in found),
+            found=", ".join(entry.artifact_id[:16] for entry in found),
             fix="Give more digits of the id.",
         )
     (entry,) = found
-    with alone(root):
+    with exclusive(root):
         if not _remove(entry.path, root):
             raise AotcError(
                 "AOTC-R017",
-                "the artifact is in use, and stays",
+                "the artifact is in use and was not removed",
                 where=str(entry.path),
-                found=user_of(entry.path),
+                found=holders_of(entry.path),
             )
-    kept = [each for each in before if each is not entry]
+    kept = [other for other in before if other is not entry]
     return StorePruneReport(
         store=str(root),
         removed=(entry.artifact_id,),
         removed_bytes=entry.bytes,
         kept=len(kept),
-        kept_bytes=sum(each.bytes for each in kept),
+        kept_bytes=sum(other.bytes for other in kept),
     )
 
 
 def _remove(entry: Path, root: Path) -> bool:
-    """Take an entry out of sight by one rename, and remove it; False where it is in use.
+    """Rename an entry out of sight, and remove it; False if it is in use.
 
-    One of an image's lower layer cannot be moved, and is emptied where it is, its aotc.json first.
-    What a process that dies on the way leaves is half-written, and goes with the next prune.
+    An entry in a lower layer of an image cannot be moved, and is emptied in place, its aotc.json
+    first.  What a dying process leaves is a leftover for the next prune.
     """
-    held = hold_alone(entry)
-    if held is None:
+    entry_hold = hold_exclusively(entry)
+    if entry_hold is None:
         return not entry.exists()
     try:
         old = root / name_with_owner(PREFIX)
@@ -175,19 +178,21 @@ def _remove(entry: Path, root: Path) -> bool:
         except OSError as error:
             raise unwritable(error, entry) from None
         remove(old)
+        with suppress(OSError):
+            acceptance_path(root, entry.name.removeprefix(ID_PREFIX)).unlink()
     finally:
-        held.close()
+        entry_hold.close()
     return True
 
 
-def _is_there(root: Path) -> bool:
+def _exists(root: Path) -> bool:
     try:
         return require_safe(root)
     except OSError as error:
         raise unwritable(error, root) from None
 
 
-def _leftovers(root: Path) -> int:
+def _remove_leftovers(root: Path) -> int:
     try:
         return remove_leftovers(root) + sum(
             _remove(path, root)
@@ -199,7 +204,7 @@ def _leftovers(root: Path) -> int:
 
 
 def _is_half_removed(entry: Path) -> bool:
-    """Whether an entry has lost its aotc.json, which is there from the first and goes first."""
+    """Whether an entry has lost its aotc.json, which is written first and removed first."""
     try:
         (entry / MANIFEST).lstat()
     except FileNotFoundError:
@@ -209,17 +214,17 @@ def _is_half_removed(entry: Path) -> bool:
     return False
 
 
-def _weighed(path: Path) -> Entry | None:
-    """None for an entry that is gone meanwhile."""
+def _read_entry(path: Path) -> Entry | None:
+    """The entry at `path`; None if it was removed meanwhile."""
     try:
         own = path.stat()
         payload = (path / PAYLOAD).stat()
         read = _last_read(path / MANIFEST)
-        files = [each for each in path.rglob("*") if not each.is_dir()]
-        bundles = [each for each in files if each.parent == path / ATTESTATIONS]
+        files = [file for file in path.rglob("*") if not file.is_dir()]
+        bundles = [file for file in files if file.parent == path / ATTESTATIONS]
         return Entry(
             path=path,
-            bytes=sum(each.lstat().st_size for each in files),
+            bytes=sum(file.lstat().st_size for file in files),
             attestations=len(bundles),
             installed=payload.st_mtime,
             used=max(own.st_mtime, read),
@@ -227,12 +232,12 @@ def _weighed(path: Path) -> Entry | None:
     except OSError:
         if not path.exists():
             return None
-        # Damaged, or not to be read: it is listed, and may go.
+        # Damaged or unreadable: it is listed, and may be removed.
         return Entry(path, 0, 0, path.lstat().st_mtime, path.lstat().st_mtime)
 
 
 def _last_read(path: Path) -> float:
-    """When others than the owner, who may note no use, read a file: as its file system tells."""
+    """When a file was last read, by its file system: only the owner can record a use."""
     try:
         return path.lstat().st_atime
     except FileNotFoundError:
@@ -242,7 +247,7 @@ def _last_read(path: Path) -> float:
 def _name(manifest: Path) -> str:
     try:
         try:
-            descriptor = os.open(manifest, _READ | _QUIETLY)
+            descriptor = os.open(manifest, _READ | _NO_ACCESS_TIME)
         except PermissionError:
             descriptor = os.open(manifest, _READ)
         with os.fdopen(descriptor, "rb") as file:
@@ -254,12 +259,12 @@ def _name(manifest: Path) -> str:
 
 
 def _in_use(entry: Path) -> bool:
-    held = hold_alone(entry)
-    if held is None:
+    entry_hold = hold_exclusively(entry)
+    if entry_hold is None:
         return entry.exists()
-    held.close()
+    entry_hold.close()
     return False
 
 
-def _moment(seconds: float) -> str:
+def _iso_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")

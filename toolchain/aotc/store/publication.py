@@ -1,4 +1,4 @@
-"""An artifact's way into a store: verified while it is copied, sealed, and renamed into place."""
+"""Publishes artifacts in a store: verified while copied, sealed, and renamed into place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aotc.errors import AotcError
 from aotc.files.removing import move_aside
 from aotc.files.work_folders import name_with_owner
 from aotc.store.draft import PREFIX, Draft, remove, remove_leftovers, sync
-from aotc.store.hold import Hold, hold, hold_alone, unwritable, user_of
+from aotc.store.hold import Hold, hold, hold_exclusively, holders_of, unwritable
 from aotc.store.stored_entry import entry_path, require_ours
 from aotc.verification.container.base import Container
 from aotc.verification.container.folder_container import FolderContainer
@@ -21,17 +21,17 @@ from aotc.verification.policy.host_trust import Trust
 from aotc.verification.references.model_references import require_inside
 from aotc.verification.stores import require_safe
 
-# How long the users of a damaged entry that cannot be moved are waited for.
+# How long to wait for the users of a damaged entry that cannot be moved.
 _WAIT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.01
-# Permissions by which others than the owner search a folder: what they load is not hashed again.
+# Permissions of others to search a folder: what they load from it is not hashed again.
 _SHARED = 0o011
 
 
 class Publication:
-    """Installs into the store `root`, which is made with permissions `mode` where it is missing.
+    """Installs into the store `root`, which is created with permissions `mode` if missing.
 
-    What dead installers left there is removed first.  Raises AOTC-R007 and R016.
+    Leftovers of dead installers are removed first.  Raises AOTC-R007 and R016.
     """
 
     def __init__(self, root: Path, mode: int) -> None:
@@ -45,13 +45,13 @@ class Publication:
     def install(
         self, source: Container, trust: Trust, *, durable: bool
     ) -> tuple[AuthenticArtifact, Hold]:
-        """Verify an artifact while it is copied, and give the copy its name; returns it held.
+        """Verify an artifact while it is copied, and publish the copy; returns it with a hold.
 
-        `durable`: it is on the disk then, as it always is in a store that others may search.  An
-        entry of that name is kept where it verifies, and replaced where it does not.
-        Raises the gate's refusals, R006, R007 and R017.
+        `durable`: the copy is on the disk afterwards, as it always is in a store that others may
+        search.  An existing entry is kept if it verifies, and replaced if it does not.  Raises the
+        gate's refusals, AOTC-R006, R007 and R017.
         """
-        # Whatever nobody vouches for is not even cloned.
+        # An artifact without a trusted signer is not even cloned.
         require_signer(source, trust)
         draft = Draft(self.root)
         try:
@@ -61,7 +61,7 @@ class Publication:
             else:
                 draft.clear()
                 authentic = authenticate(source, trust, sink=draft)
-                # The gate read the source once more for this, and loads read the copy.
+                # The gate checked this in the source, but loads read the copy.
                 with FolderContainer(draft.folder) as copy:
                     require_inside(copy, authentic.manifest)
             durable = durable or bool(self.root.stat().st_mode & _SHARED)
@@ -84,33 +84,33 @@ class Publication:
         authentic: AuthenticArtifact,
         trust: Trust,
     ) -> tuple[AuthenticArtifact, Hold]:
-        """Rename into place; where another installer was faster, its copy must verify as well."""
+        """Rename into place; if another installer was faster, its copy must verify as well."""
         for _ in range(8):
             try:
                 draft.folder.rename(entry)
-                return authentic, draft.keep()
+                return authentic, draft.into_hold()
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                     raise
-            held = hold(entry)
-            if held is None:
-                self._clear_away(entry)
+            entry_hold = hold(entry)
+            if entry_hold is None:
+                self._remove_unreadable(entry)
                 continue
             try:
-                require_ours(entry, held)
+                require_ours(entry, entry_hold)
                 with FolderContainer(entry) as other, FolderContainer(draft.folder) as own:
-                    return authenticate(other, trust, attestations=own), held
+                    return authenticate(other, trust, attestations=own), entry_hold
             except AotcError:
-                # Damaged, somebody else's, or just taken away by another installer: make room.
-                held.close()
+                # Damaged, owned by another user, or just removed by another installer: make room.
+                entry_hold.close()
                 self._remove(entry)
             except BaseException:
-                held.close()
+                entry_hold.close()
                 raise
         raise AotcError("AOTC-R006", "the store's copy stays damaged", where=str(entry))
 
-    def _clear_away(self, entry: Path) -> None:
-        """Make room where something that no load could open has an entry's name."""
+    def _remove_unreadable(self, entry: Path) -> None:
+        """Make room if something that no load could open has the entry's name."""
         try:
             is_folder = stat.S_ISDIR(entry.lstat().st_mode)
         except FileNotFoundError:
@@ -121,10 +121,10 @@ class Publication:
             self._remove(entry)
 
     def _remove(self, entry: Path) -> None:
-        """Take an entry that is damaged out of sight, and remove it.
+        """Move a damaged entry out of sight, and remove it.
 
-        In an image's lower layer it cannot be moved, and is emptied where it is: that is for who
-        holds it alone.  Raises R017 where somebody holds it for long.
+        In a lower layer of an image it cannot be moved, and is emptied in place, which needs the
+        exclusive hold.  Raises AOTC-R017 if another process holds it for long.
         """
         old = self.root / name_with_owner(PREFIX)
         try:
@@ -140,7 +140,7 @@ class Publication:
 
     def _empty(self, entry: Path) -> None:
         deadline = time.monotonic() + _WAIT_SECONDS
-        while (held := hold_alone(entry)) is None:
+        while (entry_hold := hold_exclusively(entry)) is None:
             if not entry.exists():
                 return
             if time.monotonic() > deadline:
@@ -148,10 +148,10 @@ class Publication:
                     "AOTC-R017",
                     "the damaged entry is in use, and cannot be moved out of its layer",
                     where=str(entry),
-                    found=user_of(entry),
+                    found=holders_of(entry),
                 )
             time.sleep(_PAUSE_SECONDS)
         try:
             move_aside(entry, self.root / name_with_owner(PREFIX))
         finally:
-            held.close()
+            entry_hold.close()

@@ -10,11 +10,12 @@ from aotc.cli.commands.base import respond
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Json
 from aotc.cli.grammar.typed_values import byte_count
-from aotc.contract.results.cache_reports import CacheListReport, PruneReport
 from aotc.errors import EXIT_YES
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from aotc.contract.results.cache_reports import CacheListReport, PruneReport
 
 app = new_app("List, prune and clear the build cache.")
 
@@ -28,6 +29,7 @@ def list_entries(json: Json = False) -> int:
     aotc/build in $XDG_CACHE_HOME or ~/.cache. It may hold $AOTC_CACHE_BYTES bytes, or 10 GiB.
     """
     from aotc.caching.cache import BuildCache
+    from aotc.contract.results.cache_reports import CacheListReport
 
     cache = BuildCache()
     entries = tuple(cache.entries())

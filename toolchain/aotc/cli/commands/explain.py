@@ -12,7 +12,7 @@ from aotc.cli.grammar.options import Json
 from aotc.errors import EXIT_YES, AotcError
 
 if TYPE_CHECKING:
-    from aotc.contract.results.command_reports import Explanation
+    from aotc.contract.results.explain_report import Explanation
 
 app = new_app()
 
@@ -42,7 +42,7 @@ def explain(
     reasons = explanation.explain_all() if code is None else (explanation.explain(code),)
     if json:
         from aotc.cli.json_document import write_document
-        from aotc.contract.results.command_reports import ExplainReport
+        from aotc.contract.results.explain_report import ExplainReport
 
         write_document(ExplainReport(reasons=reasons))
         return EXIT_YES

@@ -9,7 +9,6 @@ import typer
 
 from aotc.cli.grammar.command import Command, examples, exclusive, new_app
 from aotc.cli.grammar.options import Json
-from aotc.contract.results.command_reports import KeygenReport
 from aotc.errors import EXIT_YES
 
 app = new_app()
@@ -65,12 +64,13 @@ def keygen(
     password comes from the file that $AOTC_KEY_PASSWORD_FILE names, from $AOTC_KEY_PASSWORD, or
     from a prompt.
     """
+    from aotc.contract.results.command_reports import KeygenReport
     from aotc.contract.trust.anchors import key_id
     from aotc.signing.keys import key_files, passwords
 
     secret = None
     if password:
-        secret = passwords.new()
+        secret = passwords.ask_new()
     elif password_file is not None:
         secret = passwords.from_file(password_file)
     elif password_env is not None:

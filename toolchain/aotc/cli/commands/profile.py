@@ -13,9 +13,6 @@ from aotc.cli.grammar import suggestions
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Json, Threads
 from aotc.cli.grammar.typed_values import positive
-from aotc.contract.builtin import builtin_profiles, load_profile
-from aotc.contract.codec.strict_yaml import yaml_text
-from aotc.contract.results.command_reports import CheckReport, ListReport
 from aotc.errors import EXIT_YES
 
 app = new_app("List, show, check and learn build profiles.")
@@ -25,9 +22,12 @@ app = new_app("List, show, check and learn build profiles.")
 @examples("aotc profile list", "aotc profile list --json")
 def list_profiles(json: Json = False) -> int:
     """List the built-in profiles."""
+    from aotc.contract.builtin import builtin_profiles, load_profile
+
     items = {name: load_profile(name).description for name in builtin_profiles()}
     if json:
         from aotc.cli.json_document import write_document
+        from aotc.contract.results.command_reports import ListReport
 
         write_document(ListReport(kind="profile", items=items))
     else:
@@ -55,12 +55,16 @@ def show(
 
     It is YAML that can be saved and changed.
     """
+    from aotc.contract.builtin import load_profile
+
     profile = load_profile(name)
     if json:
         from aotc.cli.json_document import write_document
 
         write_document(profile)
     else:
+        from aotc.contract.codec.strict_yaml import yaml_text
+
         sys.stdout.write(yaml_text(profile))
     return EXIT_YES
 
@@ -75,12 +79,14 @@ def check(
 
     Every problem is listed, with its place in the file.
     """
+    from aotc.contract.builtin import load_profile
     from aotc.inspection.offered_providers import check_names
 
     profile = load_profile(path)
     check_names(profile)
     if json:
         from aotc.cli.json_document import write_document
+        from aotc.contract.results.command_reports import CheckReport
 
         write_document(CheckReport(path=str(path), valid=True, profile=profile))
     else:
@@ -214,6 +220,8 @@ def learn(
 
         write_text(html, learn_page(answer))
     if output is not None:
+        from aotc.contract.codec.strict_yaml import yaml_text
+
         write_text(output, yaml_text(answer.profile, full=False))
     if save_costs is not None:
         from aotc.contract.codec.canonical import canonical_json

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +11,10 @@ from aotc.cli.commands.base import refuse_two_stores, respond
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Json, Store, SystemStore
 from aotc.cli.grammar.typed_values import byte_count, positive
-from aotc.contract.results.store_reports import StorePruneReport
 from aotc.errors import EXIT_YES
+
+if TYPE_CHECKING:
+    from aotc.contract.results.store_reports import StorePruneReport
 
 _DAY_SECONDS = 86_400
 
@@ -27,9 +29,9 @@ def list_entries(store: Store = None, system: SystemStore = False, json: Json = 
     The artifact that was used last comes first. Nothing is verified.
     """
     from aotc.cli.views.store_views import list_view
-    from aotc.store.pruning import listed
+    from aotc.store.pruning import list_store
 
-    answer = listed(_root(store, system))
+    answer = list_store(_root(store, system))
     respond(answer, list_view, json=json)
     return EXIT_YES
 

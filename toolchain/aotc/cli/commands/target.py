@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aotc.cli.grammar import suggestions
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Json
-from aotc.contract.builtin import builtin_targets, load_target
-from aotc.contract.codec.strict_yaml import yaml_text
-from aotc.contract.results.command_reports import ListReport
-from aotc.contract.target import Target
 from aotc.errors import EXIT_YES
+
+if TYPE_CHECKING:
+    from aotc.contract.target import Target
 
 app = new_app("List and show targets; describe this host.")
 
@@ -23,10 +22,13 @@ app = new_app("List and show targets; describe this host.")
 @examples("aotc target list", "aotc target list --json")
 def list_targets(json: Json = False) -> int:
     """List the built-in targets."""
+    from aotc.contract.builtin import builtin_targets, load_target
+
     items = {"host": "this machine, probed"}
     items |= {name: load_target(name).description for name in builtin_targets()}
     if json:
         from aotc.cli.json_document import write_document
+        from aotc.contract.results.command_reports import ListReport
 
         write_document(ListReport(kind="target", items=items))
     else:
@@ -51,6 +53,8 @@ def show(
     json: Json = False,
 ) -> int:
     """Show a target as YAML."""
+    from aotc.contract.builtin import load_target
+
     return _write(_host() if name == "host" else load_target(name), json)
 
 
@@ -76,5 +80,7 @@ def _write(target: Target, json: bool) -> int:
 
         write_document(target)
     else:
+        from aotc.contract.codec.strict_yaml import yaml_text
+
         sys.stdout.write(yaml_text(target))
     return EXIT_YES

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar import suggestions
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Artifact, Channel, Json, TargetHost
+from aotc.cli.grammar.policy_options import (
+    AllowedRollbacks,
+    Authority,
+    ChannelPattern,
+    KeyName,
+    KeyUsage,
+    MinimumVersion,
+    NamePattern,
+    NewPolicyName,
+    PolicyExpiry,
+    PolicyPublicKey,
+    Requirements,
+    RevokedArtifacts,
+    RevokedKeys,
+    RuleName,
+    ValidFrom,
+    ValidUntil,
+)
 from aotc.cli.grammar.typed_values import pairs, positive
-from aotc.contract.results.trust_reports import RootReport, TrustReport
 from aotc.errors import EXIT_NO, EXIT_YES
 
-app = new_app("Make, sign, check and explain trust policies.")
+if TYPE_CHECKING:
+    from aotc.contract.results.trust_reports import TrustReport
 
-_A_KEY: Final = "a key, or a certificate authority"
-_A_RULE: Final = "a rule"
-_OTHER: Final = "other changes"
+app = new_app("Make, sign, check and explain trust policies.")
 
 _Policy = Annotated[
     Path, typer.Argument(metavar="POLICY", parser=Path, help="policy file, such as trust.yaml")
@@ -57,14 +72,15 @@ def init(
     Any of its signers vouches for every artifact. Add keys and rules with 'aotc trust add' or an
     editor, then have root keys sign it.
     """
-    from aotc.authoring.policy_answers import policy_answer
     from aotc.authoring.policy_changes import new_policy
     from aotc.authoring.policy_files import write_policy
-    from aotc.signing.keys.key_loading import one_key
+    from aotc.authoring.policy_report import policy_report
+    from aotc.signing.keys.key_loading import load_one_public
 
-    signers = [(each, one_key(Path(path))) for each, path in pairs(signer, "--signer").items()]
+    stated = pairs(signer, "--signer")
+    signers = [(id_, load_one_public(Path(path))) for id_, path in stated.items()]
     written = write_policy(output, new_policy(name, signers, days), new=not force)
-    return _show(policy_answer(written), json)
+    return _show(policy_report(written), json)
 
 
 @app.command(cls=Command)
@@ -75,155 +91,22 @@ def init(
 def add(
     policy: _Policy,
     *,
-    id: Annotated[
-        str | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="its name in the policy; one of that name is replaced",
-            rich_help_panel=_A_KEY,
-        ),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            "--key", metavar="PUB", parser=Path, help="public key", rich_help_panel=_A_KEY
-        ),
-    ] = None,
-    authority: Annotated[
-        Path | None,
-        typer.Option(
-            "--authority",
-            metavar="CERT",
-            parser=Path,
-            help="certificate of an authority",
-            rich_help_panel=_A_KEY,
-        ),
-    ] = None,
-    usage: Annotated[
-        str | None,
-        typer.Option(
-            "--usage",
-            metavar="KIND[,KIND]",
-            help="what it may sign, such as approval",
-            rich_help_panel=_A_KEY,
-            autocompletion=suggestions.usages,
-        ),
-    ] = None,
-    valid_from: Annotated[
-        str | None,
-        typer.Option(
-            "--valid-from",
-            metavar="MOMENT",
-            help="when its validity begins, such as 2027-01-31",
-            rich_help_panel=_A_KEY,
-        ),
-    ] = None,
-    valid_until: Annotated[
-        str | None,
-        typer.Option(
-            "--valid-until",
-            metavar="MOMENT",
-            help="when its validity ends",
-            rich_help_panel=_A_KEY,
-        ),
-    ] = None,
-    rule: Annotated[
-        str | None,
-        typer.Option(
-            "--rule",
-            metavar="NAME",
-            help="its name; one of that name is replaced",
-            rich_help_panel=_A_RULE,
-        ),
-    ] = None,
-    match: Annotated[
-        str | None,
-        typer.Option(
-            "--match",
-            metavar="PATTERN",
-            help="names of the artifacts that it is for",
-            show_default="all",
-            rich_help_panel=_A_RULE,
-        ),
-    ] = None,
-    match_channel: Annotated[
-        str | None,
-        typer.Option(
-            "--match-channel",
-            metavar="PATTERN",
-            help="channels that it is for",
-            show_default="all",
-            rich_help_panel=_A_RULE,
-        ),
-    ] = None,
-    require: Annotated[
-        list[str],
-        typer.Option(
-            "--require",
-            metavar="KIND:ID[,ID][:N]",
-            default_factory=list,
-            help="an attestation by N of these keys",
-            rich_help_panel=_A_RULE,
-        ),
-    ],
-    min_version: Annotated[
-        str | None,
-        typer.Option(
-            "--min-version",
-            metavar="VERSION",
-            help="minimum release of the artifact",
-            rich_help_panel=_A_RULE,
-        ),
-    ] = None,
-    revoke_artifact: Annotated[
-        list[str],
-        typer.Option(
-            "--revoke-artifact",
-            metavar="SHA256",
-            default_factory=list,
-            help="id of an artifact to revoke",
-            rich_help_panel=_OTHER,
-        ),
-    ],
-    revoke_key: Annotated[
-        list[str],
-        typer.Option(
-            "--revoke-key",
-            metavar="ID[=REASON]",
-            default_factory=list,
-            help="key to revoke: a name in the policy, or the sha256 of a public key's PEM",
-            rich_help_panel=_OTHER,
-        ),
-    ],
-    allow_rollback: Annotated[
-        list[str],
-        typer.Option(
-            "--allow-rollback",
-            metavar="SHA256",
-            default_factory=list,
-            help="artifact to accept although a later release was seen",
-            rich_help_panel=_OTHER,
-        ),
-    ],
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            "--expires",
-            metavar="MOMENT",
-            help="when the policy expires",
-            rich_help_panel=_OTHER,
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="new name of the policy, which then states that it replaces the old one",
-            rich_help_panel=_OTHER,
-        ),
-    ] = None,
+    id: KeyName = None,
+    key: PolicyPublicKey = None,
+    authority: Authority = None,
+    usage: KeyUsage = None,
+    valid_from: ValidFrom = None,
+    valid_until: ValidUntil = None,
+    rule: RuleName = None,
+    match: NamePattern = None,
+    match_channel: ChannelPattern = None,
+    require: Requirements,
+    min_version: MinimumVersion = None,
+    revoke_artifact: RevokedArtifacts,
+    revoke_key: RevokedKeys,
+    allow_rollback: AllowedRollbacks,
+    expires: PolicyExpiry = None,
+    name: NewPolicyName = None,
     json: Json = False,
 ) -> int:
     """Add keys, rules and revocations.
@@ -232,12 +115,12 @@ def add(
     2027-01-31T12:00:00Z. Comments in the file are not kept, and signatures no longer hold: have it
     signed again.
     """
-    from aotc.authoring.policy_answers import policy_answer
     from aotc.authoring.policy_files import change_policy
-    from aotc.authoring.requested_change import change_of
+    from aotc.authoring.policy_report import policy_report
+    from aotc.authoring.requested_change import change_from_options
     from aotc.verification.policy.revocations import unmatched_revocations
 
-    change = change_of(
+    change = change_from_options(
         id=id,
         key=key,
         authority=authority,
@@ -256,7 +139,7 @@ def add(
         name=name,
     )
     written = change_policy(policy, change)
-    return _show(policy_answer(written, findings=unmatched_revocations(written)), json)
+    return _show(policy_report(written, findings=unmatched_revocations(written)), json)
 
 
 @app.command(cls=Command)
@@ -267,14 +150,14 @@ def check(policy: _Policy, json: Json = False) -> int:
     Whether it can be used now follows from its form, signatures, period and sequence. Nothing is
     remembered.
     """
-    from aotc.authoring.policy_answers import policy_answer
+    from aotc.authoring.policy_report import policy_report
     from aotc.verification.policy.host_trust import resolve
     from aotc.verification.policy.policy_document import read_policy
 
     trust = resolve(policy, remember=False)
     file = read_policy(policy)
     signed_by = trust.policy.roots if trust.policy else ()
-    answer = policy_answer(file, signed_by=signed_by, checked=True, findings=trust.findings)
+    answer = policy_report(file, signed_by=signed_by, checked=True, findings=trust.findings)
     return _show(answer, json)
 
 
@@ -375,11 +258,12 @@ def root(
     """
     from aotc.authoring.policy_files import write_roots
     from aotc.cli.views.policy_views import root_view
+    from aotc.contract.results.trust_reports import RootReport
     from aotc.contract.trust.anchors import key_id
-    from aotc.signing.keys.key_loading import one_key
+    from aotc.signing.keys.key_loading import load_one_public
     from aotc.verification.policy.policy_document import read_roots
 
-    keys = [one_key(each) for each in key]
+    keys = [load_one_public(path) for path in key]
     write_roots(output, keys, threshold, policy=policy, new=not force)
     found = read_roots(output)
     answer = RootReport(

@@ -1,9 +1,10 @@
-"""One class of records is the parser, the writer and the schema of a wire format.
+"""Wire formats: one class of records is the parser, the writer and the schema of a format.
 
-`decode` reads JSON-like data strictly into a record and reports every problem with its path
-(`variants[0].inputs[2].shape`); `encode` writes it back.  Field types may be `str`, `int`,
-`float`, `bool`, `Literal`, another record, `tuple[T, ...]`, `Mapping[str, T]`, `T | None` and
-`Json`.  `Annotated` carries a field's text and its bounds.  A class with `from_json` reads itself.
+`decode` reads JSON-like data strictly into a record and reports all problems, each with its path
+(`variants[0].inputs[2].shape`); `encode` writes the record as such data.  The type of a field is
+`str`, `int`, `float`, `bool`, a `Literal`, another record, `tuple[T, ...]`, `Mapping[str, T]`,
+`T | None` or `Json`.  `Annotated` adds a description, `Bounds` and a `Pattern` to it.  A class with
+a method `from_json` reads itself, and one with `to_json` writes itself.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from aotc.records import MISSING, Field, fields, is_record, record
 Json = Any
 T = TypeVar("T")
 
-# Nobody mends more at a time, and a document may hold a million.
+# A hostile document may have a million problems.
 MAX_PROBLEMS = 100
+# The code of a document whose schema has a later major version.
 NEWER = "AOTC-I046"
 
 
 @record(kw_only=False)
 class Bounds:
-    """Inclusive bounds of a number, or of the number of items."""
+    """Inclusive bounds of a number, or of the number of characters or items."""
 
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
 
 
 @record(kw_only=False)
@@ -46,78 +48,80 @@ class Pattern:
 
 @record(kw_only=False)
 class Problem:
-    """One thing wrong in a document: where, and what."""
+    """One problem of a document: its path, a description, and a reason code if it has its own."""
 
     path: str
     what: str
     code: str = ""
-    """A reason code of its own, where it has one."""
 
     def __str__(self) -> str:
         return f"{self.path or '(top)'}: {self.what}"
 
 
 class ParseError(ValueError):
-    """Everything that is wrong in a document, not the first thing only."""
+    """All problems of a document, in `problems`."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(str(problem) for problem in problems))
 
 
-class _Enough(Exception):
-    """So many problems are known that no more are looked for."""
+class _TooManyProblems(Exception):
+    """There are more than `MAX_PROBLEMS`; the rest of the document is not read."""
 
 
-class _Found(list[Problem]):
-    """Problems, up to `MAX_PROBLEMS`; the next one ends the search."""
+class _Problems(list[Problem]):
+    """Up to `MAX_PROBLEMS`; one more raises `_TooManyProblems`."""
 
     def append(self, problem: Problem) -> None:
         if len(self) == MAX_PROBLEMS:
             super().append(Problem("", f"there are more than these {MAX_PROBLEMS} problems"))
-            raise _Enough
+            raise _TooManyProblems
         super().append(problem)
 
-    def adopt(self, problems: Iterable[Problem], path: str) -> None:
-        """Add problems of what lies at `path`, whose own paths begin there."""
+    def add_below(self, path: str, problems: Iterable[Problem]) -> None:
+        """Add problems whose paths are relative to `path`."""
         for each in problems:
             dot = "." if path and each.path and not each.path.startswith("[") else ""
             self.append(Problem(f"{path}{dot}{each.path}", each.what, each.code))
 
 
 @cache
-def hints_of(cls: type) -> dict[str, Any]:
-    """Field name to its type, annotations kept."""
-    return {field.name: type_of(field) for field in fields(cls)}
+def field_types(cls: type) -> dict[str, Any]:
+    """The types of a class's fields by their names, with what `Annotated` adds to them."""
+    return {field.name: field_type(field) for field in fields(cls)}
 
 
-def type_of(field: Field) -> Any:
-    """The type of a field, annotations kept: what its class says, read where the class stands."""
+def field_type(field: Field) -> Any:
+    """The type of a field, with what `Annotated` adds to it."""
     if not isinstance(field.type, str):
         return field.type
-    # As `typing.get_type_hints` does, which reads the fields of a class all at once.
+    # `typing.get_type_hints` would evaluate all fields of the class, in twice the time for each.
     return eval(field.type, vars(sys.modules[field.module]))  # noqa: S307 - our own source
 
 
 @cache
 def wire_fields(cls: Any) -> dict[str, Field]:
-    """A record's fields by their names on the wire: its `WIRE_NAMES` say which differ."""
+    """A record's fields by their names on the wire.
+
+    Those that differ stand in the class's `WIRE_NAMES`, such as `{"fix": "mend"}`.
+    """
     renamed: Mapping[str, str] = getattr(cls, "WIRE_NAMES", {})
     return {renamed.get(field.name, field.name): field for field in fields(cls)}
 
 
 def decode(cls: type[T], data: Json, *, path: str = "", allow_unknown: bool = False) -> T:
-    """Read `data` as a record of class `cls`; raise `ParseError` with the problems found.
+    """`data` as a record of class `cls`; `path` is the path of `data` in its document.
 
-    They are all of them, up to `MAX_PROBLEMS`.  A document of a later major version of the record's
-    schema has that one problem, of code `NEWER`.  An unknown field is a problem and names the
-    nearest known one, unless `allow_unknown`.
+    Unknown fields are problems, unless `allow_unknown`.  Raises `ParseError` with all problems, up
+    to `MAX_PROBLEMS`; if the document's schema has a later major version than the record's, with
+    that problem alone, of code `NEWER`.
     """
     _require_no_newer(cls, data)
-    problems = _Found()
+    problems = _Problems()
     try:
         value = _reader(cls)(data, path, problems, allow_unknown)
-    except _Enough:
+    except _TooManyProblems:
         raise ParseError(problems) from None
     if problems:
         raise ParseError(problems)
@@ -127,7 +131,7 @@ def decode(cls: type[T], data: Json, *, path: str = "", allow_unknown: bool = Fa
 def _require_no_newer(cls: type, data: Json) -> None:
     if not is_record(cls) or not isinstance(data, dict) or "schema" not in wire_fields(cls):
         return
-    kind = type_of(wire_fields(cls)["schema"])
+    kind = field_type(wire_fields(cls)["schema"])
     while get_origin(kind) is typing.Annotated:
         kind = get_args(kind)[0]
     found = data.get("schema")
@@ -137,18 +141,18 @@ def _require_no_newer(cls: type, data: Json) -> None:
         raise ParseError([Problem("schema", what, NEWER)])
 
 
-# What reads data of one type at a path: it adds to the problems, and takes fields that are not
-# known where the last argument says so.
-_Reader = Callable[[Json, str, _Found, bool], Any]
+# Takes data, its path, the problems found so far, to which it adds, and whether to allow unknown
+# fields; returns the value of its type.
+_Reader = Callable[[Json, str, _Problems, bool], Any]
 
 
 def _reader(kind: Any) -> _Reader:
-    """What reads data of a type; records are looked into when the first one is read."""
+    """The reader of a type; those of a record's fields are made when they are first needed."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is typing.Annotated:
         return _annotated_reader(_reader(arguments[0]), arguments[1:])
     if kind is Any:
-        return lambda data, path, problems, loose: data
+        return lambda data, path, problems, lenient: data
     if origin in (Union, types.UnionType):
         return _union_reader(arguments)
     if origin is Literal:
@@ -168,17 +172,17 @@ def _annotated_reader(inner: _Reader, notes: tuple[Any, ...]) -> _Reader:
     if not bounds and not patterns:
         return inner
 
-    def read(data: Json, path: str, problems: _Found, loose: bool) -> Any:
+    def read(data: Json, path: str, problems: _Problems, lenient: bool) -> Any:
         before = len(problems)
-        value = inner(data, path, problems, loose)
+        value = inner(data, path, problems, lenient)
         if len(problems) > before:
             return value
         for note in bounds if value is not None else ():
             size = value if isinstance(value, int | float) else len(value)
-            if note.least is not None and size < note.least:
-                problems.append(Problem(path, f"{size} is less than {note.least:g}"))
-            if note.most is not None and size > note.most:
-                problems.append(Problem(path, f"{size} is more than {note.most:g}"))
+            if note.minimum is not None and size < note.minimum:
+                problems.append(Problem(path, f"{size} is less than {note.minimum:g}"))
+            if note.maximum is not None and size > note.maximum:
+                problems.append(Problem(path, f"{size} is more than {note.maximum:g}"))
         for pattern in patterns if isinstance(value, str) else ():
             if not pattern.fullmatch(value):
                 text = repr(value)
@@ -195,27 +199,27 @@ def _union_reader(choices: tuple[Any, ...]) -> _Reader:
     readers = [_reader(choice) for choice in choices]
     wanted = " or ".join(getattr(choice, "__name__", str(choice)) for choice in choices)
 
-    def read(data: Json, path: str, problems: _Found, loose: bool) -> Any:
+    def read(data: Json, path: str, problems: _Problems, lenient: bool) -> Any:
         if data is None and optional:
             return None
         if len(readers) == 1:
-            return readers[0](data, path, problems, loose)
+            return readers[0](data, path, problems, lenient)
         for reader in readers:
-            trial = _Found()
+            trial = _Problems()
             try:
-                value = reader(data, path, trial, loose)
-            except _Enough:
+                value = reader(data, path, trial, lenient)
+            except _TooManyProblems:
                 continue
             if not trial:
                 return value
-        problems.append(Problem(path, f"expected {wanted}, found {_name(data)}"))
+        problems.append(Problem(path, f"expected {wanted}, found {_described(data)}"))
         return None
 
     return read
 
 
 def _literal_reader(choices: tuple[Any, ...]) -> _Reader:
-    def read(data: Json, path: str, problems: _Found, loose: bool) -> Any:
+    def read(data: Json, path: str, problems: _Problems, lenient: bool) -> Any:
         if data not in choices or isinstance(data, bool):
             wanted = ", ".join(str(choice) for choice in choices)
             near = hint(data, choices, len(problems)).partition("; known: ")[0]
@@ -226,22 +230,22 @@ def _literal_reader(choices: tuple[Any, ...]) -> _Reader:
 
 
 def _list_reader(item: _Reader) -> _Reader:
-    def read(data: Json, path: str, problems: _Found, loose: bool) -> Any:
+    def read(data: Json, path: str, problems: _Problems, lenient: bool) -> Any:
         if not isinstance(data, list):
-            problems.append(Problem(path, f"expected a list, found {_name(data)}"))
+            problems.append(Problem(path, f"expected a list, found {_described(data)}"))
             return ()
-        return tuple([item(v, f"{path}[{i}]", problems, loose) for i, v in enumerate(data)])
+        return tuple([item(v, f"{path}[{i}]", problems, lenient) for i, v in enumerate(data)])
 
     return read
 
 
 def _mapping_reader(item: _Reader) -> _Reader:
-    def read(data: Json, path: str, problems: _Found, loose: bool) -> Any:
+    def read(data: Json, path: str, problems: _Problems, lenient: bool) -> Any:
         if not isinstance(data, dict):
-            problems.append(Problem(path, f"expected a mapping, found {_name(data)}"))
+            problems.append(Problem(path, f"expected a mapping, found {_described(data)}"))
             return {}
         return {
-            str(k): item(v, f"{path}.{k}" if path else str(k), problems, loose)
+            str(k): item(v, f"{path}.{k}" if path else str(k), problems, lenient)
             for k, v in data.items()
         }
 
@@ -249,26 +253,26 @@ def _mapping_reader(item: _Reader) -> _Reader:
 
 
 def _own_reader(cls: Any) -> _Reader:
-    """For a class that reads itself."""
+    """The reader of a class that reads itself."""
 
-    def read(data: Json, path: str, problems: _Found, loose: bool) -> Any:
+    def read(data: Json, path: str, problems: _Problems, lenient: bool) -> Any:
         if isinstance(data, cls):
-            return _record_reader(cls)(data, path, problems, loose)
+            return _record_reader(cls)(data, path, problems, lenient)
         try:
             return cls.from_json(data)
         except ParseError as error:
-            problems.adopt(error.problems, path)
+            problems.add_below(path, error.problems)
             return None
 
     return read
 
 
 def _scalar_reader(kind: Any) -> _Reader:
-    def read(data: Json, path: str, problems: _Found, loose: bool) -> Any:
+    def read(data: Json, path: str, problems: _Problems, lenient: bool) -> Any:
         if kind is float and isinstance(data, int) and not isinstance(data, bool):
             data = float(data)
         if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
-            problems.append(Problem(path, f"expected {_kind_name(kind)}, found {_name(data)}"))
+            problems.append(Problem(path, f"expected {_kind_name(kind)}, found {_described(data)}"))
             return None
         if isinstance(data, float) and not math.isfinite(data):
             problems.append(Problem(path, f"{data} is not a finite number"))
@@ -278,11 +282,11 @@ def _scalar_reader(kind: Any) -> _Reader:
 
 
 def _record_reader(cls: Any) -> _Reader:
-    judged = callable(getattr(cls, "problems", None))
+    has_problems = callable(getattr(cls, "problems", None))
 
-    def read(data: Json, path: str, problems: _Found, loose: bool) -> Any:
+    def read(data: Json, path: str, problems: _Problems, lenient: bool) -> Any:
         if not isinstance(data, dict):
-            problems.append(Problem(path, f"expected a mapping, found {_name(data)}"))
+            problems.append(Problem(path, f"expected a mapping, found {_described(data)}"))
             return None
         fields, readers = wire_fields(cls), _field_readers(cls)
         before = len(problems)
@@ -291,9 +295,9 @@ def _record_reader(cls: Any) -> _Reader:
             where = f"{path}.{key}" if path else str(key)
             if (field := fields.get(key)) is not None:
                 if (reader := readers.get(key)) is None:
-                    reader = readers[key] = _reader(type_of(field))
-                values[field.name] = reader(value, where, problems, loose)
-            elif not loose:
+                    reader = readers[key] = _reader(field_type(field))
+                values[field.name] = reader(value, where, problems, lenient)
+            elif not lenient:
                 near = hint(key, tuple(fields), len(problems))
                 problems.append(Problem(where, f"unknown field{near}"))
         for name, field in fields.items():
@@ -302,8 +306,8 @@ def _record_reader(cls: Any) -> _Reader:
         if len(problems) > before:
             return None
         made = cls(**values)
-        if judged:
-            problems.adopt(made.problems(), path)
+        if has_problems:
+            problems.add_below(path, made.problems())
         return made
 
     return read
@@ -311,12 +315,12 @@ def _record_reader(cls: Any) -> _Reader:
 
 @cache
 def _field_readers(cls: type) -> dict[str, _Reader]:
-    """Those of a class that were needed so far, by the names on the wire."""
+    """The readers of a class's fields that were needed so far, by their names on the wire."""
     return {}
 
 
 def encode(value: Any, *, full: bool = False) -> Json:
-    """A record as JSON-like data; fields that hold their default are left out, unless `full`."""
+    """A record as JSON-like data, without fields that have their default unless `full`."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if is_record(value):
@@ -324,7 +328,7 @@ def encode(value: Any, *, full: bool = False) -> Json:
         return {
             name: encode(getattr(value, field.name), full=full)
             for name, field in wire_fields(cls).items()
-            if full or not _holds_default(field, getattr(value, field.name))
+            if full or not _has_default(field, getattr(value, field.name))
         }
     if isinstance(value, Mapping):
         return {str(key): encode(item, full=full) for key, item in value.items()}
@@ -333,7 +337,7 @@ def encode(value: Any, *, full: bool = False) -> Json:
     return value
 
 
-def _holds_default(field: Field, value: Any) -> bool:
+def _has_default(field: Field, value: Any) -> bool:
     if field.default_factory is not MISSING:
         return bool(value == field.default_factory())
     return field.default is not MISSING and bool(value == field.default)
@@ -344,7 +348,7 @@ def _kind_name(kind: Any) -> str:
     return names.get(kind, str(kind))
 
 
-def _name(data: Json) -> str:
+def _described(data: Json) -> str:
     if data is None:
         return "nothing"
     if isinstance(data, bool):

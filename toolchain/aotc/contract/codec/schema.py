@@ -1,8 +1,8 @@
 """JSON Schemas (draft 2020-12) of the wire formats, generated from the records.
 
-What a record's `problems` demands beyond its types (rules that span fields) is not expressed: the
-codec is the judge, and the schemas are for editors and consumers.  A record that reads more than
-its fields has a class method `json_schema`.
+They are for editors and consumers, and less strict than `parsing.decode`: the rules across fields
+that a record's `problems` checks are not in them.  A record that reads other forms than its fields
+has a class method `json_schema`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from aotc.contract.codec.parsing import Bounds, Json, Pattern, encode, hints_of, wire_fields
+from aotc.contract.codec.parsing import Bounds, Json, Pattern, encode, field_types, wire_fields
 from aotc.records import MISSING
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -22,7 +22,7 @@ _SCALARS: Final = {str: "string", int: "integer", float: "number", bool: "boolea
 
 
 def schema_of(cls: type) -> dict[str, Json]:
-    """The schema of one record class, complete in itself."""
+    """The schema of a class of records, with the definitions of all that it refers to."""
     definitions: dict[str, Json] = {}
     top = _record(cls, definitions)
     return {
@@ -34,13 +34,13 @@ def schema_of(cls: type) -> dict[str, Json]:
 
 
 def schema_text(cls: type) -> str:
-    """The schema as it is committed."""
+    """The schema as the text of the committed file."""
     return json.dumps(schema_of(cls), indent=2, ensure_ascii=False) + "\n"
 
 
 def _identity(cls: type) -> str:
     """The value of the record's `schema` field, such as `aotc.profile/1`, or the class's name."""
-    hint = hints_of(cls).get("schema")
+    hint = field_types(cls).get("schema")
     while get_origin(hint) is typing.Annotated:
         hint = get_args(hint)[0]
     return str(get_args(hint)[0]) if get_origin(hint) is Literal else cls.__name__
@@ -69,7 +69,7 @@ def _schema(kind: Any, definitions: dict[str, Json]) -> dict[str, Json]:
         return {"type": _SCALARS[kind]}
     name = kind.__name__.lstrip("_")
     if name not in definitions:
-        definitions[name] = {}  # Holds the place while a record that holds itself is read.
+        definitions[name] = {}  # Until it is complete, for a record that contains itself.
         own = getattr(kind, "json_schema", None)
         definitions[name] = (
             own(lambda record: _record(record, definitions))
@@ -80,7 +80,7 @@ def _schema(kind: Any, definitions: dict[str, Json]) -> dict[str, Json]:
 
 
 def _record(cls: Any, definitions: dict[str, Json]) -> dict[str, Json]:
-    hints = hints_of(cls)
+    hints = field_types(cls)
     properties: dict[str, Json] = {}
     required = []
     for name, field in wire_fields(cls).items():
@@ -103,18 +103,18 @@ def _record(cls: Any, definitions: dict[str, Json]) -> dict[str, Json]:
 
 def _annotated(inner: Any, notes: tuple[Any, ...], definitions: dict[str, Json]) -> dict[str, Json]:
     made = _schema(inner, definitions)
-    # Beside an anyOf, a bound holds for the choices it can apply to, as it does in the codec.
+    # Next to an anyOf, a bound holds for the choices that it can apply to, as in `decode`.
     for note in notes:
         if isinstance(note, str):
             made["description"] = note
         elif isinstance(note, Pattern):
             made["pattern"] = f"^(?:{note.regex})$"
         elif isinstance(note, Bounds):
-            least, most = _bound_names(inner)
-            if note.least is not None:
-                made[least] = _number(note.least)
-            if note.most is not None:
-                made[most] = _number(note.most)
+            minimum, maximum = _bound_names(inner)
+            if note.minimum is not None:
+                made[minimum] = _number(note.minimum)
+            if note.maximum is not None:
+                made[maximum] = _number(note.maximum)
     return made
 
 

@@ -1,29 +1,33 @@
-"""What may have been meant by a word that is not known."""
+"""Suggestions for words that are not known."""
 
 from __future__ import annotations
 
 from typing import Any
 
-_MOST_HINTS, _LONGEST_WORD = 20, 100
-# To look for the nearest of more takes longer than it helps.
-_MOST_KNOWN = 1000
+_MAX_HINTS, _MAX_WORD = 20, 100
+# The time to compare grows with the number of known words.
+_MAX_KNOWN = 1000
 
 
 def nearest(word: object, known: tuple[Any, ...]) -> str:
     """The known word that is closest in spelling, or an empty string."""
     text = str(word)
-    if len(text) > _LONGEST_WORD:
+    if len(text) > _MAX_WORD:
         return ""
-    words = [each for k in known[:_MOST_KNOWN] if len(each := str(k)) <= _LONGEST_WORD]
+    words = [name for k in known[:_MAX_KNOWN] if len(name := str(k)) <= _MAX_WORD]
     import difflib
 
     close = difflib.get_close_matches(text, words, n=1, cutoff=0.5)
     return close[0] if close else ""
 
 
-def hint(word: object, known: tuple[Any, ...], told: int) -> str:
-    """A hint, for the first problems only: hostile documents have many, and long words."""
-    if told >= _MOST_HINTS or len(str(word)) > _LONGEST_WORD:
+def hint(word: object, known: tuple[Any, ...], problems: int) -> str:
+    """The nearest known word as the end of a message, else all known words.
+
+    Empty if the word is very long, or after the first of many `problems`: a hostile document has
+    many of them.
+    """
+    if problems >= _MAX_HINTS or len(str(word)) > _MAX_WORD:
         return ""
     close = nearest(word, known)
     if close:

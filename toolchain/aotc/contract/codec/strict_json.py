@@ -1,4 +1,4 @@
-"""JSON read strictly: what one parser takes for another value than the next is refused."""
+"""A strict reader of JSON: what two parsers could read as two different values is refused."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from aotc.contract.codec.parsing import Json, ParseError, Problem
 
 MAX_JSON_BYTES = 64 << 20
 MAX_DEPTH = 64
-# Of objects, lists and their items together: a byte of "[[],[]" costs fifty bytes of memory.
+# Objects, lists and their items together: a byte of "[[],[]" takes fifty bytes of memory.
 MAX_VALUES = 1_000_000
-MAX_INTEGER = 2**53 - 1  # RFC 8785 keeps integers exact up to here.
-_LONGEST_DIGITS = 22  # Of a float below 1e21, with its sign.
-_HALF_OF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")  # Only an escape can write one: UTF-8 has none.
+# RFC 8785 keeps integers exact up to here.
+MAX_INTEGER = 2**53 - 1
+# Digits of a float below 1e21, with its sign.
+_MAX_DIGITS = 22
+# UTF-8 cannot hold surrogates; an escape can.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_VALUES) -> Json:
-    """Parse JSON; refuse duplicate keys, NaN, infinities, huge integers, deep nesting, a BOM.
+    """The value of a JSON text in UTF-8.
 
-    RFC 8785 writes floats between 2^53 and 1e21 as digits alone.  Digits that are just what it
-    writes are read as that float, which no integer field takes; other huge integers are refused.
-    No more than `limit` bytes and `values` values are read.  Halves of surrogate pairs are refused
-    too: parsers differ in what they make of them.
-
-    Raises `ParseError`.
+    Raises `ParseError` for duplicate keys, NaN, infinities, a byte order mark, nesting deeper than
+    `MAX_DEPTH`, unpaired surrogates, more than `limit` bytes or `values` values, and for integers
+    beyond `MAX_INTEGER`.  RFC 8785 writes floats between 2^53 and 1e21 as digits without exponent:
+    digits that are exactly what it writes for a float are read as that float, and are not integers.
     """
     if len(data) > limit:
         raise ParseError([Problem("", f"{len(data)} bytes, at most {limit} are read")])
@@ -45,8 +46,8 @@ def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_V
         raise ParseError([Problem("", f"{text} is not JSON")])
 
     def integer(text: str) -> int | float:
-        if len(text) > _LONGEST_DIGITS or abs(int(text)) > MAX_INTEGER:
-            if len(text) <= _LONGEST_DIGITS and _is_digits(float(text), text):
+        if len(text) > _MAX_DIGITS or abs(int(text)) > MAX_INTEGER:
+            if len(text) <= _MAX_DIGITS and _is_digits(float(text), text):
                 return float(text)
             raise ParseError([Problem("", f"integer {text[:20]} exceeds 2^53 - 1")])
         return int(text)
@@ -73,20 +74,20 @@ def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_V
     except (UnicodeDecodeError, ValueError) as error:
         raise ParseError([Problem("", f"not JSON: {error}")]) from None
     _check_depth(value)
-    if _HALF_OF_PAIR.search(data):
+    if _SURROGATE.search(data):
         check_text(value)
     return value
 
 
 def _is_digits(value: float, text: str) -> bool:
-    """Whether RFC 8785 writes a float as `text`: its shortest digits, then zeros, below 1e21."""
+    """Whether RFC 8785 writes a float as `text`: below 1e21, its shortest digits, then zeros."""
     from decimal import Decimal
 
     return abs(value) < 1e21 and f"{Decimal(repr(value)):f}".removesuffix(".0") == text
 
 
 def check_text(value: Json) -> None:
-    """Refuse texts that UTF-8 cannot hold; names of fields as well.  Raises `ParseError`."""
+    """Raise `ParseError` if a text in `value`, or a name of a field, is not valid Unicode."""
     if isinstance(value, str):
         try:
             value.encode("utf-8")

@@ -1,4 +1,4 @@
-"""Documents in YAML: read strictly into plain values, and written so that they read back."""
+"""A strict reader of YAML documents, and a writer of what it reads back as the same value."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from aotc.contract.codec.parsing import Json, ParseError, Problem, encode
 from aotc.contract.codec.strict_json import MAX_INTEGER, check_text
 
 MAX_YAML_BYTES = 1 << 20
-# A value of YAML takes fifty microseconds to read.
+# Reading a value takes fifty microseconds.
 MAX_YAML_VALUES = 50_000
 
 
 def strict_yaml(data: bytes) -> Json:
-    """Parse one YAML document of plain types; refuse duplicate keys, aliases, tags and odd keys.
+    """The value of one YAML document, made of the types of JSON.
 
-    No more than `MAX_YAML_BYTES` and `MAX_YAML_VALUES` are read.
-
-    Halves of surrogate pairs are refused, and integers beyond 2^53 - 1, which no JSON can say.
     Plain words are read by the core schema of YAML 1.2 (section 10.3.2), with decimal numbers
-    only: `1e-3` is a number, `no` is text, and so is every key.  Raises `ParseError`.
+    only: `1e-3` is a number, and `no` is text.  Keys are text.  Raises `ParseError` for duplicate
+    keys, keys that are not text, aliases, tags, unpaired surrogates, integers beyond 2^53 - 1, and
+    for more than `MAX_YAML_BYTES` bytes or `MAX_YAML_VALUES` values.
     """
     import yaml
 
@@ -45,33 +44,35 @@ def strict_yaml(data: bytes) -> Json:
 
 
 def yaml_text(record: Any, *, full: bool = True) -> str:
-    """A record as YAML that reads back as the same record; with every default, if `full`."""
+    """A record as YAML that `strict_yaml` reads back; with all defaults, if `full`.
+
+    Lists of plain values stay on one line each.
+    """
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Quotes what the loader would take for other than text."""
+        """Quotes text that the loader would read as another type."""
 
     def text(dumper: Any, value: str) -> Any:
-        """Text of several lines, such as a key, stays on its lines."""
+        """Writes text of several lines, such as a PEM key, as these lines."""
         style = "|" if "\n" in value else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
     Dumper.yaml_implicit_resolvers = _loader().yaml_implicit_resolvers
-    # Lists of plain values stay on one line each.
     return str(
         yaml.dump(
             encode(record, full=full),
             Dumper=Dumper,
             sort_keys=False,
             default_flow_style=None,
-            # A long name that goes on in a line of its own would stand at its beginning.
+            # Long names are not wrapped: their second lines would look like names of fields.
             width=float("inf"),
         )
     )
 
 
-# Tag, what such a word looks like, and the characters that it may begin with.
+# Tag, pattern, and the characters that a word of the tag may begin with.
 _WORDS = (
     ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
     ("bool", r"true|True|TRUE|false|False|FALSE", tuple("tTfF")),
@@ -97,7 +98,7 @@ def _loader() -> Any:
             if isinstance(event, yaml.AliasEvent):
                 raise ParseError([Problem("", f"line {_line(event)}: aliases are not allowed")])
             if getattr(event, "tag", None) is not None:
-                # Some make numbers without end, and others what is no plain type.
+                # Some tags make values of any size, and others values of other types.
                 raise ParseError([Problem("", f"line {_line(event)}: tags are not allowed")])
             self.values += 1
             if self.values > MAX_YAML_VALUES:
@@ -108,7 +109,7 @@ def _loader() -> Any:
             seen = set()
             for key, _ in node.value:
                 if not isinstance(key, yaml.ScalarNode):
-                    raise ParseError([Problem("", f"line {_line(key)}: a key is no plain text")])
+                    raise ParseError([Problem("", f"line {_line(key)}: a key is not plain text")])
                 if key.value in seen:
                     raise ParseError([Problem(key.value, f"line {_line(key)}: duplicate key")])
                 seen.add(key.value)

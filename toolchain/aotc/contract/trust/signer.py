@@ -57,7 +57,7 @@ class SignerFile:
     schema: Literal["aotc.signer/1"]
     command: Annotated[
         tuple[str, ...],
-        Bounds(least=1),
+        Bounds(1),
         "the program and its arguments, without a shell; it runs in the folder of this file, gets "
         "the bytes to sign on standard input, and writes the signature to standard output",
     ]
@@ -69,7 +69,7 @@ class SignerFile:
         Literal["der", "raw"], "of the signature: DER, or r and s in 32 bytes each"
     ] = "der"
     timeout_seconds: Annotated[
-        float, Bounds(least=1, most=600), "time limit; the program is stopped after it"
+        float, Bounds(1, 600), "time limit; the program is stopped after it"
     ] = 60.0
 
     def problems(self) -> list[Problem]:

@@ -1,1 +1,1 @@
-"""Signing without a kept key: identity tokens, and the services that certify one for minutes."""
+"""Keyless signing: identity tokens, and the sigstore services that certify short-lived keys."""

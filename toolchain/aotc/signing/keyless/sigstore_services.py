@@ -1,4 +1,4 @@
-"""The services of sigstore that sign for an identity: the public ones, or those of a company."""
+"""The sigstore services that sign for an identity: public or private ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from aotc.errors import AotcError
 from aotc.escaping import printable
 from aotc.signing.keyless.identity_token import Identity
-from aotc.signing.keyless_verification import not_installed
+from aotc.signing.keyless_verification import missing_sigstore
 from aotc.signing.keys import key_files
 
 if TYPE_CHECKING:
@@ -20,40 +20,41 @@ if TYPE_CHECKING:
     from sigstore.sign import SigningContext
 
 CONNECT_SECONDS: Final = 10.0
-# A log may answer only once the entry is in its tree.
+# A log may answer only when the entry is in its tree.
 ANSWER_SECONDS: Final = 60.0
-_MOST_CAUSES: Final = 4
+_MAX_CAUSES: Final = 4
 
 
 def read_config(path: Path) -> ClientTrustConfig:
-    """The services of a private sigstore and whom it trusts, from a ClientTrustConfig (JSON).
+    """The services and trusted roots of a private sigstore, from a ClientTrustConfig (JSON).
 
-    Raises I001, I019 and I037.
+    Raises AOTC-I001 if the file cannot be read, I019 if the extra is not installed, and I037 if the
+    file is not such a configuration, or the certificate authority has no https: address.
     """
     try:
         from sigstore.errors import Error
         from sigstore.models import ClientTrustConfig
     except ModuleNotFoundError as error:
-        raise not_installed(error) from None
+        raise missing_sigstore(error) from None
     data = key_files.read(path)
     try:
         config = ClientTrustConfig.from_json(data.decode("utf-8"))
-        # Both are read at their first use only.
+        # The library reads these at their first use only.
         service = config.signing_config.get_fulcio().url
         config.signing_config.get_tlogs()
         _ = config.trusted_root
     except (Error, ValueError) as error:
         raise AotcError(
             "AOTC-I037",
-            "the file is no trust configuration of a sigstore that signs",
+            "the file is not a sigstore trust configuration for signing",
             where=str(path),
             expected="a ClientTrustConfig v0.1 in JSON, with services that are valid now",
-            found=said(error),
+            found=error_text(error),
         ) from None
-    if not _keeps_secrets(service):
+    if not _is_confidential(service):
         raise AotcError(
             "AOTC-I037",
-            "the certificate authority would get the identity token in the clear",
+            "the identity token would be sent to the certificate authority unencrypted",
             where=str(path),
             expected="an https: address",
             found=service,
@@ -62,19 +63,19 @@ def read_config(path: Path) -> ClientTrustConfig:
 
 
 def public_config() -> ClientTrustConfig:
-    """The services of the public sigstore; raises I037 where they cannot be reached."""
+    """The services of the public sigstore; raises AOTC-I037 if they cannot be reached."""
     from sigstore.models import ClientTrustConfig
 
     try:
         return ClientTrustConfig.production()
-    # What an update of its roots may raise is that of three libraries.
+    # Updating the roots may raise errors of three libraries.
     except Exception as error:
         raise AotcError(
-            "AOTC-I037", "the public sigstore cannot be reached", found=said(error)
+            "AOTC-I037", "the public sigstore cannot be reached", found=error_text(error)
         ) from None
 
 
-def _keeps_secrets(url: str) -> bool:
+def _is_confidential(url: str) -> bool:
     parts = urlsplit(url)
     if parts.scheme == "https":
         return True
@@ -85,7 +86,7 @@ def _keeps_secrets(url: str) -> bool:
 
 
 def sign_payload(config: ClientTrustConfig, identity: Identity, payload: bytes) -> bytes:
-    """A bundle over an in-toto statement, as the services make it; raises what `sigstore` does."""
+    """A bundle with an in-toto statement, signed by the services; raises what `sigstore` does."""
     from sigstore.dsse import Statement
 
     statement = Statement(payload)
@@ -95,23 +96,23 @@ def sign_payload(config: ClientTrustConfig, identity: Identity, payload: bytes) 
 
 @contextlib.contextmanager
 def _context(config: ClientTrustConfig) -> Iterator[SigningContext]:
-    """The services, none of which may keep a caller waiting."""
+    """A signing context in which every request to a service has a time limit."""
     from requests import PreparedRequest, Response
     from requests.adapters import HTTPAdapter
     from sigstore.sign import SigningContext
 
-    class Impatient(HTTPAdapter):
-        def send(self, request: PreparedRequest, *args: object, **words: object) -> Response:
-            # The library states none, and would wait for ever.
-            words["timeout"] = words.get("timeout") or (CONNECT_SECONDS, ANSWER_SECONDS)
-            return super().send(request, *args, **words)  # type: ignore[arg-type]
+    class TimeLimitAdapter(HTTPAdapter):
+        def send(self, request: PreparedRequest, *args: object, **options: object) -> Response:
+            # The library sets no time limit, and could wait forever.
+            options["timeout"] = options.get("timeout") or (CONNECT_SECONDS, ANSWER_SECONDS)
+            return super().send(request, *args, **options)  # type: ignore[arg-type]
 
     services = config.signing_config
     authority, log = services.get_fulcio(), services.get_tlogs()[0]
-    with authority.session as asked, log._session as told:  # type: ignore[attr-defined]
-        for session in (asked, told):
+    with authority.session as first, log._session as second:  # type: ignore[attr-defined]
+        for session in (first, second):
             for scheme in ("https://", "http://"):
-                session.mount(scheme, Impatient())
+                session.mount(scheme, TimeLimitAdapter())
         yield SigningContext(
             fulcio=authority,
             rekor=log,
@@ -120,22 +121,22 @@ def _context(config: ClientTrustConfig) -> Iterator[SigningContext]:
         )
 
 
-def said(error: BaseException) -> str:
-    """An error with its causes and what a service answered, in one line."""
-    return ": ".join(dict.fromkeys(_parts(error)))[:500]
+def error_text(error: BaseException) -> str:
+    """An error in one line, with its causes and the answer of the service."""
+    return ": ".join(dict.fromkeys(_error_parts(error)))[:500]
 
 
-def _parts(error: BaseException) -> Iterator[str]:
-    each: BaseException | None = error
-    for _ in range(_MOST_CAUSES):
-        if each is None:
+def _error_parts(error: BaseException) -> Iterator[str]:
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if cause is None:
             return
-        yield _line(str(each)) or type(each).__name__
-        response = getattr(each, "response", None)
+        yield _single_line(str(cause)) or type(cause).__name__
+        response = getattr(cause, "response", None)
         if response is not None:
-            yield _line(response.text)[:200]
-        each = each.__cause__
+            yield _single_line(response.text)[:200]
+        cause = cause.__cause__
 
 
-def _line(text: str) -> str:
+def _single_line(text: str) -> str:
     return printable(" ".join(text.split()))

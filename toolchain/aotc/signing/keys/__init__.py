@@ -1,1 +1,1 @@
-"""Keys and certificates: made, loaded, kept under passwords, or held by another program."""
+"""Keys and certificates: making, loading and encrypting them, and signers in other programs."""

@@ -1,6 +1,6 @@
-"""The development key of a user, made at its first use, and the trust that holds by default.
+"""The development key of a user, made at its first use, and the default trust.
 
-The default trust needs no `cryptography`, and nothing that writes files.
+The default trust needs neither `cryptography` nor what writes files.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from aotc.files.user_folders import config_folder
 if TYPE_CHECKING:
     from aotc.signing.keys.key_loading import PrivateKey
 
-_ELSEWHERE: Final = "Set XDG_CONFIG_HOME to a folder of yours, or sign with --key."
+_FIX_FOLDER: Final = "Set XDG_CONFIG_HOME to a folder of yours, or sign with --key."
 
 
 def development_key() -> PrivateKey:
-    """This user's development key, created at its first use.
+    """This user's development key, which is created at its first use.
 
-    Raises I023 where the file is unusable, I026 where it cannot be written, or where its folder is
-    another user's.
+    Raises AOTC-I023 if the file is unusable, and I026 if it cannot be written or its folder belongs
+    to another user.
     """
     from aotc.files import writing
     from aotc.signing.keys.key_loading import load_private
 
     require_own_folder()
     secret_path, public_path = _paths()
-    if not _is_there(secret_path):
+    if not _exists(secret_path):
         _create(secret_path)
     key = load_private(secret_path, development=True)
     pem = key.public_pem.encode("ascii")
-    # To sign needs the private half alone: a key in a folder that only may be read serves.
+    # Signing needs only the private half, so a key in a read-only folder is enough.
     with contextlib.suppress(OSError):
         if not public_path.exists() or public_path.read_bytes() != pem:
             writing.write_atomically(public_path, pem, mode=0o644, durable=True)
@@ -43,22 +43,22 @@ def development_key() -> PrivateKey:
 
 
 def require_own_folder() -> None:
-    """Raise I026 where the folder of the development key is another user's."""
+    """Raise AOTC-I026 if the folder of the development key belongs to another user."""
     folder = _paths()[0].parent
-    if _is_of_others(folder):
+    if _belongs_to_others(folder):
         raise AotcError(
             "AOTC-I026",
             "the folder of the development key belongs to another user",
             where=str(folder),
-            fix=_ELSEWHERE,
+            fix=_FIX_FOLDER,
         )
 
 
 def default_trust() -> tuple[TrustedKey, ...]:
-    """The development public key of this user, if there is one; nothing else is trusted unasked."""
+    """The public development key of this user, if there is one; by default only it is trusted."""
     try:
         secret_path, public_path = _paths()
-        if _is_of_others(secret_path.parent) or not secret_path.is_file():
+        if _belongs_to_others(secret_path.parent) or not secret_path.is_file():
             return ()
         blocks = split_pem(public_path.read_text("ascii")) if public_path.is_file() else ()
     except (AotcError, OSError, UnicodeDecodeError):
@@ -73,9 +73,10 @@ def default_trust() -> tuple[TrustedKey, ...]:
 def resolve_trust(
     trust: str | Path | None = None, key: str | Path | None = None
 ) -> tuple[TrustedKey, ...]:
-    """The keys that may vouch: those of `trust` and `key`, or the default where neither is given.
+    """The trusted keys: those in the files `trust` and `key`, or by default the development key.
 
-    Raises I001, G013 (for `trust`), I023 (for `key`).
+    Raises AOTC-I001 if a file cannot be read, G013 if `trust` is not a list of keys, and I023 if
+    `key` is not.
     """
     if trust is None and key is None:
         return default_trust()
@@ -83,13 +84,13 @@ def resolve_trust(
 
     found: dict[str, TrustedKey] = {}
     if trust is not None:
-        found.update((each.pem, each) for each in load_public(Path(trust)))
+        found.update((item.pem, item) for item in load_public(Path(trust)))
     if key is not None:
-        found.update((each.pem, each) for each in load_public(Path(key), code="AOTC-I023"))
-    development = {each.pem for each in default_trust()}
+        found.update((item.pem, item) for item in load_public(Path(key), code="AOTC-I023"))
+    development = {item.pem for item in default_trust()}
     return tuple(
-        TrustedKey(pem=each.pem, origin=each.origin, development=each.pem in development)
-        for each in found.values()
+        TrustedKey(pem=item.pem, origin=item.origin, development=item.pem in development)
+        for item in found.values()
     )
 
 
@@ -97,13 +98,15 @@ def _paths() -> tuple[Path, Path]:
     base = config_folder()
     if base is None:
         raise AotcError(
-            "AOTC-I026", "this user has no home folder for a development key", fix=_ELSEWHERE
+            "AOTC-I026",
+            "this user does not have a home folder for a development key",
+            fix=_FIX_FOLDER,
         )
     return base / "aotc" / "development.pem", base / "aotc" / "development.pub"
 
 
-def _is_there(path: Path) -> bool:
-    """Whether there is a key; a file of no bytes is what a killed process left."""
+def _exists(path: Path) -> bool:
+    """Whether there is a key; a killed process may have left an empty file."""
     try:
         return path.stat().st_size > 0
     except OSError:
@@ -111,7 +114,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _create(path: Path) -> None:
-    """Of several processes that create the key at once, one wins and all use its key."""
+    """Create the key; if several processes do so at once, all use the key of the first."""
     from aotc.files import writing
     from aotc.signing.keys import key_files
 
@@ -122,21 +125,21 @@ def _create(path: Path) -> None:
         with contextlib.suppress(FileExistsError):
             writing.write_new(path, secret_pem, mode=0o600, durable=True)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise _cannot_write(path, error) from None
 
 
-def _is_of_others(folder: Path) -> bool:
-    """Whether what is there is another user's: their key, or a link to a file of this one's."""
+def _belongs_to_others(folder: Path) -> bool:
+    """Whether the folder belongs to another user, who could replace the key or link to a file."""
     try:
         return belongs_to_others(folder)
     except OSError:
-        return False  # It is not there, or is told by what is read or written in it.
+        return False  # It does not exist, or reading or writing in it will fail.
 
 
-def _unwritable(path: Path, error: OSError) -> AotcError:
+def _cannot_write(path: Path, error: OSError) -> AotcError:
     from aotc.signing.keys import key_files
 
-    found = key_files.unwritable(path, error)
+    found = key_files.cannot_write_key(path, error)
     if found.code == "AOTC-I026":
-        found.fix = _ELSEWHERE
+        found.fix = _FIX_FOLDER
     return found

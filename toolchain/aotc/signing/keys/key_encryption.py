@@ -1,7 +1,7 @@
-"""Private keys under a password: PKCS#8 with PBES2 (RFC 8018), which every TLS library opens.
+"""Encryption of private keys by a password: PKCS#8 with PBES2 (RFC 8018), as TLS libraries read it.
 
-`cryptography` writes 2048 rounds of PBKDF2 by itself, a thousandth of a second for whoever tries
-passwords; how many rounds a file has is the writer's choice, so here it is more.
+`cryptography` writes only 2048 rounds of PBKDF2, so that each guess of a password takes about a
+millisecond.  A file states its number of rounds, so this module can write more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BLOCK_BYTES = 16
 
 
 def encrypted_pem(private_key_info: bytes, password: bytes) -> bytes:
-    """An `ENCRYPTED PRIVATE KEY` block around a PrivateKeyInfo (DER); takes part of a second."""
+    """An `ENCRYPTED PRIVATE KEY` block (PEM) with a PrivateKeyInfo (DER); takes some 0.1 s."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.padding import PKCS7
 

@@ -1,4 +1,4 @@
-"""Key files: new pairs, written once, whole, and never over another key; and read whole."""
+"""Key files: new key pairs, written atomically and never over another key; and reading files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MAX_KEY_FILE_BYTES = 1 << 20
 
 
 def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
-    """Write a new private key (PKCS#8 PEM, mode 0600) to `path` and its public half beside it.
+    """Write a new private key (PKCS#8 PEM, mode 0600) to `path`, and its public half next to it.
 
-    With `password` the private key is encrypted (PBES2 with AES-256).  Returns both paths; the
-    public one has the suffix `.pub`.  Files of no bytes, as a process leaves them that is killed
-    while it writes, are no keys and replaced.
-    Raises I017 where either exists, I026 where the folder cannot be written, I027 for a bad name.
+    With `password`, the private key is encrypted (PBES2 with AES-256).  Returns both paths; the
+    public key's has the suffix `.pub`.  Empty files, which a killed process may leave, are
+    replaced. Raises AOTC-I017 if one of the files exists, I018 if the disk is full, I026 if the
+    folder is not writable, and I027 if the name is not valid.
     """
     if not path.name or path.is_dir():
         raise AotcError(
@@ -30,20 +30,22 @@ def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
     if public == path:
         raise AotcError(
             "AOTC-I027",
-            "the private key's name may not end in .pub",
+            "the private key's name must not end in .pub",
             where=str(path),
             fix="Give a name that ends in .pem.",
         )
     try:
-        for each in (path, public):
-            remove_empty(each)
+        for file in (path, public):
+            remove_empty(file)
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise cannot_write_key(path, error) from None
     if os.path.lexists(path) and not os.path.lexists(public):
         make = f"openssl pkey -in {path} -pubout -out {public}"
-        raise _exists(path, f"Choose another name with -o. Its public half is missing: {make}")
+        raise _exists_error(
+            path, f"Choose another name with -o. Its public half is missing: {make}"
+        )
     if os.path.lexists(public):
-        raise _exists(public)
+        raise _exists_error(public)
     secret_pem, public_pem = new_pair(password)
     write_new(path, secret_pem, 0o600)
     try:
@@ -55,11 +57,11 @@ def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
 
 
 def remove_empty(path: Path) -> None:
-    """Remove a file of no bytes, and nothing else; raises OSError, G041, I018 and I026."""
+    """Remove a file if it is empty; raises OSError, AOTC-G041, I018 and I026."""
     if _is_empty(path):
         from aotc.files.locking import editing
 
-        # Of several that do so, the second must not remove the key that the first made then.
+        # The lock prevents that another process removes a key that was written meanwhile.
         with editing(path):
             if _is_empty(path):
                 path.unlink()
@@ -74,7 +76,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def new_pair(password: bytes | None = None) -> tuple[bytes, str]:
-    """A new P-256 key: its private half (PKCS#8 PEM) and its public one (SPKI PEM)."""
+    """A new P-256 key pair: the private half (PKCS#8 PEM), and the public half (SPKI PEM)."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -91,21 +93,21 @@ def new_pair(password: bytes | None = None) -> tuple[bytes, str]:
 
 
 def read(path: Path) -> bytes:
-    """The first `MAX_KEY_FILE_BYTES` of a file; raises I001."""
+    """The first `MAX_KEY_FILE_BYTES` bytes of a file; raises AOTC-I001."""
     try:
         with path.open("rb") as file:
             return file.read(MAX_KEY_FILE_BYTES)
     except OSError as error:
         raise cannot_read(error, "cannot read the key file", str(path)) from None
     except ValueError as error:
-        # A signer file may name what can be no path.
+        # A signer file may name something that cannot be a path.
         raise AotcError(
             "AOTC-I001", f"cannot read the key file: {error}", where=repr(str(path))
         ) from None
 
 
-def exposure(path: Path) -> tuple[Finding, ...]:
-    """I038 where others than its owner may read a private key; nothing on Windows."""
+def exposure_findings(path: Path) -> tuple[Finding, ...]:
+    """AOTC-I038 if users other than its owner may read a private key; nothing on Windows."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
@@ -117,26 +119,26 @@ def exposure(path: Path) -> tuple[Finding, ...]:
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that must not be there yet, whole or not at all; raises I017, I018, I026."""
+    """Write a new file atomically; raises AOTC-I017 if it exists, I018 and I026."""
     from aotc.files import writing
 
     try:
         writing.write_new(path, data, mode=mode, durable=True)
     except FileExistsError:
-        raise _exists(path) from None
+        raise _exists_error(path) from None
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise cannot_write_key(path, error) from None
 
 
-def unwritable(path: Path, error: OSError) -> AotcError:
-    """I018 where the disk is full, else I026."""
+def cannot_write_key(path: Path, error: OSError) -> AotcError:
+    """AOTC-I018 if the disk is full, else I026."""
     return cannot_write(error, "cannot write the key", str(path))
 
 
-def _exists(path: Path, fix: str = "Choose another name with -o.") -> AotcError:
+def _exists_error(path: Path, fix: str = "Choose another name with -o.") -> AotcError:
     return AotcError(
         "AOTC-I017",
-        "the key file is already there, and keys are never overwritten",
+        "the key file already exists, and keys are never overwritten",
         where=str(path),
         fix=fix,
     )

@@ -1,6 +1,6 @@
-"""P-256 keys as records: read from PEM files.
+"""Loading P-256 keys from PEM files.
 
-`cryptography` is imported only where a key is used.
+`cryptography` is imported only when a key is used.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from aotc.signing.keys.p256 import any_key, p256_key, public_pem
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-# PKCS#8 (RFC 5958) says so in its label, the older form of OpenSSL in a header.
+# PKCS#8 (RFC 5958) states it in the label, OpenSSL's older form in a header.
 _ENCRYPTED = rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED"
 _SECRET = rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----"
 
 
 @record(kw_only=False)
 class PrivateKey:
-    """A P-256 private key; only its signatures and its public half leave it."""
+    """A P-256 private key, which gives only its signatures and its public half."""
 
     public_pem: str
     key_id: str
@@ -36,25 +36,25 @@ class PrivateKey:
     findings: tuple[Finding, ...] = field(default=(), compare=False)
 
     def sign(self, message: bytes) -> bytes:
-        """ECDSA over SHA-256 with a deterministic nonce (RFC 6979), DER-encoded."""
+        """A DER-encoded ECDSA signature over SHA-256, with a deterministic nonce (RFC 6979)."""
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.hashes import SHA256
 
         return self._secret.sign(message, ec.ECDSA(SHA256(), deterministic_signing=True))
 
     def trusted(self) -> TrustedKey:
-        """The public half, as a key to trust."""
+        """The public half as a trusted key."""
         return TrustedKey(pem=self.public_pem, origin="signer", development=self.development)
 
 
 def load_private(
     path: Path, *, development: bool = False, password: bytes | None = None
 ) -> PrivateKey:
-    """Read a PKCS#8 (or SEC1) PEM of a P-256 key, with its certificates where the file holds any.
+    """Load a P-256 private key from a PKCS#8 or SEC1 PEM file, with its certificates if it has any.
 
-    An encrypted one takes `password`, else the one that `passwords.stated` finds.
-    Raises I001, I023; I034 where the password is missing or wrong; G037 for a certificate that
-    cannot be read.
+    An encrypted key is decrypted with `password`, or with the one that `passwords.password_of`
+    finds.  Raises AOTC-I001 if the file cannot be read, I023 if it is not such a key, I034 if the
+    password is missing or wrong, and G037 if a certificate cannot be read.
     """
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -67,27 +67,27 @@ def load_private(
     pem = public_pem(secret.public_key())
     chain = split_certificates(data.decode("ascii", "replace"))
     if chain:
-        from aotc.signing.keys.certificates import check_belongs
+        from aotc.signing.keys.certificates import check_chain_of_key
 
-        check_belongs(chain, pem, str(path))
-    findings = key_files.exposure(path)
+        check_chain_of_key(chain, pem, str(path))
+    findings = key_files.exposure_findings(path)
     return PrivateKey(pem, key_id(pem), development, secret, chain, findings)
 
 
 def load_public(path: Path, *, code: str = "AOTC-G013") -> tuple[TrustedKey, ...]:
-    """Every PEM public key in a file, in its order.
+    """The PEM public keys of a file, in their order.
 
-    Raises I001 where the file cannot be read, and `code` where it holds no key, one that is not
-    on P-256, or anything but keys, blank lines and lines that begin with `#`.
+    Raises AOTC-I001 if the file cannot be read, and `code` if it has no key, a key that is not on
+    P-256, or anything other than keys, blank lines and lines that start with `#`.
     """
     text = key_files.read(path).decode("utf-8", "replace")
     return read_public(text, str(path), code=code)
 
 
 def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[TrustedKey, ...]:
-    """Every PEM public key in a text, in its order; raises `code` as `load_public` does.
+    """The PEM public keys of a text, in their order; raises `code` as `load_public` does.
 
-    The text holds nothing else but blank lines, and comments: lines that begin with `#`.
+    `origin` is the place of the text, for messages and for the keys.
     """
     wanted = "one or more PEM public keys on P-256"
     found = []
@@ -99,29 +99,29 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
                 f"key {number} of the file is unusable",
                 where=origin,
                 expected=wanted,
-                found="another kind of key" if any_key(block) else "bytes that are no key",
+                found="another kind of key" if any_key(block) else "bytes that are not a key",
             )
         found.append(TrustedKey(pem=public_pem(public), origin=origin))
-    if not found or not _holds_keys_alone(text):
-        seen, fix = _instead_of_keys(text)
+    if not found or not _has_only_keys(text):
+        content, fix = _other_content(text)
         raise AotcError(
             code,
             "the file is not a list of public keys",
             where=origin,
             expected=wanted,
-            found=seen,
+            found=content,
             fix=fix,
         )
     return tuple(found)
 
 
-def one_key(path: Path) -> str:
-    """The one public key of a file, as PEM; raises I001 and I023."""
+def load_one_public(path: Path) -> str:
+    """The only public key of a file, as PEM; raises AOTC-I001 and I023."""
     found = load_public(path, code="AOTC-I023")
     if len(found) != 1:
         raise AotcError(
             "AOTC-I023",
-            "the file holds several keys",
+            "the file has several keys",
             where=str(path),
             expected="one public key",
             found=str(len(found)),
@@ -129,10 +129,10 @@ def one_key(path: Path) -> str:
     return found[0].pem
 
 
-def _instead_of_keys(text: str) -> tuple[str, str]:
-    """What a file holds that is no list of public keys, and what to do with it."""
+def _other_content(text: str) -> tuple[str, str]:
+    """What a file is if it is not a list of public keys, and how to fix that."""
     if "PRIVATE KEY-----" in text:
-        return "a private key", "Give the .pub file beside it."
+        return "a private key", "Give the .pub file next to it."
     if split_certificates(text):
         return (
             "a certificate",
@@ -142,8 +142,8 @@ def _instead_of_keys(text: str) -> tuple[str, str]:
     return "something else", ""
 
 
-def _holds_keys_alone(text: str) -> bool:
-    """Whether nothing is said beside keys but comments: it could be that one is revoked."""
+def _has_only_keys(text: str) -> bool:
+    """Whether a text has only keys and comments; other text could say that a key is revoked."""
     lines = PEM.sub("\0", text.removeprefix("\ufeff")).splitlines()
     return all(
         line.rstrip() in ("", "\0") or (line.startswith("#") and "\0" not in line) for line in lines
@@ -159,13 +159,13 @@ def _secret_key(data: bytes, path: Path, password: bytes | None) -> object:
     block = re.search(_SECRET, data, re.ASCII | re.DOTALL)
     secret = block[0] if block else data
     encrypted = re.search(_ENCRYPTED, secret, re.MULTILINE) is not None
-    given = (password or passwords.stated(path)) if encrypted else None
+    given = (password or passwords.password_of(path)) if encrypted else None
     try:
         return load_pem_private_key(secret, password=given)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         if encrypted:
             raise AotcError(
-                "AOTC-I034", "the password does not open the key file", where=str(path)
+                "AOTC-I034", "the password does not decrypt the key file", where=str(path)
             ) from None
         found = "a public key" if split_pem(data.decode("ascii", "replace")) else "something else"
         raise _unusable(path, found) from None
@@ -174,7 +174,7 @@ def _secret_key(data: bytes, path: Path, password: bytes | None) -> object:
 def _unusable(path: Path, found: str) -> AotcError:
     return AotcError(
         "AOTC-I023",
-        "the file is no usable signing key",
+        "the file is not a usable signing key",
         where=str(path),
         expected="a PEM private key on P-256",
         found=found,

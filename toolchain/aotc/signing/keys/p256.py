@@ -1,7 +1,7 @@
-"""Public keys on P-256, the one curve of this project: read from PEM, written, verified with.
+"""Public keys on P-256, the only supported curve: reading, writing, and verifying signatures.
 
-`cryptography` is imported only where a key is used, and its readers of all kinds of keys only where
-a key is in another form than the one that is written here.
+`cryptography` is imported only when a key is used, and its readers of all kinds of keys only if a
+key has another form than the one that is written here.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _BEGIN: Final = "-----BEGIN PUBLIC KEY-----\n"
 _END: Final = "-----END PUBLIC KEY-----\n"
 _COLUMNS: Final = 64
-# SubjectPublicKeyInfo of a key on P-256 (RFC 5480, section 2), up to its point: both coordinates
-# of 32 bytes after a byte of 4 (SEC 1, section 2.3.3).
+# The SubjectPublicKeyInfo of a P-256 key (RFC 5480, section 2) before its point, which is the byte
+# 4 and both coordinates of 32 bytes (SEC 1, section 2.3.3).
 _INFO: Final = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")
 _COORDINATE_BYTES: Final = 32
 
 
 def p256_key(pem: str) -> EllipticCurvePublicKey | None:
-    """The public key of a PEM text; None where it is none, or not on P-256."""
+    """The public key of a PEM text, or None if it is not a public key on P-256."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     point = _point(pem)
@@ -37,7 +37,7 @@ def p256_key(pem: str) -> EllipticCurvePublicKey | None:
 
 
 def any_key(pem: str) -> PublicKeyTypes | None:
-    """The public key of a PEM text, of any kind; None where it is not one."""
+    """The public key of a PEM text, of any kind, or None if it is not a public key."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -48,11 +48,11 @@ def any_key(pem: str) -> PublicKeyTypes | None:
 
 
 def public_pem(public: PublicKeyTypes) -> str:
-    """SPKI PEM as OpenSSL writes it; of any public key."""
+    """Any public key as SPKI PEM, as OpenSSL writes it."""
     if _is_p256(public):
         numbers = public.public_numbers()
-        both = (each.to_bytes(_COORDINATE_BYTES, "big") for each in (numbers.x, numbers.y))
-        return _pem(b"\4" + b"".join(both))
+        coordinates = (n.to_bytes(_COORDINATE_BYTES, "big") for n in (numbers.x, numbers.y))
+        return _pem(b"\4" + b"".join(coordinates))
     from cryptography.hazmat.primitives import serialization
 
     data = public.public_bytes(
@@ -62,7 +62,7 @@ def public_pem(public: PublicKeyTypes) -> str:
 
 
 def is_signed(public: EllipticCurvePublicKey, signature: bytes, message: bytes) -> bool:
-    """Whether a DER signature, ECDSA over SHA-256, is by this key."""
+    """Whether `signature` (DER, ECDSA over SHA-256) of `message` is by this key."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256
@@ -81,7 +81,7 @@ def _is_p256(public: PublicKeyTypes | None) -> TypeGuard[EllipticCurvePublicKey]
 
 
 def _point(pem: str) -> bytes | None:
-    """The point of a PEM text, where that is to a byte what `_pem` writes of it; else None."""
+    """The point of a PEM text that is exactly what `_pem` writes for it; else None."""
     try:
         data = base64.b64decode(pem.removeprefix(_BEGIN).removesuffix(_END))
     except ValueError:

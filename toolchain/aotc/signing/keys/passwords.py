@@ -1,6 +1,6 @@
-"""Passwords of key files: from a prompt, a file or the environment, never from an argument.
+"""Passwords of key files: from a prompt, a file or an environment variable.
 
-Arguments of a command stand in process lists and shell histories.
+They are never command line arguments, which process lists and shell histories show.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from aotc.escaping import printable
 
 FILE_VARIABLE = "AOTC_KEY_PASSWORD_FILE"
 VARIABLE = "AOTC_KEY_PASSWORD"
-# What OpenSSL reads of a password, in bytes.
+# OpenSSL reads no more bytes of a password.
 MAX_PASSWORD_BYTES = 1023
 
 
 def from_file(path: Path) -> bytes:
-    """The first line of a file; raises I034 where it is empty, too long or cannot be read."""
+    """The first line of a file; raises AOTC-I034 if it is empty, too long or cannot be read."""
     try:
         with path.open("rb") as file:
             line = file.readline(MAX_PASSWORD_BYTES + 3)
@@ -36,7 +36,7 @@ def from_file(path: Path) -> bytes:
 
 
 def from_variable(name: str) -> bytes:
-    """The value of an environment variable; raises I034 where it is unset, empty or too long."""
+    """The value of an environment variable; raises AOTC-I034 if it is unset, empty or too long."""
     stated = os.environ.get(name)
     if stated is None:
         raise AotcError(
@@ -49,11 +49,14 @@ def from_variable(name: str) -> bytes:
     return _checked(stated.encode("utf-8", "surrogateescape"), name, fix)
 
 
-def new() -> bytes:
-    """A password that the user types twice; raises I034 without a terminal, or if they differ."""
-    without = "Give it with --password-file or --password-env where there is no terminal."
-    first = _ask("password for the new key: ", without=without)
-    if _ask("the same again: ", without=without) != first:
+def ask_new() -> bytes:
+    """A new password, which the user types twice.
+
+    Raises AOTC-I034 if there is no terminal, or the two differ.
+    """
+    fix = "Without a terminal, give it with --password-file or --password-env."
+    first = _ask("password for the new key: ", fix_no_terminal=fix)
+    if _ask("the same again: ", fix_no_terminal=fix) != first:
         raise AotcError(
             "AOTC-I034",
             "the two passwords differ",
@@ -63,10 +66,10 @@ def new() -> bytes:
     return first
 
 
-def stated(key: Path) -> bytes:
-    """The password of the key file `key`: by $AOTC_KEY_PASSWORD_FILE, $AOTC_KEY_PASSWORD, a prompt.
+def password_of(key: Path) -> bytes:
+    """The password of a key file: from $AOTC_KEY_PASSWORD_FILE, $AOTC_KEY_PASSWORD or a prompt.
 
-    Raises I034.
+    Raises AOTC-I034 if there is none, or it is empty, too long or cannot be read.
     """
     file = os.environ.get(FILE_VARIABLE)
     if file:
@@ -76,14 +79,14 @@ def stated(key: Path) -> bytes:
     return _ask(f"password of {key}: ", where=str(key))
 
 
-def _ask(prompt: str, where: str = "prompt", without: str = "") -> bytes:
+def _ask(prompt: str, where: str = "prompt", fix_no_terminal: str = "") -> bytes:
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if not terminal:
         raise AotcError(
             "AOTC-I034",
             "there is no terminal to ask for a password on",
             where=where,
-            fix=without,
+            fix=fix_no_terminal,
         )
     import getpass
 

@@ -1,7 +1,7 @@
-"""Keys outside of this process: a program signs, and what it answers is verified before use.
+"""Signer commands: a program signs with a key outside this process, and its result is verified.
 
-The program gets the bytes to sign on standard input and writes the signature to standard output.
-No shell is involved; it has a time limit and a limit of output, and no terminal.
+The program gets the bytes to sign on standard input, and writes the signature to standard output.
+It runs without a shell and without a terminal, with a time limit and a limit of its output.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RAW_BYTES = 64
 
 @record(kw_only=False)
 class CommandSigner:
-    """A key that `file.command` signs with; only its public half is known here."""
+    """A key with which the command of a signer file signs; only its public half is known here."""
 
     public_pem: str
     key_id: str
@@ -46,20 +46,20 @@ class CommandSigner:
     findings: tuple[Finding, ...] = ()
 
     def sign(self, message: bytes) -> bytes:
-        """A DER signature that verifies with the public key; raises I033."""
-        signature = self._answer(message)
+        """The command's signature of `message`, as DER and verified; raises AOTC-I033."""
+        signature = self._run_command(message)
         if self.file.format == "raw":
             signature = self._from_raw(signature)
         public = p256_key(self.public_pem)
         if public is None or not is_signed(public, signature, message):
-            raise self._failed(
-                "what the signer command answered is no signature by its public key",
-                expected=f"an ECDSA signature over SHA-256 by key {self.key_id}, {self._shape()}",
+            raise self._error(
+                "the output of the signer command is not a signature by its public key",
+                expected=f"an ECDSA signature over SHA-256 by key {self.key_id}, {self._form()}",
                 found=f"{len(signature)} bytes",
             )
         return signature
 
-    def _answer(self, message: bytes) -> bytes:
+    def _run_command(self, message: bytes) -> bytes:
         folder = self.path.resolve().parent
         program = self.file.command[0]
         if os.sep in program or (os.altsep or os.sep) in program:
@@ -75,31 +75,31 @@ class CommandSigner:
             )
         except (OSError, ValueError) as error:
             found = getattr(error, "strerror", None) or str(error)
-            raise self._failed("the signer command cannot be started", found=found) from None
+            raise self._error("the signer command cannot be started", found=found) from None
         conversation = _Conversation(process)
         try:
             status = conversation.run(message, self.file.timeout_seconds)
         finally:
             conversation.end()
-        said = _last_lines(bytes(conversation.said))
+        messages = _last_lines(bytes(conversation.messages))
         if status is None:
             limit = f"{self.file.timeout_seconds:g} s"
-            raise self._failed("the signer command took too long", expected=limit, found=said)
+            raise self._error("the signer command took too long", expected=limit, found=messages)
         if conversation.overflowed:
             limit = f"at most {MAX_ANSWER_BYTES} bytes"
-            raise self._failed("the signer command answered too much", expected=limit, found=said)
+            raise self._error("the signer command wrote too much", expected=limit, found=messages)
         if status != 0:
-            raise self._failed(
-                "the signer command failed", expected="exit status 0", found=f"{status}: {said}"
+            raise self._error(
+                "the signer command failed", expected="exit status 0", found=f"{status}: {messages}"
             )
-        return bytes(conversation.answer)
+        return bytes(conversation.output)
 
     def _from_raw(self, signature: bytes) -> bytes:
         from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
         if len(signature) != _RAW_BYTES:
-            raise self._failed(
-                "the signer command answered something else than a raw signature",
+            raise self._error(
+                "the output of the signer command is not a raw signature",
                 expected=f"{_RAW_BYTES} bytes",
                 found=f"{len(signature)} bytes",
             )
@@ -108,17 +108,21 @@ class CommandSigner:
             int.from_bytes(signature[:half], "big"), int.from_bytes(signature[half:], "big")
         )
 
-    def _shape(self) -> str:
+    def _form(self) -> str:
         return "DER" if self.file.format == "der" else "r and s of 32 bytes each"
 
-    def _failed(self, what: str, *, expected: str = "", found: str = "") -> AotcError:
+    def _error(self, what: str, *, expected: str = "", found: str = "") -> AotcError:
         return AotcError(
             "AOTC-I033", what, where=str(self.path), expected=expected, found=found or "nothing"
         )
 
 
 def load_command(path: Path) -> Signer:
-    """The signer that a YAML or JSON file describes; raises I001, I023, I046, G037."""
+    """The signer that a YAML or JSON file describes.
+
+    Raises AOTC-I001 if a file cannot be read, I023 if it is malformed or a key or certificate is
+    not usable, I046 if it is of a newer aotc, and G037 if a certificate cannot be read.
+    """
     data = key_files.read(path)
     try:
         parsed = strict_json(data) if path.suffix == ".json" else strict_yaml(data)
@@ -126,19 +130,19 @@ def load_command(path: Path) -> Signer:
     except ParseError as error:
         first, *rest = (
             AotcError(
-                each.code or "AOTC-I023",
-                "the signer file is malformed" if not each.code else "the signer file is newer",
+                problem.code or "AOTC-I023",
+                "the signer file is newer" if problem.code else "the signer file is malformed",
                 where=str(path),
-                found=str(each),
+                found=str(problem),
                 fix=""
-                if each.code
+                if problem.code
                 else "Correct the field that is named; docs/guides/keys.md shows a signer file.",
             )
-            for each in error.problems
+            for problem in error.problems
         )
         first.also = tuple(rest)
         raise first from None
-    public = read_public(*_text(file.public_key, "PUBLIC KEY", path), code="AOTC-I023")
+    public = read_public(*_read_pem(file.public_key, "PUBLIC KEY", path), code="AOTC-I023")
     if len(public) != 1:
         raise AotcError(
             "AOTC-I023",
@@ -146,7 +150,7 @@ def load_command(path: Path) -> Signer:
             where=str(path),
             expected="one",
             found=str(len(public)),
-            fix="Leave only the one that the command signs with.",
+            fix="Keep only the one with which the command signs.",
         )
     pem = public[0].pem
     return CommandSigner(pem, key_id(pem), _chain(file, pem, path), file, path)
@@ -155,23 +159,23 @@ def load_command(path: Path) -> Signer:
 def _chain(file: SignerFile, public_pem: str, path: Path) -> tuple[str, ...]:
     if not file.certificates:
         return ()
-    from aotc.signing.keys.certificates import check_belongs
+    from aotc.signing.keys.certificates import check_chain_of_key
 
-    text, origin = _text(file.certificates, "CERTIFICATE", path)
+    text, origin = _read_pem(file.certificates, "CERTIFICATE", path)
     chain = split_certificates(text)
     if not chain:
         raise AotcError(
             "AOTC-I023",
-            "the file holds no PEM certificate",
+            "the file has no PEM certificate",
             where=origin,
             fix="Put the key's certificate into it, or leave 'certificates' out.",
         )
-    check_belongs(chain, public_pem, origin)
+    check_chain_of_key(chain, public_pem, origin)
     return chain
 
 
-def _text(stated: str, label: str, path: Path) -> tuple[str, str]:
-    """PEM text and its origin, of a field that holds the text or a path to it."""
+def _read_pem(stated: str, label: str, path: Path) -> tuple[str, str]:
+    """The PEM text of a field that holds it or its path, and the origin of the text."""
     if f"-----BEGIN {label}-----" in stated:
         return stated, str(path)
     place = path.resolve().parent / stated
@@ -179,21 +183,21 @@ def _text(stated: str, label: str, path: Path) -> tuple[str, str]:
 
 
 class _Conversation:
-    """One run of a program: written to and read from at once, so that no pipe blocks another."""
+    """One run of a program, with a thread for each pipe, so that no pipe blocks another."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
-        self.answer = bytearray()
-        self.said = bytearray()
+        self.output = bytearray()
+        self.messages = bytearray()
         self.overflowed = False
 
     def run(self, message: bytes, seconds: float) -> int | None:
-        """The exit status, or None where the time is up."""
+        """The exit status, or None if the program did not end in time."""
         process = self.process
         threads = [
             threading.Thread(target=self._write, args=(process.stdin, message), daemon=True),
-            threading.Thread(target=self._read_answer, args=(process.stdout,), daemon=True),
-            threading.Thread(target=self._read_said, args=(process.stderr,), daemon=True),
+            threading.Thread(target=self._read_output, args=(process.stdout,), daemon=True),
+            threading.Thread(target=self._read_messages, args=(process.stderr,), daemon=True),
         ]
         for thread in threads:
             thread.start()
@@ -201,13 +205,13 @@ class _Conversation:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-        # A child that it left behind may hold the pipes open; what it says is not waited for.
+        # A child process that it left may keep the pipes open; its output is not waited for.
         for thread in threads:
             thread.join(1)
         return status
 
     def end(self) -> None:
-        """End the program and what it started, where they still run."""
+        """Kill the program and the processes that it started, if they still run."""
         with contextlib.suppress(OSError):
             if hasattr(os, "killpg"):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -220,22 +224,22 @@ class _Conversation:
         with contextlib.suppress(OSError), pipe:
             pipe.write(message)
 
-    def _read_answer(self, pipe: IO[bytes]) -> None:
+    def _read_output(self, pipe: IO[bytes]) -> None:
         with contextlib.suppress(OSError), pipe:
             while block := os.read(pipe.fileno(), MAX_ANSWER_BYTES):
-                self.answer += block
-                if len(self.answer) > MAX_ANSWER_BYTES:
+                self.output += block
+                if len(self.output) > MAX_ANSWER_BYTES:
                     self.overflowed = True
                     self.process.kill()
                     return
 
-    def _read_said(self, pipe: IO[bytes]) -> None:
+    def _read_messages(self, pipe: IO[bytes]) -> None:
         with contextlib.suppress(OSError), pipe:
             while block := os.read(pipe.fileno(), MAX_ANSWER_BYTES):
-                self.said = (self.said + block)[-MAX_ANSWER_BYTES:]
+                self.messages = (self.messages + block)[-MAX_ANSWER_BYTES:]
 
 
-def _last_lines(said: bytes) -> str:
-    lines = said.decode("utf-8", "replace").strip().splitlines()[-_KEPT_LINES:]
+def _last_lines(messages: bytes) -> str:
+    lines = messages.decode("utf-8", "replace").strip().splitlines()[-_KEPT_LINES:]
     shown = " | ".join(line.strip() for line in lines)
     return printable(shown)

@@ -1,4 +1,4 @@
-"""Who signs: the key in a PEM file, the program of a signer file, or the development key."""
+"""Loading signers: from a PEM file, from a signer file, or the development key."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from aotc.signing.keys.key_loading import load_private
 
 
 def load_signer(key: str | Path | Signer | None) -> Signer:
-    """What signs: the key in a PEM file, the program of a signer file, or the development key.
+    """The signer of a PEM file or a signer file, or for None the development key.
 
-    A signer is given back as it is.
-    Raises I001, I023, I033, I034, G037; I026 where a development key cannot be made.
+    A signer is returned as it is. Raises AOTC-I001, I023, I034, I046 or G037 if it cannot be
+    loaded, and I026 if the development key cannot be made.
     """
     if key is None:
         return development_key()
@@ -27,5 +27,5 @@ def load_signer(key: str | Path | Signer | None) -> Signer:
 
 
 def is_signer_file(path: str | Path) -> bool:
-    """Whether a path is that of a signer file, by its suffix: .yaml, .yml or .json."""
+    """Whether a path has a suffix of signer files: .yaml, .yml or .json."""
     return Path(path).suffix in (".yaml", ".yml", ".json")

@@ -1,9 +1,9 @@
-"""Commands that begin at once: forked from a process that has imported everything.
+"""Commands that start at once: forked from a process that has imported everything.
 
-Starting Python and importing what a command needs takes longer than most commands.  What is forked
-is a process of its own, the leader of its session, with its own streams, environment and folder,
-and runs the console script.  Not tried by it is that a command imports what it needs, and how soon:
-the tests of that start it anew.  `AOTC_TESTS_START=anew` has every test do so.
+Starting Python and importing what a command needs takes longer than most commands.  The fork is a
+separate process, the leader of its session, with its own streams, environment and folder, and runs
+the console script.  This does not test what a command imports, nor how fast: those tests start a
+new Python.  With `AOTC_TESTS_START=anew` every test does.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from repository import SUPPORT, TOOLCHAIN
+from repository import TOOLCHAIN
 
-_SERVER: Final = SUPPORT / "ready_server.py"
+_SERVER: Final = Path(__file__).with_name("ready_server.py")
 # What an interpreter, or a library that it loads, reads once at its start.
 _AT_START: Final = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "OMP_", "OPENBLAS_", "ORT_")
 _ENVIRONMENT: Final = {
@@ -38,7 +38,7 @@ _ENVIRONMENT: Final = {
 
 
 class ReadyCommand:
-    """A running command, with what tests use of `subprocess.Popen`."""
+    """A running command, with the part of `subprocess.Popen` that tests use."""
 
     def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         """Fork it; `may_be_ready` must hold of its environment."""
@@ -53,8 +53,8 @@ class ReadyCommand:
             "path": _more_path(environment),
         }
         _server().send(request, (null, out[1], err[1], told[1]))
-        for each in (null, out[1], err[1], told[1]):
-            os.close(each)
+        for descriptor in (null, out[1], err[1], told[1]):
+            os.close(descriptor)
         self._told = os.fdopen(told[0], "rb", buffering=0)
         self.pid = int(self._told.readline())
         self.stdout: IO[str] = os.fdopen(out[0], encoding="utf-8")
@@ -72,7 +72,7 @@ class ReadyCommand:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The same, after it has ended; `TimeoutExpired` after `timeout` seconds."""
+        """The exit status after the command has ended; `TimeoutExpired` after `timeout` seconds."""
         if self.returncode is None and not select.select([self._told], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
         status = self.poll()
@@ -80,29 +80,29 @@ class ReadyCommand:
         return status
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it says until its end; `TimeoutExpired` after `timeout` seconds."""
+        """The output until the end; `TimeoutExpired` after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         if not self._reading:
             self._reading = [
                 threading.Thread(target=self._drain, args=pair, daemon=True)
                 for pair in enumerate((self.stdout, self.stderr))
             ]
-            for each in self._reading:
-                each.start()
-        for each in self._reading:
-            each.join(None if until is None else max(0.0, until - time.monotonic()))
-            if each.is_alive():
+            for item in self._reading:
+                item.start()
+        for item in self._reading:
+            item.join(None if until is None else max(0.0, until - time.monotonic()))
+            if item.is_alive():
                 raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
         self.wait(None if until is None else max(0.0, until - time.monotonic()))
         return self._read[0], self._read[1]
 
     def send_signal(self, number: int) -> None:
-        """Unless it has ended."""
+        """Send a signal, unless the command has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """As a system does that shuts down."""
+        """As on shutdown of the system."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -115,7 +115,7 @@ class ReadyCommand:
 
 
 def may_be_ready(environment: Mapping[str, str]) -> bool:
-    """Whether a command with this environment can be forked, and be as one that is started."""
+    """Whether a command in this environment can be forked and behave like a started one."""
     if os.environ.get("AOTC_TESTS_START") == "anew" or sys.platform != "linux":
         return False
     for name, text in environment.items():
@@ -127,14 +127,14 @@ def may_be_ready(environment: Mapping[str, str]) -> bool:
 
 
 def _more_path(environment: Mapping[str, str]) -> list[str]:
-    """Folders of the Python path that the server's lacks."""
+    """Folders of the Python path that the server's path lacks."""
     parts = environment.get("PYTHONPATH", "").split(os.pathsep)
     return [part for part in parts if part not in ("", str(TOOLCHAIN))]
 
 
 def _replaces(folder: str) -> bool:
-    """Whether a folder holds other modules in place of those that the server has imported."""
-    names = {each.name.partition(".")[0] for each in Path(folder).iterdir()}
+    """Whether a folder has other modules in place of those that the server has imported."""
+    names = {item.name.partition(".")[0] for item in Path(folder).iterdir()}
     return not names.isdisjoint({"sitecustomize", "usercustomize", *_server().modules})
 
 

@@ -1,4 +1,4 @@
-"""What `aotc trust` answers of a policy that was made, changed, checked or signed."""
+"""The report of `aotc trust` about a policy that was made, changed, checked or signed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aotc.contract.results.trust_reports import TrustReport
 from aotc.verification.policy.policy_document import PolicyFile
 
 
-def policy_answer(
+def policy_report(
     file: PolicyFile,
     *,
     signed_by: Sequence[str] = (),
@@ -19,10 +19,13 @@ def policy_answer(
     bundle: str = "",
     checked: bool = False,
 ) -> TrustReport:
-    """A policy as it is now: its rules, the keys that count, and those that it revokes."""
+    """The report about the policy of a file: its rules, its valid keys, and its revoked keys.
+
+    The keyword arguments become the fields of the report with the same names.
+    """
     policy = file.policy
     revoked = dict.fromkeys(policy.revoked.keys, "")
-    revoked |= {each.id: each.revoked for each in policy.signers() if each.revoked}
+    revoked |= {signer.id: signer.revoked for signer in policy.signers() if signer.revoked}
     return TrustReport(
         file=str(file.path),
         name=policy.name,
@@ -30,7 +33,7 @@ def policy_answer(
         sha256=file.sha256,
         expires=policy.expires,
         rules=tuple(rule.name for rule in policy.rules),
-        keys=tuple(each.id for each in policy.signers() if each.id not in revoked),
+        keys=tuple(signer.id for signer in policy.signers() if signer.id not in revoked),
         revoked_keys=revoked,
         revoked_artifacts=policy.revoked.artifacts,
         signed_by=tuple(signed_by),

@@ -1,9 +1,9 @@
-"""A process that has imported all that commands need, and forks one for each that is asked for.
+"""A process that has imported everything that commands need, and forks one for each request.
 
-Usage: `ready_server.py DESCRIPTOR`, a Unix socket of packets.  It has one thread, called nothing
-that it imported, and ends with its socket.  A packet is a request, as `ReadyCommand` writes it,
-with four descriptors: the three standard streams, and a pipe that is told the process id and, once
-the process has ended, its exit status.
+Usage: `ready_server.py DESCRIPTOR`, a Unix socket of packets.  It has one thread, has called
+nothing of what it imported, and ends with its socket.  A packet is a request, as `ReadyCommand`
+writes it, with four descriptors: the three standard streams, and a pipe for the process id and,
+once the process has ended, its exit status.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ def serve() -> None:
             _become(json.loads(data), descriptors[:3])
             _run_script(sys.argv[0])
         *streams, pipe = descriptors
-        for each in streams:
-            os.close(each)
+        for stream in streams:
+            os.close(stream)
         pipes[pid] = pipe
         _tell(pipe, pid)
 
 
 def _import_all() -> None:
-    for each in pkgutil.walk_packages(aotc.__path__, "aotc."):
-        if each.name != _LEFT_OUT:
-            import_module(each.name)
+    for module in pkgutil.walk_packages(aotc.__path__, "aotc."):
+        if module.name != _LEFT_OUT:
+            import_module(module.name)
     for name in _WHEN_CALLED:
         import_module(name)
     assert threading.active_count() == 1
@@ -108,17 +108,17 @@ def _tell(pipe: int, number: int) -> None:
 
 
 def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
-    """Take on what a process gets at its start; nothing else of the server's is open."""
+    """Set up what a process gets at its start; nothing else of the server stays open."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()
-    for number, each in enumerate(streams):
-        os.dup2(each, number)
+    for number, item in enumerate(streams):
+        os.dup2(item, number)
     os.closerange(3, _FILES)
     os.chdir(request["folder"])
     _take_environment(request["environment"])
-    sys.path[:0] = [each for each in request["path"] if each not in sys.path]
+    sys.path[:0] = [item for item in request["path"] if item not in sys.path]
     sys.argv = request["words"]
     sys.stdin = _stream(0, "r", "surrogateescape")
     sys.stdout = _stream(1, "w", "surrogateescape")
@@ -127,7 +127,7 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
 
 
 def _stream(number: int, mode: str, errors: str, *, line_buffering: bool = False) -> Any:
-    """A standard stream as Python opens it in the C locale, of UTF-8."""
+    """A standard stream as Python opens it in the C locale, with UTF-8."""
     binary = os.fdopen(number, f"{mode}b", closefd=False)
     return io.TextIOWrapper(
         binary, "utf-8", errors, line_buffering=line_buffering or binary.isatty()
@@ -142,7 +142,7 @@ def _take_environment(environment: Mapping[str, str]) -> None:
 
 
 class _ForkedServer(forkserver.ForkServer):
-    """A command's server of jobs, forked from the command as long as it has no other thread."""
+    """A command's server of jobs, forked from the command while it has no other thread."""
 
     def __init__(self, environment: Mapping[str, str], *more: Any, forked: bool = False) -> None:
         super().__init__(environment, *more, forked=forked or threading.active_count() == 1)
@@ -163,7 +163,7 @@ def _serve_jobs(environment: Mapping[str, str], *background_imports: Any) -> Non
 
 
 def _run_script(script: str) -> NoReturn:
-    """Run and end as Python does, but for the teardown of all that is imported here."""
+    """Run and end as Python does, without tearing down everything that is imported here."""
     status = 1
     try:
         runpy.run_path(script, run_name="__main__")

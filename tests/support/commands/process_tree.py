@@ -1,4 +1,4 @@
-"""Processes that a command started: which there are, and which of them still run."""
+"""Processes that a command started, and which of them are still running."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def environment(_: Any) -> dict[str, str | None]:
 
 
 def jobs_below(names: list[str]) -> list[Any]:
-    """Results, or codes, of jobs of a job's own."""
+    """Results, or codes, of jobs that a job runs itself."""
     found: list[Any] = []
     with Workers(WorkerLimits(), forked=True) as workers:
         for name in names:
@@ -128,19 +128,19 @@ def jobs_below(names: list[str]) -> list[Any]:
 
 
 def left_below(_: Any) -> str:
-    """Leave while jobs run, each of which is told of the end and waits for the server's."""
+    """Leave while jobs run; each of them waits for the server's end."""
     for turn in range(20):
         with Workers(WorkerLimits(parallel=8), forked=True) as workers:
             folders = [Path(f"{turn}-{index}").resolve() for index in range(8)]
-            for each in folders:
-                workers.submit(workers.run, "forked_jobs:hang", None, folder=each)
-            while not all((each / "request.json").exists() for each in folders):
+            for item in folders:
+                workers.submit(workers.run, "forked_jobs:hang", None, folder=item)
+            while not all((item / "request.json").exists() for item in folders):
                 time.sleep(0.001)
     return "left"
 
 
 def left_at_once(_: Any) -> str:
-    """Leave before the server can have come far: it ends in any case."""
+    """Leave before the server has started completely: it ends in any case."""
     for _turn in range(100):
         with Workers(WorkerLimits(), forked=True):
             pass

@@ -1,4 +1,4 @@
-"""The real command in a process of its own, in a home of its own, and what holds of each call."""
+"""The real command in a separate process and home, and checks that apply to every call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Running = subprocess.Popen[str] | ReadyCommand
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a call ended, and what it said."""
+    """How a call ended, and its output."""
 
     status: int
     stdout: str
@@ -44,7 +44,7 @@ class Outcome:
     def codes(self) -> list[str]:
         """Codes of all refusals: of an error, or of the gate's report."""
         document = self.document
-        return [each["code"] for each in document.get("errors") or document.get("refusals") or ()]
+        return [item["code"] for item in document.get("errors") or document.get("refusals") or ()]
 
     @property
     def first(self) -> dict[str, Any]:
@@ -72,10 +72,10 @@ class Command:
     anew: bool = False
 
     def environment(self) -> dict[str, str]:
-        """What the command sees; of the user who runs the tests no more than PATH."""
+        """The command's environment; from the user who runs the tests only PATH."""
         home, temporary = self.folder / "home", self.folder / "tmp"
-        for each in (home, temporary):
-            each.mkdir(parents=True, exist_ok=True)
+        for item in (home, temporary):
+            item.mkdir(parents=True, exist_ok=True)
         return {
             "PATH": os.environ.get("PATH", ""),
             "HOME": str(home),
@@ -94,7 +94,7 @@ class Command:
         return self.folder / "store"
 
     def start(self, *words: str | Path, prefix: Sequence[str] = ()) -> Running:
-        """Start the command, as the leader of a group of processes."""
+        """Start the command as the leader of a process group."""
         typed = [*prefix, str(SCRIPT), *(str(word) for word in words)]
         environment = self.environment()
         if not prefix and not self.anew and may_be_ready(environment):
@@ -121,14 +121,14 @@ class Command:
         return outcome
 
     def leftovers(self) -> list[str]:
-        """Half-written things: hidden names anywhere, and what is in the temporary folder."""
+        """Half-written files: hidden names anywhere, and the contents of the temporary folder."""
         found = {*self.folder.rglob(".*"), *(self.folder / "tmp").iterdir()}
-        names = {str(each.relative_to(self.folder)) for each in found}
+        names = {str(item.relative_to(self.folder)) for item in found}
         return sorted(names)
 
 
 def finish(process: Running) -> Outcome:
-    """Wait for a command; no traceback may be in what it says."""
+    """Wait for a command; its output must not have a traceback."""
     try:
         stdout, stderr = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -140,7 +140,7 @@ def finish(process: Running) -> Outcome:
 
 
 def wait_until(true: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    """What `true` gives once it is; fails after `seconds`."""
+    """The value of `true()` once it is true; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < deadline, "it never came to be"

@@ -1,0 +1,104 @@
+"""How Sphinx makes the website; `build_site.py` gathers its sources and runs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aotc.contract.versions import VERSION
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "aotc"
+version = release = VERSION
+copyright = "its contributors, Apache-2.0"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+root_doc = "README"
+# What GitHub makes of headings is what links name.
+myst_heading_anchors = 4
+# Docstrings mark code as Markdown does.
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
+suppress_warnings: list[str] = []
+
+html_theme = "furo"
+html_title = f"aotc {VERSION}"
+# Sources are in the repository, and nothing is asked of another host.
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {"source_repository": "", "footer_icons": []}
+
+_GUIDES: Final = {
+    "Guides": (
+        "docs/guides/install",
+        "docs/guides/command-line",
+        "docs/guides/python",
+        "docs/guides/sizes",
+        "docs/guides/profiles",
+        "docs/guides/traffic",
+        "docs/guides/providers",
+        "docs/guides/cache",
+        "docs/guides/outputs",
+    ),
+    "Artifacts and trust": (
+        "docs/guides/artifact",
+        "docs/guides/pack",
+        "docs/guides/verification",
+        "docs/guides/keys",
+        "docs/guides/trust",
+        "docs/guides/attestations",
+        "docs/guides/store",
+        "docs/guides/without-aotc",
+        "docs/threat-model",
+    ),
+    "Reference": (
+        "reference/commands",
+        "reference/python",
+        "reference/reports",
+        "reference/schemas",
+        "docs/codes",
+        "docs/limits",
+        "docs/benchmarks",
+        "docs/conformance",
+        "docs/comparison",
+    ),
+    "Development": (
+        "CONTRIBUTING",
+        "docs/architecture",
+        "docs/machines",
+        "docs/guides/check-models",
+        "docs/adr/README",
+        "SECURITY",
+        "CHANGELOG",
+    ),
+    "Examples": (
+        "examples/digits/README",
+        "examples/signers/README",
+        "examples/signers/kms",
+        "examples/verifiers/README",
+    ),
+}
+
+
+def _navigation(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Give the pages that lead to others their part of the navigation, which Markdown lacks."""
+    if docname == "README":
+        for caption, pages in _GUIDES.items():
+            source[0] += _toctree(pages, f":caption: {caption}\n")
+        source[0] += _toctree(("docs/README",))
+    elif docname == "docs/adr/README":
+        source[0] += _toctree(("0*",), ":glob:\n")
+
+
+def _toctree(pages: tuple[str, ...], option: str = "") -> str:
+    return f"\n\n```{{toctree}}\n:hidden:\n{option}\n" + "\n".join(pages) + "\n```\n"
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", _navigation)
