@@ -65,7 +65,7 @@ def assert_answers(bench: Workbench, built: Built) -> None:
 
 def uneven(width: int) -> onnx.ModelProto:
     """A part with a number as its only constant, a refused node, and a part with a matrix."""
-    return models.made(
+    return models.model_of(
         [
             helper.make_node("ReduceSum", ["x"], ["total"], name="total", keepdims=0),
             helper.make_node("Greater", ["total", "zero"], ["positive"], name="positive"),
@@ -82,7 +82,7 @@ def uneven(width: int) -> onnx.ModelProto:
 
 def casts(kind: int) -> onnx.ModelProto:
     """Two parts without any constants, in another type, around a refused node."""
-    return models.made(
+    return models.model_of(
         [
             helper.make_node("Cast", ["x"], ["d"], name="there", to=kind),
             models.refused("d", "t", "odd"),

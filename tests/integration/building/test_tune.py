@@ -301,17 +301,17 @@ def test_a_choice_is_repeated_without_measuring(
     bench: Workbench, threads: Built, place: str
 ) -> None:
     """From the artifact, or from its evidence alone: the same bytes."""
-    told: list[str] = []
+    stages: list[str] = []
     again = bench.build(
         threads.source,
         "again-artifact" if not place else "again-file",
         profile=profile(**THREADS),
         tuned_from=threads.path / place,
-        progress=told.append,
+        progress=stages.append,
     )
     assert again.report.artifact_id == threads.report.artifact_id
     assert "tune" not in again.report.stages
-    assert not any(words.startswith("tune") for words in told)
+    assert not any(words.startswith("tune") for words in stages)
     assert again.report.tuning == threads.report.tuning
     assert table_of(again.path) == threads.report.tuning
 

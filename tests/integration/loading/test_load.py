@@ -247,7 +247,7 @@ def test_another_placement_than_promised_is_refused(digits: BuiltArtifact, tmp_p
         moved = replace(first, provider="OtherExecutionProvider")
         return replace(variant, placement=replace(variant.placement, nodes=(moved, *others)))
 
-    artifact, public = reforged(digits, tmp_path, lambda made: each_variant(made, change))
+    artifact, public = reforged(digits, tmp_path, lambda original: each_variant(original, change))
     with pytest.raises(AotcError) as caught:
         load(artifact, key=public, store=tmp_path / "store", variant="portable")
     error = caught.value
@@ -273,7 +273,7 @@ def test_session_options_that_no_artifact_may_have(digits: BuiltArtifact, tmp_pa
         spec = replace(variant.session, config={"session.optimized_model_filepath": "/tmp/x"})
         return replace(variant, session=spec)
 
-    artifact, public = reforged(digits, tmp_path, lambda made: each_variant(made, change))
+    artifact, public = reforged(digits, tmp_path, lambda original: each_variant(original, change))
     with pytest.raises(AotcError) as caught:
         load(artifact, key=public, store=tmp_path / "store")
     assert caught.value.code == "AOTC-G014"

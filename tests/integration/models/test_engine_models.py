@@ -91,9 +91,9 @@ def test_what_onnxruntime_says_of_inputs_is_what_the_file_says(name: str) -> Non
     )
     declared = {info.name: value_of(info) for info in read_model(model_path(name)).graph.input}
     for arg in opened.get_inputs():
-        told, read = values.ort_type_to_value(arg), declared[arg.name]
-        assert (told.kind, told.dtype) == (read.kind, read.dtype)
-        assert told.shape == (read.shape or None)
+        described, read = values.ort_type_to_value(arg), declared[arg.name]
+        assert (described.kind, described.dtype) == (read.kind, read.dtype)
+        assert described.shape == (read.shape or None)
 
 
 def test_an_optimized_graph_with_external_weights_loads_from_bytes(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def model(
     )
 
 
-def drawn(dim: Dim, random: Random) -> int:
+def random_size(dim: Dim, random: Random) -> int:
     sizes = [s for s in range(dim.min, dim.max + 1, dim.multiple_of) if s not in dim.gaps]
     return random.choice([sizes[0], sizes[-1], dim.opt, *random.choices(sizes, k=3)])
 
@@ -67,7 +67,7 @@ def assert_holds(bench: Workbench, built: Built) -> None:
     plain = plain_session(built.source)
     with bench.load(built) as loaded:
         for _ in range(_CALLS):
-            free = {name: drawn(dim, random) for name, dim in domain.dims.items()}
+            free = {name: random_size(dim, random) for name, dim in domain.dims.items()}
             sizes = domain.complete(free)
             if np.prod([float(size) for size in sizes.values()]) > _ELEMENTS:
                 sizes = domain.corner("min")

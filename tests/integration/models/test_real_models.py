@@ -53,7 +53,7 @@ def of(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("built", names, indirect=True)
 
 
-def drawn(built: Built) -> dict[str, int]:
+def random_sizes(built: Built) -> dict[str, int]:
     """Random sizes within the recorded domain, the same for a model in every test run."""
     rng = np.random.default_rng(len(built.manifest.name))
     domain = built.manifest.domain
@@ -134,7 +134,7 @@ def test_answers_are_the_plain_sessions(bench: Workbench, built: Built, variant:
     with bench.load(built, variant) as model:
         assert model.report.variant == variant
         assert model.report.fixtures == len(built.manifest.fixtures)
-        for sizes in (domain.corner("min"), domain.corner("opt"), drawn(built)):
+        for sizes in (domain.corner("min"), domain.corner("opt"), random_sizes(built)):
             assert_matches(built, model, built.inputs(sizes))
         assert model.telemetry.to_dict()["out_of_domain"] == 0
 

@@ -65,7 +65,7 @@ def test_a_missing_library_is_reported_before_the_model_is_read(
 def test_a_file_that_is_not_a_library(bench: Workbench, tmp_path: Path) -> None:
     library = tmp_path / "text.so"
     library.write_text("no library")
-    refuses(bench, library, OPENVINO)
+    assert_refused(bench, library, OPENVINO)
 
 
 def test_a_library_without_that_provider(bench: Workbench) -> None:
@@ -74,10 +74,10 @@ def test_a_library_without_that_provider(bench: Workbench) -> None:
     library = OpenVinoBackend().library()
     if library is None:
         pytest.skip("onnxruntime-ep-openvino is not installed: pip install '.[openvino]'")
-    refuses(bench, library, "NoSuchExecutionProvider")
+    assert_refused(bench, library, "NoSuchExecutionProvider")
 
 
-def refuses(bench: Workbench, library: Path, name: str) -> None:
+def assert_refused(bench: Workbench, library: Path, name: str) -> None:
     with pytest.raises(AotcError) as caught:
         bench.build(models.plain(), "none", profile=profile(**own_plugin(library, name)))
     assert (caught.value.code, caught.value.also) == ("AOTC-P004", ())
@@ -93,9 +93,9 @@ def shared_library(folder: Path, body: str) -> Path:
         "#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
         f"__attribute__((constructor)) static void begin(void) {{ {body} }}\n"
     )
-    made = folder / "libbad.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", made, source], check=True)
-    return made
+    library = folder / "libbad.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
 
 
 @pytest.mark.parametrize(

@@ -291,8 +291,8 @@ def test_a_float16_model_computes_in_float16(newer: Built) -> None:
     model = onnx.load(newer.payload / only(newer).model, load_external_data=False)
     typed = onnx.shape_inference.infer_shapes(model)
     kinds = {value.name: value.type.tensor_type.elem_type for value in typed.graph.value_info}
-    made = [name for node in model.graph.node[:-1] for name in node.output]
-    assert {kinds[name] for name in made} == {TensorProto.FLOAT16}
+    values = [name for node in model.graph.node[:-1] for name in node.output]
+    assert {kinds[name] for name in values} == {TensorProto.FLOAT16}
     assert {tensor.data_type for tensor in model.graph.initializer} == {TensorProto.FLOAT16}
 
 
@@ -359,7 +359,7 @@ def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
     """The plugin does not support float64, and CUDA does."""
     shape = ["batch", 32]
     weights = onnx.numpy_helper.from_array(np.random.default_rng(1).standard_normal((32, 32)), "w")
-    model = small.made(
+    model = small.model_of(
         [
             onnx.helper.make_node("MatMul", ["x", "w"], ["h"], name="product"),
             onnx.helper.make_node("Tanh", ["h"], ["y"], name="squash"),
@@ -390,6 +390,8 @@ def test_casts_that_the_model_states_are_kept(bench: Workbench) -> None:
         helper.make_node("Cast", ["positive"], ["y"], name="up", to=TensorProto.FLOAT),
     ]
     weight = numpy_helper.from_array(np.eye(32, dtype=np.float16), "w")
-    mixed = small.made(nodes, [small.info("x", ["n", 32])], [small.info("y", ["n", 32])], [weight])
+    mixed = small.model_of(
+        nodes, [small.info("x", ["n", 32])], [small.info("y", ["n", 32])], [weight]
+    )
     built = bench.build(mixed, "mixed", profile=profile(dims={"n": "1..4"}))
     assert [node.op_type for node in built.nodes()] == ["Cast", "MatMul", "Relu", "Cast"]

@@ -188,7 +188,7 @@ def test_a_crop_of_an_old_name_that_stands_twice_is_refused(bench: Workbench) ->
 
 
 def test_a_fault_of_the_variants_is_reported_before_one_of_a_crop(bench: Workbench) -> None:
-    told: list[str] = []
+    stages: list[str] = []
     fields = {"dims": {BATCH: {"buckets": [1, 2], "outside": "pad"}}}
     crops = {"styled": {"crop": {"0": "None"}}}
     twice = [{"name": "same"}, {"name": "Same"}]
@@ -197,10 +197,10 @@ def test_a_fault_of_the_variants_is_reported_before_one_of_a_crop(bench: Workben
             style_network("None", "None", "None"),
             "twice",
             profile=profile(**fields, outputs=crops, variants=twice),
-            progress=told.append,
+            progress=stages.append,
         )
     assert caught.value.code == "AOTC-I022"
-    assert told == ["import"]
+    assert stages == ["import"]
 
 
 def test_two_inputs_with_one_counter_may_differ(bench: Workbench) -> None:
