@@ -22,6 +22,8 @@ def test_what_is_in_the_wheel(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if name.startswith("aotc/")}
+        licences = {name for name in archive.namelist() if "/licenses/" in name}
+        assert {name.rpartition("/")[2] for name in licences} == {"LICENSE", "NOTICE"}
         assert {name.partition("/")[0] for name in archive.namelist()} == {
             "aotc",
             wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info",

@@ -1,4 +1,4 @@
-"""What is built today has the ids that are kept: a change of the source changed no byte of it."""
+"""Today's builds have the recorded artifact ids: no change of the source changed their bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def kept(host: dict[str, Any]) -> dict[str, str]:
-    """What is kept for this host."""
+    """The recorded ids for this host."""
     found = artifact_ids.kept_ids(host)
     if found is None:
         pytest.skip(
@@ -40,7 +40,7 @@ def kept(host: dict[str, Any]) -> dict[str, str]:
 def built(
     host: dict[str, Any], kept: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """The id, or the refusal, of every model that this host builds."""
+    """The artifact id, or the refusal, of every model that this host builds."""
     models, _ = artifact_ids.buildable_models(host)
     folder = tmp_path_factory.mktemp("ids")
     made = artifact_ids.build_all(models, ROOT / "toolchain", folder / "here")

@@ -40,7 +40,7 @@ FORMS = ("digits.aotc", "digits.aotc.zip")
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """The artifact of a release, and what was said of it then."""
+    """The artifact of a release, and the reports that the release made about it."""
 
     folder: Path
 
@@ -65,7 +65,7 @@ class Release:
 
     @property
     def trust(self) -> Trust:
-        """The policy at the stated moment; nothing is remembered."""
+        """The policy at the recorded time, without state of earlier checks."""
         file = read_policy(self.folder / "trust.yaml")
         moment = parse_instant(self.expected["moment"])
         return trust_in_policy(

@@ -1,4 +1,4 @@
-"""The onnx package's backend suite: what is kept of it, its page, and some of its cases again.
+"""The onnx package's backend suite: its recorded outcomes, its page, and a sample of its cases.
 
 All of them are checked by `make test-conformance`.
 """
@@ -49,7 +49,7 @@ SOME = (
 
 @pytest.fixture(scope="module")
 def suite() -> ModuleType:
-    """The script that writes the cases, keeps the outcomes and makes the page."""
+    """The script that writes the cases, records the outcomes and generates the page."""
     spec = spec_from_file_location("conformance_suite", ROOT / "ci" / "conformance.py")
     assert spec is not None
     assert spec.loader is not None
@@ -65,7 +65,7 @@ def kept() -> CheckModelsReport:
 
 @pytest.fixture(scope="module")
 def checked(suite: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the command says of some cases, against what is kept of all."""
+    """What the command reports for a sample of cases."""
     folder = tmp_path_factory.mktemp("suite")
     assert suite.write_cases(folder / "cases", lambda name: name in SOME) == len(SOME)
     words = ("check-models", "cases", "--against", str(KEPT), "--json")
@@ -118,5 +118,5 @@ def test_some_cases_are_as_they_are_kept(checked: dict[str, Any], kept: CheckMod
     assert {model["model"] for model in checked["models"]} == set(SOME)
     against = checked["against"]
     assert (against["worse"], against["better"], against["changed"], against["new"]) == ([],) * 4
-    # They show more than that all is well.
+    # Also cases with other outcomes than success.
     assert len({rank(model) for model in kept.models if model.model in SOME}) > 2

@@ -1,4 +1,4 @@
-"""Each published vector is accepted or refused as its index says, and is generated again."""
+"""Every published vector is accepted or refused as its index says, and can be regenerated."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_a_bundle(folder: str, row: dict[str, str], trusted: tuple[TrustedKey, .
     with pytest.raises(AotcError) as caught:
         READERS[row["kind"]](data, trusted)
     assert caught.value.code == row["code"]
-    # What is wrong with it is in the bundle itself, not merely in what it says.
+    # The defect is in the bundle itself, not only in its statement.
     if folder == "invalid" and row["code"] != "AOTC-G004":
         assert dsse.parse(data)
 
 
 def test_a_bad_statement_is_signed_well(trusted: tuple[TrustedKey, ...]) -> None:
-    """So that the statement alone is the reason."""
+    """So that the statement is the only reason."""
     for folder, row in BUNDLES:
         if folder == "invalid-payload":
             verify_bundle(dsse.parse((VECTORS / folder / row["file"]).read_bytes()), trusted)

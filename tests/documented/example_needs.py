@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 INDEX = "an index of packages"
+OPENVINO = "OpenVINO"
 _SOFTHSM = Path("/usr/lib/softhsm/libsofthsm2.so")
 
 
@@ -60,7 +61,7 @@ def _softhsm() -> str:
 
 
 NEEDS: dict[str, Callable[[], str]] = {
-    "OpenVINO": _provider("openvino"),
+    OPENVINO: _provider("openvino"),
     "TensorRT for RTX": _provider("tensorrt_rtx"),
     INDEX: _index,
     "openssl": _programs("openssl"),

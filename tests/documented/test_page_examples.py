@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from documented_pages import RUN, SHOWN, Page, pages
-from example_needs import INDEX, NEEDS, missing
+from example_needs import INDEX, NEEDS, OPENVINO, missing
 from example_place import Place
 from repository import ROOT
 
@@ -18,13 +18,14 @@ README, *OTHERS = pages()
 # What is shown of other languages than those that are run: a program of another project, and so on.
 ALSO_SHOWN = ("diff", "json", "xml")
 Follow = Callable[[Page], Place]
+# Installing takes longer than all the rest.
+MARKS = {INDEX: [pytest.mark.slow], OPENVINO: [pytest.mark.openvino]}
 CASES = [
     pytest.param(
         page,
         at,
         id=f"{page.path}:{example.line}",
-        # Installing takes longer than all the rest.
-        marks=[pytest.mark.slow] if example.notes.get("needs") == INDEX else [],
+        marks=MARKS.get(example.notes.get("needs", ""), []),
     )
     for page in (README, *OTHERS)
     for at, example in enumerate(page.examples)
@@ -91,6 +92,6 @@ def test_every_block_is_run_or_only_shown(page: Page) -> None:
     for block in page.blocks:
         assert block.language in (*RUN, *SHOWN, *ALSO_SHOWN), f"line {block.line}"
         assert set(block.notes) <= {"not run", "needs", "part of", "run by"}
-        assert block.notes.get("needs", "OpenVINO") in NEEDS
+        assert block.notes.get("needs", OPENVINO) in NEEDS
         if other := block.notes.get("run by"):
             assert f'"{Path(page.path).name}"' in (ROOT / other).read_text("utf-8")

@@ -1,4 +1,4 @@
-"""One real artifact, built once for every test that reads it with another project's tools."""
+"""A workbench for each module, and one real artifact, built once for all that read it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 from built_artifact import DIGITS, BuiltArtifact
+from shared_workers import build
+from workbench import Workbench
 
-from aotc import build
 from aotc.signing.keys import key_files
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    """One that the tests of a module share: what they build has names of its own."""
+    return Workbench.at(tmp_path_factory.mktemp("bench"))
 
 
 @pytest.fixture(scope="session")

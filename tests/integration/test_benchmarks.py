@@ -1,4 +1,4 @@
-"""The benchmark programs run, on small models; what they measure is no matter of tests."""
+"""The benchmark programs run on small models; their measurements are not tested."""
 
 from __future__ import annotations
 

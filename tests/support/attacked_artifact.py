@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 from repository import ROOT
+from shared_workers import build
 
-from aotc import build, load
+from aotc import load
 from aotc.contract.codec.canonical import canonical_json
 from aotc.engine import session
 from aotc.errors import AotcError

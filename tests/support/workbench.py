@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-from shared_workers import shared_workers
+from shared_workers import build
 
-from aotc import build, load
-from aotc.contract.builtin import load_profile
+from aotc import load
 from aotc.contract.codec.parsing import decode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
-from aotc.contract.profile import Profile, WorkerLimits
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.reports import BuildReport
-from aotc.errors import AotcError
 from aotc.graphs.capture import read_model
 from aotc.probing.inputs.generated_fixtures import generate
 from aotc.probing.inputs.input_hints import hints_of
@@ -86,8 +83,7 @@ class Workbench:
         """Build `model` into NAME.aotc; `options` are those of `aotc.build`."""
         source = model if isinstance(model, Path) else self.save(model, name)
         output = self.folder / f"{name}.aotc"
-        with shared_workers(_limits(options.get("profile", "edge"))) as workers:
-            report = build(source, output=output, key=self.private, workers=workers, **options)
+        report = build(source, output=output, key=self.private, **options)
         text = (output / "payload" / "aotc.json").read_bytes()
         manifest = decode(Manifest, strict_json(text))
         return Built(path=output, source=source, report=report, manifest=manifest)
@@ -96,14 +92,6 @@ class Workbench:
         """Load an artifact, with one thread per operator."""
         store = self.folder / "store"
         return load(built.path, key=self.public, store=store, variant=variant, threads=1)
-
-
-def _limits(profile: str | Path | Profile) -> WorkerLimits:
-    """A profile's limits; empty if the profile is refused, as the build will report."""
-    try:
-        return (profile if isinstance(profile, Profile) else load_profile(profile)).limits
-    except AotcError:
-        return WorkerLimits()
 
 
 def plain_session(model: Path) -> ort.InferenceSession:

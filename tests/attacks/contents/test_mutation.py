@@ -19,8 +19,8 @@ import onnx
 import pytest
 from attacked_artifact import Attacked, forbid_sessions
 from onnx import TensorProto, helper, numpy_helper
+from shared_workers import build
 
-from aotc import build
 from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
 from aotc.signing import oms, statements

@@ -254,7 +254,7 @@ def test_swaps_of_the_source(
 ) -> None:
     """Loads that copy: into an empty store each time, so that all of the source is read."""
     # A reading that is repeated is right in the end.
-    monkeypatch.setattr(rereading, "_TRIES", 1)
+    monkeypatch.setattr(rereading, "_MAX_READS", 1)
     found = []
     with swapping(swap(target)):
         for number in range(LOADS):
@@ -298,7 +298,7 @@ def test_swaps_of_a_packed_artifact(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A reading that is repeated is right in the end.
-    monkeypatch.setattr(rereading, "_TRIES", 1)
+    monkeypatch.setattr(rereading, "_MAX_READS", 1)
     packed = tmp_path / "good.zip"
     pack(target.source, packed)
     data = packed.read_bytes()

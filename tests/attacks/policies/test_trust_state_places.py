@@ -224,7 +224,7 @@ def test_where_no_state_can_be_kept_the_ways_out_are_told(
     under = ("verify", host.artifact, "--trust", host.path)
     (refused,) = container(*under, status=3)["errors"]
     assert refused["code"] == "AOTC-G035"
-    assert refused["what"] == "the trust state cannot be kept"
+    assert refused["what"] == "the trust state cannot be written"
     assert str(host.folder / "home") in refused["where"]
     assert "XDG_STATE_HOME" in refused["mend"]
     assert "--unsafe-no-trust-state" in refused["mend"]
@@ -233,7 +233,7 @@ def test_where_no_state_can_be_kept_the_ways_out_are_told(
         each for each in container("doctor", status=1)["checks"] if each["name"] == "trust state"
     )
     assert check["status"] == "bad"
-    assert "cannot be kept" in check["found"]
+    assert "cannot be written" in check["found"]
     found = container(*under, "--unsafe-no-trust-state", status=0)
     assert found["authentic"] is True
     codes = [each["code"] for each in found["findings"]]

@@ -53,7 +53,7 @@ def test_a_zip_by_another_program(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_packed_is_not_packed_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["pack", "built/m.aotc"]) == 0
     assert cli.main(["pack", "m.aotc.zip"]) == 1
-    assert "Give the artifact's folder; 'aotc unpack' makes it" in capsys.readouterr().err
+    assert "Give the artifact's folder; 'aotc unpack' makes one" in capsys.readouterr().err
 
 
 def test_refusals(capsys: pytest.CaptureFixture[str]) -> None:

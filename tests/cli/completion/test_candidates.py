@@ -8,9 +8,8 @@ import sys
 
 import pytest
 from command import TOOLCHAIN
-from every_command import every_command
 
-from aotc.cli.all_commands import all_commands
+from aotc.cli.all_commands import all_commands, every_command
 from aotc.cli.commands import COMMANDS
 from aotc.cli.grammar.completion import answer, candidates
 from aotc.reasons import REASONS

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import SCRIPT, Command
-from every_command import every_command
 from made_models import FEATURES, linear, save
 
 from aotc.cli import main as cli
+from aotc.cli.all_commands import every_command
 
 EXAMPLES = [(name, call) for name, each in every_command().items() for call in each.examples]
 # What an example needs that is not everywhere, by a word in it: where it is found, and what it is.

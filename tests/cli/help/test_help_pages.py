@@ -7,10 +7,10 @@ import re
 import sys
 
 import pytest
-from every_command import every_command
 from typer.core import TyperOption
 
 from aotc.cli import main as cli
+from aotc.cli.all_commands import every_command
 
 
 def page(monkeypatch: pytest.MonkeyPatch, *words: str, columns: int = 100) -> str:

@@ -37,11 +37,11 @@ from broken_places import (
     tiny,
     walk,
 )
-from every_command import every_command
 from made_models import linear, save
 
 import aotc
 from aotc.attesting.adding import approve
+from aotc.cli.all_commands import every_command
 from aotc.signing.keys.signer_loading import load_signer
 
 TOO_LONG = "n" * 256

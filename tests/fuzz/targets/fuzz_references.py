@@ -82,14 +82,14 @@ def _references(data: bytes, *, whole: bool) -> list[Reference] | None:
         source: Any = InMemory(data)
     else:
         source = Parts(data)
-    before = onnx_references._WHOLE_BYTES
-    onnx_references._WHOLE_BYTES = before if whole else -1  # type: ignore[misc]
+    before = onnx_references._READ_AT_ONCE_BYTES
+    onnx_references._READ_AT_ONCE_BYTES = before if whole else -1  # type: ignore[misc]
     try:
         return list(references(source))
     except MalformedModel:
         return None
     finally:
-        onnx_references._WHOLE_BYTES = before  # type: ignore[misc]
+        onnx_references._READ_AT_ONCE_BYTES = before  # type: ignore[misc]
 
 
 def _files(found: list[Reference]) -> list[Reference]:

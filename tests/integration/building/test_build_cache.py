@@ -1,4 +1,4 @@
-"""The build cache in the pipeline: what is taken from it, what is not, and what survives."""
+"""The build cache in the pipeline: what is reused, what is rebuilt, and what survives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +17,25 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from made_profiles import small_profile
+from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc import build, verify
+from aotc import verify
 from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.caching.entry import SEAL
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.profile import Profile
 from aotc.contract.results.cache_reports import CacheEntry
 from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 from aotc.signing.keys import key_files
 
-needs_rtx = pytest.mark.skipif(
-    find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
-)
 OPENVINO = "OpenVINOExecutionProvider"
 
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
-    """A bench with an empty cache of its own."""
+    """A bench with its own, empty cache."""
     monkeypatch.setenv("AOTC_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("AOTC_CACHE_BYTES", raising=False)
     return Workbench.at(tmp_path)
@@ -48,7 +43,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The plain model, built once with a cache beside it."""
+    """The plain model, built once with a cache next to it."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTC_CACHE", str(folder / "cache"))
@@ -57,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture
 def first(bench: Workbench, made: Built) -> Built:
-    """The plain model, built before by the key of `bench`, with what that left in the cache."""
+    """The plain model, already built with the key of `bench`, and its entries in the cache."""
     shutil.copytree(made.path.with_name("cache"), bench.folder / "cache")
     shutil.copytree(made.path, bench.folder / made.path.name)
     shutil.copyfile(made.source, bench.folder / made.source.name)
@@ -68,15 +63,7 @@ def first(bench: Workbench, made: Built) -> Built:
 
 def profile(base: str = "edge", **fields: Any) -> Profile:
     """A built-in profile with other fields, quick to prove, its partitions kept."""
-    stated = {
-        **encode(load_profile(base)),
-        "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
-        "parity": {"random_shapes": 0},
-        **fields,
-    }
-    made: Profile = decode(Profile, stated)
-    return made
+    return small_profile(base, **fields)
 
 
 def entries(kind: str = "") -> list[CacheEntry]:
@@ -100,7 +87,7 @@ def digests(built: Built) -> dict[str, str]:
 
 
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on a build that starts any step of its line fails; it is judged all the same."""
+    """From here on, a build fails if it starts any step; the gate still checks the result."""
     real = Workers.run
 
     def never(self: Workers, job: str, *rest: Any, **named: Any) -> JobResult:
@@ -119,7 +106,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         "edge",
         pytest.param("edge-openvino", marks=pytest.mark.openvino),
-        pytest.param("edge-rtx", marks=needs_rtx),
+        pytest.param("edge-rtx", marks=pytest.mark.rtx),
         "server-cuda",
     ],
 )
@@ -139,7 +126,7 @@ def test_what_was_built_is_not_built_again(
     assert not any("compile" in words for words in told)
     assert again.report.artifact_id == first.report.artifact_id
     assert digests(again) == kept
-    # What was measured and found is that of the build which made it.
+    # Measurements and findings are those of the build which made it.
     assert again.report.variants == first.report.variants
     assert again.report.findings == first.report.findings
     assert again.report.payload_bytes == first.report.payload_bytes
@@ -155,7 +142,7 @@ def test_a_file_of_another_place_is_the_same_model(bench: Workbench, first: Buil
 
 def test_what_comes_from_the_cache_verifies_and_runs(bench: Workbench, first: Built) -> None:
     again = bench.build(first.source, "again", profile=profile(), dims={})
-    # The name of the output is not the model's.
+    # The output need not be named like the model.
     assert again.report.cached
     report = verify(again.path, key=bench.public)
     assert (report.authentic, report.verdict, report.refusals) == (True, "optimal", ())
@@ -201,7 +188,7 @@ def test_a_change_of_an_output_does_not_reach_the_cache(bench: Workbench, first:
     assert digests(again) == kept
 
 
-# What it is the key of.
+# What the cache key depends on.
 
 
 def other_weights(source: Path, folder: Path) -> dict[str, Any]:
@@ -294,7 +281,7 @@ def test_external_data_is_part_of_the_model(bench: Workbench) -> None:
 
 @pytest.mark.openvino
 def test_a_replaced_library_is_another_key(bench: Workbench) -> None:
-    """The same plugin under the same path, a byte longer: what it made before is not taken."""
+    """The same plugin at the same path, one byte longer: its earlier results are not reused."""
     from aotc.backends.openvino import OpenVinoBackend
 
     original = OpenVinoBackend().library()
@@ -356,7 +343,7 @@ def test_a_damaged_entry_is_built_anew_and_reported(
     assert not again.report.cached
     (finding,) = (finding for finding in again.report.findings if finding.code == "AOTC-R015")
     assert finding.where == str(place)
-    # It is a matter of this machine, and not of the artifact.
+    # This finding concerns this machine, and not the artifact.
     assert "AOTC-R015" not in again.codes()
     assert again.report.artifact_id == first.report.artifact_id
     assert digests(again) == digests(first)
@@ -400,7 +387,7 @@ def test_a_cache_that_is_too_small_does_no_harm(
 
 @pytest.mark.openvino
 def test_what_was_compiled_survives_another_variants_failure(bench: Workbench) -> None:
-    """The second variant has no provider for its middle; the first one's parts are kept."""
+    """The second variant has no provider for its middle; the first one's parts are cached."""
     variants = [{"name": "whole"}, {"name": "only", "providers": ["openvino"]}]
     failing = profile("edge-openvino", variants=variants)
     source = bench.save(models.divided(), "divided")
@@ -408,7 +395,7 @@ def test_what_was_compiled_survives_another_variants_failure(bench: Workbench) -
         bench.build(source, "failing", profile=failing)
     assert caught.value.code == "AOTC-P001"
     assert not (bench.folder / "failing.aotc").exists()
-    # Moments are told in seconds: an hour ago, so that another one shows.
+    # Times are written in seconds: an hour ago, so that a change is visible.
     for place in places(PARTITION):
         os.utime(place / SEAL, (time.time() - 3600, time.time() - 3600))
     kept = {entry.key: entry.used for entry in entries()}
@@ -421,7 +408,7 @@ def test_what_was_compiled_survives_another_variants_failure(bench: Workbench) -
     assert sum(node.op_type == "EPContext" for node in mended.nodes("whole")) == 2
 
 
-@needs_rtx
+@pytest.mark.rtx
 def test_an_engine_is_taken_from_the_cache_for_another_profile(bench: Workbench) -> None:
     """What is compiled does not depend on tolerances: one engine serves both artifacts."""
     first = bench.build(models.plain(), "one", profile=profile("edge-rtx"))

@@ -1,4 +1,4 @@
-"""Quantized models: a variant that answers alike on every CPU, and a quicker one for VNNI."""
+"""Quantized models: a variant with the same answers on every CPU, and a faster one for VNNI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from aotc.passes.same_sign_weights.products import exact_feature, saturating_ope
 from aotc.verification.compatibility import judge
 
 WIDTH, COLUMNS = 256, 16
-# What an AMD EPYC with AVX2 alone has, and how its instructions are run here.
+# The features of an AMD EPYC with AVX2 but without VNNI, and how they are emulated here.
 PLAIN_ISA = "sse4_1 sse4_2 avx avx2 fma f16c"
 PLAIN_CPU = ("qemu-x86_64", "-cpu", "EPYC-Milan")
 needs_exact_cpu = pytest.mark.skipif(
@@ -41,7 +41,7 @@ needs_emulator = pytest.mark.skipif(
 
 
 def weights(largest: int = 127) -> Any:
-    """Such that sums of two products with large activations leave 16 bits."""
+    """Such that sums of two products with large activations exceed 16 bits."""
     found = np.random.default_rng(0).integers(-largest - 1, largest + 1, (WIDTH, COLUMNS))
     found[:, 0] = largest
     return found.astype(np.int8)
@@ -59,7 +59,7 @@ def model(nodes: list[onnx.NodeProto], constants: Mapping[str, Any]) -> onnx.Mod
 
 
 def dynamic(largest: int = 127) -> onnx.ModelProto:
-    """As dynamic quantization writes it: the product is the model's own."""
+    """As dynamic quantization writes it: the model contains the integer product."""
     return model(
         [
             helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
@@ -96,11 +96,6 @@ def static() -> onnx.ModelProto:
 
 
 MODELS = {"dynamic": dynamic, "static": static}
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("integers"))
 
 
 @pytest.fixture(scope="module", params=list(MODELS))
@@ -166,7 +161,7 @@ def test_a_host_with_the_feature_takes_the_quicker_one(built: Built, bench: Work
 def test_verify_reports_a_host_without_it(built: Built) -> None:
     host = replace(probe(gpus=False), isa=tuple(PLAIN_ISA.split()))
     judgement = judge(built.manifest, host)
-    # A build on such a host would give no other.
+    # A build on such a host gives the same.
     assert (judgement.best, judgement.verdict) == ("portable", "optimal")
     portable, quick = judgement.variants
     assert portable.runs
@@ -191,7 +186,7 @@ except AotcError as error:
 
 
 def on_a_plain_cpu(arguments: list[str], timeout: int = 600) -> str:
-    """What a program of ours prints where ONNX Runtime and our probe find AVX2 and no VNNI."""
+    """The output of a program for which ONNX Runtime and aotc's probe find AVX2 and no VNNI."""
     done = subprocess.run(
         [*PLAIN_CPU, sys.executable, *arguments],
         env={**os.environ, "AOTC_HOST_ISA": PLAIN_ISA, "PYTHONPATH": str(ROOT / "toolchain")},
@@ -223,7 +218,7 @@ def test_a_build_host_without_it_makes_only_the_portable_variant(
         monkeypatch.undo()
         probe.cache_clear()
     assert [variant.name for variant in built.manifest.variants] == ["portable", "native"]
-    # What runs on such CPUs is exact there, too, the reference first of all.
+    # What runs on such CPUs is exact there, too, above all the reference.
     assert all(
         not list(saturating_operands(graph_of(built, name))) for name in ("native", "portable")
     )
@@ -240,7 +235,7 @@ def test_weights_of_seven_bits_need_no_second_variant(bench: Workbench) -> None:
     (portable,) = built.manifest.variants
     assert portable.name == "portable"
     assert "AOTC-O008" not in built.codes()
-    # The weights are where they were, and once.
+    # The weights are unchanged, and stored once.
     assert (built.payload / portable.model).stat().st_size < WIDTH * COLUMNS
 
 
@@ -329,7 +324,7 @@ def test_a_product_of_two_inputs_requires_the_feature(bench: Workbench) -> None:
     (portable,) = built.manifest.variants
     assert portable.requirements.isa == (exact_feature(probe(gpus=False).isa),)
     assert "1 integer product may saturate" in built.finding("AOTC-N010")
-    # Whoever opens the package without looking at the CPU finds no such component.
+    # A user who opens the package without checking the CPU does not get this component.
     assert portable.component != "model"
     assert portable.component.startswith("model.")
     assert "AOTC-O003" not in built.codes()
@@ -362,7 +357,7 @@ def test_levels_that_are_stated_stay(bench: Workbench) -> None:
     assert built.manifest.variants[0].session.optimization == "extended"
 
 
-# Whole builds on a CPU that saturates, the reference's own among them.
+# Complete builds on a CPU that saturates, including the reference.
 
 
 def in_a_function() -> onnx.ModelProto:

@@ -1,6 +1,6 @@
-"""What is published has passed its own gate: judged and loaded by other processes than the build's.
+"""Artifacts are published only if the gate, in other processes than the build, accepts them.
 
-Defects are planted in the staged artifact where a bug of a stage would put them.
+Defects are planted in the staged artifact as a bug of a stage would cause them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def product() -> onnx.ModelProto:
 
 
 def add_training(model: onnx.ModelProto) -> None:
-    """How it was trained, with the optimizer's state in a file that is nowhere."""
+    """Training information, with the optimizer's state in a file that does not exist."""
     state = model.training_info.add().initialization.initializer.add()
     state.name, state.data_type, state.data_location = "momentum", FLOAT, TensorProto.EXTERNAL
     state.dims.append(SIZE)
@@ -77,7 +77,7 @@ def assert_accepted(bench: Workbench, built: Built) -> None:
         assert model.report.fixtures == len(built.manifest.fixtures) > 0
 
 
-# Two models that gave artifacts which their own gate refused.
+# Two models whose artifacts were once refused by the gate.
 
 
 def test_training_information_is_left_out_and_reported(bench: Workbench) -> None:
@@ -108,7 +108,7 @@ def test_such_a_size_is_refused_if_requested(bench: Workbench) -> None:
 
 
 def test_a_size_of_zero_whose_answer_is_written_stays(bench: Workbench) -> None:
-    """A sum of nothing is zero, which a product of floats does write."""
+    """An empty sum is zero, and the kernel of a float product writes it."""
     model = product()
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["a", "b"], ["y"], "product")],
@@ -129,7 +129,7 @@ def test_a_size_of_zero_whose_answer_is_written_stays(bench: Workbench) -> None:
 
 
 def before_packaging(plant: Callable[[ProvenModel], None]) -> Callable[..., Artifact]:
-    """`package`, with a defect in each variant's files, which are listed and signed as they are."""
+    """`package`, with a defect in each variant's files, before they are listed and signed."""
     real = aotc.pipeline.package
 
     def planted(proven: Sequence[ProvenModel], *rest: Any) -> Artifact:
@@ -217,7 +217,7 @@ def test_a_planted_defect_is_not_published(
 
 
 def test_the_command_says_why(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One error with its reasons; what is to be done is for the builder."""
+    """One error with all reasons; its fix addresses the person who builds."""
     from aotc.cli.refusal_output import error_lines
 
     monkeypatch.setattr(aotc.pipeline, "package", after_packaging(add_a_file))
@@ -330,7 +330,7 @@ def test_what_was_not_published_is_not_kept(
 def test_a_cached_build_is_verified_as_well(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is signed anew, and what it is signed with may be wrong."""
+    """It is signed anew, and the new signature may be wrong."""
     monkeypatch.setenv("AOTC_CACHE", str(bench.folder / "cache"))
     bench.build(product(), "kept")
     assert bench.build(product(), "kept", force=True).report.cached
@@ -346,7 +346,7 @@ def test_a_cached_build_is_verified_as_well(
     assert [error.code for error in caught.value.also] == ["AOTC-G001"]
 
 
-# Who judges, and what is asked of whom.
+# Which process checks, and against which target.
 
 
 def test_the_building_process_does_not_import_the_gate(bench: Workbench) -> None:
@@ -363,7 +363,7 @@ def test_the_building_process_does_not_import_the_gate(bench: Workbench) -> None
 
 
 def test_a_variant_that_this_host_cannot_run_is_verified_and_not_loaded(bench: Workbench) -> None:
-    """The gate asks no more of the described target than that some variant fits it."""
+    """The gate only requires that some variant fits the described target."""
     from aotc.host.probe import probe
 
     other = "aarch64" if probe().architecture == "x86_64" else "x86_64"

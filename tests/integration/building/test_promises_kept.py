@@ -1,4 +1,4 @@
-"""What a profile states and an artifact promises is kept, or a refusal says that it is not."""
+"""Statements of a profile and promises of an artifact are kept, or the build is refused."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from made_profiles import small_profile
 from onnx import helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 import aotc.pipeline
 from aotc import load
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
@@ -30,21 +29,7 @@ CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 
 def profile(base: str = "edge-openvino", **fields: Any) -> Profile:
     """A built-in profile with other fields, quick to prove, its partitions kept."""
-    stated = {
-        **encode(load_profile(base)),
-        "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
-        "parity": {"random_shapes": 0},
-        "tune": {"rounds": 3},
-        **fields,
-    }
-    made: Profile = decode(Profile, stated)
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("promises"))
+    return small_profile(base, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +60,11 @@ def assert_answers(bench: Workbench, built: Built) -> None:
         assert_agree(expected, dict(model.run(inputs)), tolerance_of(built), built.path.name)
 
 
-# Parts that read the shared weights beside parts that cannot be read so.
+# Parts with shared weights next to parts that do not support them.
 
 
 def uneven(width: int) -> onnx.ModelProto:
-    """A part with no constants but a number, a refused node, and a part with a matrix."""
+    """A part with a number as its only constant, a refused node, and a part with a matrix."""
     return models.made(
         [
             helper.make_node("ReduceSum", ["x"], ["total"], name="total", keepdims=0),
@@ -164,7 +149,7 @@ BUDGETS: list[dict[str, Any]] = [
 @pytest.mark.openvino
 @pytest.mark.parametrize("budgets", BUDGETS)
 def test_tuning_does_not_pass_by_a_budget(bench: Workbench, budgets: dict[str, Any]) -> None:
-    """Neither the profile's own order meets it, nor the CPU alone."""
+    """Neither the profile's own order meets the budget, nor the CPU alone."""
     spec = profile(budgets=budgets)
     plainly = refusal(lambda: bench.build(models.divided(), "tight", profile=spec))
     assert plainly.code == "AOTC-P002"
@@ -197,7 +182,7 @@ def test_budgets_hold_for_a_repeated_choice(bench: Workbench) -> None:
         assert not (bench.folder / "bound.aotc").exists()
 
 
-# The cache holds what was built of the model that it was asked for.
+# An entry of the cache was built from exactly the model in its key.
 
 
 def test_a_model_that_changes_during_the_build_is_not_kept(
@@ -230,7 +215,7 @@ def test_a_model_that_changes_during_the_build_is_not_kept(
 def test_a_precision_that_the_target_lacks_is_refused(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OpenVINO would compute in float32 on such a CPU, and say nothing."""
+    """OpenVINO would silently compute in float32 on such a CPU."""
     host = probe()
     isa = tuple(feature for feature in host.isa or () if not feature.startswith(("avx512", "amx")))
     monkeypatch.setattr(aotc.pipeline, "probe", lambda: replace(host, isa=isa))
@@ -240,12 +225,12 @@ def test_a_precision_that_the_target_lacks_is_refused(
     assert not (bench.folder / "bf16.aotc").exists()
 
 
-# Where nodes may be.
+# Where nodes may run.
 
 
 @pytest.mark.openvino
 def test_the_policy_gives_the_rest_to_the_cpu(bench: Workbench) -> None:
-    """One node of five, though the CPU is not among the providers."""
+    """One node of five, although the CPU is not among the providers."""
     allowed = {"policy": "cpu", "max_node_share": 0.25}
     spec = profile(providers=["openvino"], fallback=allowed)
     built = bench.build(models.divided(), "rest", profile=spec)
@@ -277,7 +262,7 @@ def test_without_the_policy_every_node_is_in_the_table(bench: Workbench) -> None
         assert "Trilu" in row["why"] and row["mend"]
 
 
-# Threads of a caller.
+# Number of threads of a caller.
 
 
 @pytest.mark.openvino

@@ -99,14 +99,14 @@ def counted() -> onnx.ModelProto:
 
 
 def profile(bench: Workbench, text: str) -> Path:
-    """A profile file: the fields of `text` beside those that every profile has."""
+    """A profile file: the fields of `text` and those that every profile has."""
     path = bench.folder / "mine.yaml"
     path.write_text(f"schema: aotc.profile/1\nname: mine\n{text}\n")
     return path
 
 
 def refused(bench: Workbench, model: onnx.ModelProto, text: str, code: str) -> AotcError:
-    """The refusal of a gate; nothing is left where the artifact would be."""
+    """The refusal of a build; there is nothing at the output path afterwards."""
     wanted = profile(bench, text)
     before = sorted(bench.folder.iterdir())
     with pytest.raises(AotcError) as caught:
@@ -119,7 +119,7 @@ def refused(bench: Workbench, model: onnx.ModelProto, text: str, code: str) -> A
 
 # -- parity
 
-# Where no level is stated, a lower one would be taken, at which nothing differs.
+# Without a stated level, a lower one would be chosen, at which nothing differs.
 FUSED = "variants: [{name: portable, optimization: extended}]"
 
 
@@ -227,7 +227,7 @@ def test_budgets_that_hold(bench: Workbench) -> None:
 
 
 def user_data(folder: Path) -> tuple[Path, np.ndarray[Any, Any]]:
-    """Data that must not leave the user's hands: one odd number throughout."""
+    """Private data of the user: one unusual number throughout."""
     data = np.full((2, 3, 4), 1234.5678, np.float32)
     path = folder / "private.npz"
     np.savez(path, x=data, label=np.array([1]))
@@ -452,7 +452,7 @@ def test_an_input_that_only_the_profile_names(bench: Workbench) -> None:
 
 
 def test_the_native_variant_is_left_out_for_another_host(bench: Workbench) -> None:
-    """One whose CPU has a feature less; or more, where this one has none that is known."""
+    """A host whose CPU lacks a feature; or has one more if this CPU has no known feature."""
     host = probe(gpus=False)
     isa = (host.isa or ())[1:] if host.isa else ISA_FEATURES[host.architecture][:1]
     target = bench.folder / "cousin.json"
@@ -485,7 +485,7 @@ def test_unproven_variants_are_built_if_the_profile_allows_it(bench: Workbench) 
     assert variant.parity.reason
     assert variant.parity.shapes == ()
     assert variant.requirements.architecture != platform.machine()
-    # There it is at most degraded, and here it is nothing.
+    # On other hosts it is degraded at most, and on this one it is not even that.
     there = verify(built.path, key=bench.public, target=target)
     assert (there.authentic, there.verdict) == (True, "degraded")
     assert "AOTC-N002" in [finding.code for finding in there.findings]
@@ -502,7 +502,7 @@ def test_variants_say_what_they_need(bench: Workbench) -> None:
     assert native.requirements.isa_exact
     assert native.requirements.isa
     assert (portable.session.optimization, native.session.optimization) == ("all", "disable")
-    # Only the host's variant has its layout baked in.
+    # Only the host's variant contains its layout.
     domains = {v.name: {n.domain for n in built.nodes(v.name)} for v in (portable, native)}
     assert "com.microsoft.nchwc" in domains["native"]
     assert "com.microsoft.nchwc" not in domains["portable"]

@@ -1,4 +1,4 @@
-"""Equal inputs give equal bytes, wherever and by whomever they are built."""
+"""Equal inputs give equal bytes, whatever the folder and the user of the build."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.signing.keys import key_files
 
 SIGNATURE = "attestations/oms.sigstore.json"
-# The build as a command of its own: another process, another working directory, another user's
+# The build as a separate command: another process, another working directory, another user's
 # folders, another order of sets and dicts.
 BUILD = """
 import sys, aotc
@@ -112,7 +112,7 @@ def external_model(folder: Path) -> list[Path]:
 def twins(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, key: Path
 ) -> tuple[Path, Path]:
-    """Two builds that share the model's bytes, the profile and the key, and nothing else."""
+    """Two builds that share only the model's bytes, the profile and the key."""
     folder = tmp_path_factory.mktemp("twins")
     source = [DIGITS / "digits.onnx"] if request.param == "digits" else external_model(folder)
     return (
@@ -135,7 +135,7 @@ def test_signatures_are_the_same_bytes(twins: tuple[Path, Path]) -> None:
 def test_the_payload_contains_no_place_and_no_time(twins: tuple[Path, Path]) -> None:
     today = datetime.datetime.now(datetime.UTC).date()
     user, host = getpass.getuser(), socket.gethostname()
-    # Names between quotes, slashes or spaces: a short one stands among weights by chance.
+    # Names with delimiters around them, since weights may contain a short name by chance.
     for path in twins:
         place = path.parent
         patterns = {

@@ -1,4 +1,4 @@
-"""Choosing by measurement: what is tried, what wins, and how the choice is repeated."""
+"""Choosing by measurement: which candidates are tried, which wins, and repeating the choice."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import openvino_models as models
 import pytest
+from made_profiles import small_profile
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import verify
-from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.variant import Variant
@@ -29,27 +29,13 @@ from aotc.inspection.summary import inspect
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 PLACE = Path("attestations") / "evidence.sigstore.json"
 THREADS: dict[str, Any] = {"tune": {"threads": [1, 2], "rounds": 3}}
-# Nothing is this exact but the same arithmetic.
+# Only the same arithmetic is this exact.
 EXACT = {"random_shapes": 0, "bfloat16": {"atol": 0, "rtol": 1e-9, "min_cosine": 0.99}}
 
 
 def profile(base: str = "edge", **fields: Any) -> Profile:
     """A built-in profile with other fields, for one size."""
-    stated = {
-        **encode(load_profile(base)),
-        "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
-        "parity": {"random_shapes": 0},
-        "tune": {"rounds": 3},
-        **fields,
-    }
-    made: Profile = decode(Profile, stated)
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("tune"))
+    return small_profile(base, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +46,12 @@ def threads(bench: Workbench) -> Built:
 
 @pytest.fixture(scope="module")
 def orders(bench: Workbench) -> Built:
-    """Two orders of providers, and nothing that the profile lists."""
+    """Two orders of providers; the profile lists no candidates of its own."""
     return bench.build(models.plain(), "orders", profile=profile("edge-openvino"), tune=True)
 
 
 def table_of(artifact: Path) -> tuple[TuningCandidate, ...]:
-    """The table in the evidence, read with no help of ours."""
+    """The table in the evidence, read without code of the toolchain."""
     bundle = json.loads((artifact / PLACE).read_bytes())
     statement = strict_json(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
     return decode(Evidence, statement["predicate"]).tuning
@@ -149,7 +135,7 @@ def test_nothing_that_was_measured_is_in_the_payload(threads: Built) -> None:
 def test_any_row_may_win_and_its_threads_are_those_of_the_session(
     bench: Workbench, threads: Built, tmp_path: Path, count: int | None
 ) -> None:
-    """With the table turned so that one row is the quickest, the artifact is that row's."""
+    """If the table is changed so that another row is the fastest, that row is built."""
 
     def turn(tried: TuningCandidate) -> TuningCandidate:
         return replace(tried, median_seconds=0.001 if tried.threads == count else 0.002)
@@ -169,7 +155,7 @@ def test_any_row_may_win_and_its_threads_are_those_of_the_session(
 
 
 def test_the_layout_of_this_cpu_leaves_a_portable_variant(bench: Workbench, tmp_path: Path) -> None:
-    """A variant for exactly this CPU may win; one that runs anywhere stays beside it."""
+    """A variant for exactly this CPU may win; one that runs anywhere is kept as well."""
     stated = profile(tune={"isa": ["baseline", "host"], "rounds": 3})
     built = bench.build(models.plain(), "layout", profile=stated, tune=True)
     assert [row.isa for row in built.report.tuning] == ["baseline", "host"]
@@ -187,7 +173,7 @@ def test_the_layout_of_this_cpu_leaves_a_portable_variant(bench: Workbench, tmp_
 
 @pytest.mark.openvino
 def test_orders_of_providers_are_tried_unasked(orders: Built) -> None:
-    """The profile's own order, and each of its ends."""
+    """The profile's own order, and every order without its first providers."""
     table = orders.report.tuning
     assert [row.providers for row in table] == [("openvino", "cpu"), ("cpu",)]
     assert all(row.passed for row in table)
@@ -267,7 +253,7 @@ def test_a_precision_is_tried_if_the_profile_lists_it(
 
 @pytest.mark.openvino
 def test_a_candidate_that_breaches_the_policy_is_out(bench: Workbench) -> None:
-    """OpenVINO alone lacks the middle's operator; with the CPU behind it, or the CPU, it runs."""
+    """OpenVINO alone lacks the middle's operator; with the CPU after it, or the CPU, it runs."""
     stated = profile(
         "edge-openvino",
         tune={"providers": [["openvino"], ["openvino", "cpu"], ["cpu"]], "rounds": 3},
@@ -280,7 +266,7 @@ def test_a_candidate_that_breaches_the_policy_is_out(bench: Workbench) -> None:
 
 
 def test_what_cannot_be_run_here_cannot_be_timed(bench: Workbench) -> None:
-    """CUDA without a GPU is no candidate, and the CPU behind it is where the budgets allow it."""
+    """CUDA without a GPU is not a candidate; the CPU after it is, if the budgets allow it."""
     from aotc.backends.cuda import CudaBackend
 
     if CudaBackend().probe().runs:
@@ -348,7 +334,7 @@ def test_a_repeated_choice_may_come_from_the_cache(
     ]
     assert [build.report.cached for build in builds] == [False, True]
     assert {build.report.artifact_id for build in builds} == {threads.report.artifact_id}
-    # What was measured is told of a build from the cache, too.
+    # Measurements are also reported for a build from the cache.
     assert builds[1].report.tuning == table_of(builds[1].path) == threads.report.tuning
 
 

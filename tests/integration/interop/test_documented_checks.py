@@ -1,4 +1,4 @@
-"""The commands of the guide for checking artifacts with other tools: run as they stand there."""
+"""The guide's commands for checking artifacts with other tools, run exactly as documented."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from aotc.signing.keys import key_files
 
 
 def verify(artifact: BuiltArtifact, payload: Path, key: Path) -> subprocess.CompletedProcess[str]:
-    """Verify `payload` with the artifact's signature; no file is left out of account."""
+    """Verify all files of `payload` with the artifact's signature."""
     command = Path(sys.executable).with_name("model_signing")
     return subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""Everything that is signed, read by the official readers of its format, which refuse the unknown.
+"""All signed documents are read by the official readers of their formats, which refuse the unknown.
 
 Bundles: the models that sigstore generates from its protocol buffers.  Statements: in-toto's
 protocol buffers and their validation.  OMS: the package that the format comes from.
@@ -139,9 +139,9 @@ def test_model_signing_writes_the_same_fields(bundles: dict[str, dict[str, Any]]
     said = statement(bundles[oms.PREDICATE_TYPE])
     read = signing.dsse_payload_to_manifest(said)
     written = json_format.MessageToDict(signing.Payload(read).statement.pb)
-    # It states `ignore_paths` where there are any.
+    # It states `ignore_paths` only if there are any.
     assert said["predicate"]["serialization"].pop("ignore_paths") == []
-    # Order, and so the root, are equal too: a payload has one digest, whichever tool signs it.
+    # Order and root are equal, too: a payload has the same digest, whichever tool signs it.
     assert written == said
 
 

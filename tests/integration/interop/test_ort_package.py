@@ -1,4 +1,4 @@
-"""The payload is an ONNX Runtime model package: ONNX Runtime's own C API opens and runs it."""
+"""The payload is an ONNX Runtime model package that ONNX Runtime's C API opens and runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 def open_and_run(
     package: Path, component: str, feeds: Mapping[str, Array], scratch: Path
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Outputs by name, and what ONNX Runtime said of the package."""
+    """Outputs by name, and ONNX Runtime's messages about the package."""
     result = attempt(package, component, feeds, scratch)
     assert result.returncode == 0, result.stderr
     with np.load(scratch / "outputs.npz") as arrays:
@@ -38,7 +38,7 @@ def open_and_run(
 def attempt(
     package: Path, component: str, feeds: Mapping[str, Array], scratch: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run the C API's program in a process of its own: a wrong call there is a crash."""
+    """Run the C API's program in a separate process, as a wrong call crashes it."""
     arrays: dict[str, Any] = dict(feeds)
     np.savez(scratch / "inputs.npz", **arrays)
     files = [str(scratch / "inputs.npz"), str(scratch / "outputs.npz")]
@@ -119,7 +119,7 @@ def test_weights_come_from_the_shared_asset(
 def test_the_session_has_the_options_of_our_manifest(
     digits: BuiltArtifact, images: Array, tmp_path: Path
 ) -> None:
-    """The same in both manifests; and ONNX Runtime reads them, as it refuses a wrong one."""
+    """Both manifests state the same; ONNX Runtime reads them, since it refuses a wrong one."""
     level = "session.graph_optimization_level"
     package = tmp_path / "payload"
     shutil.copytree(digits.payload, package)

@@ -1,4 +1,4 @@
-"""securesystemslib verifies our envelopes, by one key and by several; the gate takes its own."""
+"""securesystemslib verifies envelopes of aotc, by one key or several, and aotc verifies its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def oms_bundles(artifact: Path) -> list[Path]:
 
 
 def envelope(bundle: Path) -> Envelope:
-    """As the library reads it: signatures by the key that the bundle names."""
+    """The envelope as the library reads it, with signatures by the key that the bundle names."""
     document = json.loads(bundle.read_bytes())
     for signature in document["dsseEnvelope"]["signatures"]:
         signature["keyid"] = document["verificationMaterial"]["publicKey"]["hint"]

@@ -1,4 +1,4 @@
-"""Signatures cross over to the real consumers of the format, and back."""
+"""Other implementations of the format accept signatures of aotc, and the other way round."""
 
 from __future__ import annotations
 

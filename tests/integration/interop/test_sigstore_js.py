@@ -1,4 +1,4 @@
-"""sigstore's library for Node verifies what we sign, and the gate takes what it signs."""
+"""sigstore's library for Node verifies signatures of aotc, and the other way round."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def altered(bundle: Path, target: Path, **fields: Any) -> Path:
 
 
 def flipped(text: str) -> str:
-    """Base64 of the same bytes, one bit of the middle one aside."""
+    """Base64 of the same bytes, with one bit of the middle one flipped."""
     data = bytearray(base64.b64decode(text))
     data[len(data) // 2] ^= 1
     return base64.b64encode(data).decode()

@@ -1,4 +1,4 @@
-"""A process that becomes a user who owns nothing, loads what it is asked to, and says what came.
+"""A process that becomes an unprivileged user, loads what is requested, and prints the results.
 
 `python loading_user.py REQUEST` prints a JSON list.  It loads once before, since the interpreter's
 own files may lie where others cannot read them.
@@ -16,7 +16,7 @@ NOBODY = 65534
 
 
 def main() -> None:
-    """Load as the user that started this, and then all that the request lists as nobody."""
+    """Load as the user that started the process, then all requested loads as `nobody`."""
     request = json.loads(sys.argv[1])
     attempt({"path": request["warm"], "store": request["warm_store"]}, request)
     os.setgroups([])
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def attempt(asked: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    """What came of one load: of its answer the digest of all outputs' bytes, or its code."""
+    """The result of one load: the digest of all outputs' bytes, or the code of the refusal."""
     import hashlib
 
     from aotc.errors import AotcError

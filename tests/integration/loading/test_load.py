@@ -164,7 +164,7 @@ def test_a_closed_model_stays_closed(digits: BuiltArtifact, store: Path) -> None
     assert not model.ready
     for use in (
         *(model.warm, lambda: model.warm([]), lambda: model.route(given), model.__enter__),
-        # Whatever else is wrong with the call.
+        # Whatever else is wrong in the call.
         *(lambda: model.run({}), lambda: model.run(None), lambda: model.run(given, ["none"])),
     ):
         with pytest.raises(AotcError) as caught:
@@ -223,7 +223,7 @@ def test_a_call_of_another_form_is_refused_with_the_right_one(model: ReadyModel)
 
 
 def test_what_was_verified_is_what_runs(digits: BuiltArtifact, tmp_path: Path) -> None:
-    """Neither the source nor its weights matter once the artifact is loaded."""
+    """Once the artifact is loaded, neither its source nor its weights are needed."""
     copy = tmp_path / "copy.aotc"
     shutil.copytree(digits.path, copy)
     model = load(copy, key=digits.public_key, store=tmp_path / "store")
@@ -264,7 +264,7 @@ def test_answers_other_than_the_golden_ones_are_refused(
         load(artifact, key=public, store=tmp_path / "store")
     assert caught.value.code == "AOTC-N003"
     assert "differs from the golden output: error 1" in caught.value.what
-    # The same artifact is loaded where acceptance is left out.
+    # The same artifact is loaded if acceptance is skipped.
     load(artifact, key=public, store=tmp_path / "store", warm_up=False).close()
 
 

@@ -1,4 +1,4 @@
-"""Artifacts with buckets, loaded: every call routed, padded and cropped rightly, and counted."""
+"""Loaded artifacts with buckets: calls are routed, padded and cropped correctly, and counted."""
 
 from __future__ import annotations
 
@@ -58,11 +58,6 @@ def encoder() -> onnx.ModelProto:
 def profile(dims: dict[str, Any], **fields: Any) -> Profile:
     ranges = {name: DimRange.from_json(spec) for name, spec in dims.items()}
     return Profile(schema="aotc.profile/1", name="shapes", dims=ranges, **fields)
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("routing"))
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +178,7 @@ def test_only_what_is_asked_for_is_warmed(bench: Workbench, built: Built) -> Non
         assert not model.ready
         model.warm(names[1])
         assert model.ready
-        # Without the others, a call goes to the next that fits, or nowhere.
+        # Without the others, a call goes to the next variant that fits, or is refused.
         assert model.route(call(1, 5)).variant == names[1]
         with pytest.raises(AotcError, match="AOTC-S010 no loaded variant takes a call"):
             model.route(call(1, 17))
@@ -205,7 +200,7 @@ def test_requests_are_recorded(bench: Workbench, built: Built, tmp_path: Path) -
             model.run(call(9, 7))
         with pytest.raises(AotcError):
             model.run({})
-    # A refusal of sizes is what coverage is about; other refusals are not.
+    # Coverage counts refused sizes, and not other refusals.
     assert read_traffic(path, built.manifest.inputs).counts == {(2, 7): 1, (9, 7): 1}
 
 

@@ -1,4 +1,4 @@
-"""A store that the loading user cannot write: verified at install, not hashed again; or refused."""
+"""Stores that the loading user cannot write: verified at install, not hashed again, or refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Scene:
-    """An artifact that all may read, and a store of root's in a folder of root's."""
+    """An artifact that all may read, and a store of root in a folder of root."""
 
     def __init__(self, folder: Path, digits: BuiltArtifact) -> None:
         self.folder = folder
@@ -48,11 +48,11 @@ class Scene:
         os.chown(self.own, NOBODY, NOBODY)
 
     def install(self) -> InstallReport:
-        """Root installs."""
+        """Install the artifact as root."""
         return installing.install(self.artifact, load_public(self.key), store=self.root)
 
     def loads(self, *asked: dict[str, Any]) -> list[dict[str, Any]]:
-        """Nobody loads."""
+        """Load as the user `nobody`; the result of each load."""
         request = {
             "key": str(self.key),
             "warm": str(self.artifact),
@@ -72,13 +72,13 @@ class Scene:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """A load with the store stated as system-wide, and one of nobody's own."""
+        """A load with the store stated as system-wide, and another store of the user `nobody`."""
         own = {"AOTC_STORE": str(self.own / "store")}
         return {"environment": {"AOTC_SYSTEM_STORE": str(self.root), **own}}
 
     @property
     def named(self) -> dict[str, Any]:
-        """A load that names the store, which may then be anybody's."""
+        """A load that names the store, which may then belong to anybody."""
         return {"store": str(self.root)}
 
 
@@ -186,7 +186,7 @@ def test_the_commands_trust_a_store_if_asked_to(
 def test_a_store_that_only_its_owner_may_search_is_always_hashed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is in such a one may not have been on the disk when the power failed."""
+    """The content of such an entry may not have reached the disk before a power failure."""
     scene.install()
     scene.root.chmod(0o700)
     monkeypatch.setenv("AOTC_SYSTEM_STORE", str(scene.root))
@@ -252,9 +252,9 @@ UNSAFE = (
 
 
 def test_a_store_that_others_may_change(scene: Scene) -> None:
-    """Stated as system-wide, or by its name alone, it is refused.
+    """Stated as system-wide, or only by its path, it is refused.
 
-    By its name alone what is in it may be the loader's as well as root's; then it is hashed.
+    Stated only by its path, it may be the loader's as well as root's; then it is hashed.
     """
     asked: list[dict[str, Any]] = []
     places = []
@@ -274,7 +274,7 @@ def test_a_store_that_others_may_change(scene: Scene) -> None:
 
 
 def test_a_link_of_roots_may_lead_to_it(scene: Scene) -> None:
-    """Who could change the link could change the folder that it lies in."""
+    """A user who could change the link could change the folder that contains it."""
     scene.install()
     real = scene.root.parent.rename(scene.root.parent.with_suffix(".real"))
     scene.root.parent.symlink_to(real)
@@ -326,7 +326,7 @@ def remove_a_file(entry: Path) -> None:
 
 
 def test_a_damaged_copy_is_refused_and_installed_again(scene: Scene) -> None:
-    """Even root's own mistakes are seen, as far as they can be without hashing."""
+    """Even root's own mistakes are found, as far as possible without hashing."""
     damages = (shorten, change_the_manifest, add_a_file, remove_a_file)
     asked: list[dict[str, Any]] = []
     entries = []
@@ -347,7 +347,7 @@ def test_a_damaged_copy_is_refused_and_installed_again(scene: Scene) -> None:
 
 
 def test_no_swap_of_the_source_reaches_what_is_loaded(scene: Scene) -> None:
-    """The loader's own files, or what it is given, do not matter once root has installed."""
+    """Once root has installed, the loader's own files and arguments do not matter."""
     scene.install()
     expected = truth(scene)
     for path in (scene.artifact / "payload").rglob("*"):

@@ -1,8 +1,8 @@
-"""Exported graphs of `tests/data/exports`, and the calls that users of such models make.
+"""Exported graphs in `tests/data/exports`, and the calls that users of such models make.
 
 The graphs were written by `benchmarks/networks/exports.py --small`: the exporter's form, and a few
 layers deep.
-Where a path of the environment is named `AOTC_EXPORTS`, it holds the same without `--small`.
+If the environment variable `AOTC_EXPORTS` is set, its folder has the same without `--small`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ CALLS: dict[str, Sequence[Sizes]] = {
 
 
 def exported(name: str, folder: Path = FOLDER) -> onnx.ModelProto:
-    """A graph of the folder; two are others whose exporter gave dims other names."""
+    """A graph of the folder; two of them are others with renamed dims."""
     if name == "gpt2_loose":
         model = onnx.load(folder / "gpt2.onnx")
         rename_dims(model, "attention_mask", {0: "mask_batch", 1: "total"})
@@ -96,7 +96,7 @@ def exported(name: str, folder: Path = FOLDER) -> onnx.ModelProto:
 
 
 def rename_dims(model: onnx.ModelProto, name: str, dims: Mapping[int, str | int]) -> None:
-    """Declare axes of the input `name` free by a name, or fixed at a size."""
+    """Declare axes of the input `name` as free, with a name, or fixed, with a size."""
     (value,) = (value for value in model.graph.input if value.name == name)
     for axis, dim in dims.items():
         written = value.type.tensor_type.shape.dim[axis]
@@ -107,7 +107,7 @@ def rename_dims(model: onnx.ModelProto, name: str, dims: Mapping[int, str | int]
 
 
 def inputs_for(session: ort.InferenceSession, sizes: Sizes, seed: int = 5) -> dict[str, Any]:
-    """Inputs as a user of the model passes them, at `sizes` of what its dims mean.
+    """Inputs as a user of the model passes them, at `sizes` by the meaning of its dims.
 
     `batch`, `sequence` and `past` of decoders, whose mask spans both, and leaves the first token of
     the first row out where another precedes all that is asked; `total` and `mask_batch` size the

@@ -1,4 +1,4 @@
-"""What is said of an artifact's answers to test data: real artifacts, real sessions."""
+"""Reports about an artifact's answers to test data, with real artifacts and sessions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(folder: Path, x: Any, *outputs: Any) -> str:
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """What is said of an artifact that doubles, against data and an original."""
+    """A function that compares the artifact of a doubling model with test data and a model."""
     folder = tmp_path_factory.mktemp("answers")
     private, public = key_files.generate(folder / "key.pem")
     onnx.save(scaled(2), folder / "double.onnx")
@@ -66,7 +66,7 @@ X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
 
 
 def test_as_the_data_has_it(ask: Ask, tmp_path: Path) -> None:
-    # Whatever the original says.
+    # Whatever the original answers.
     assert ask(write(tmp_path / "a", X, 2 * X), model="broken") == {"answers": "as expected"}
 
 

@@ -1,7 +1,7 @@
-"""Exported models, built with nothing stated: what the artifact claims of shapes is true.
+"""Exported models, built without stating dims: what the artifact claims about shapes is true.
 
-Each of these graphs is answered by plain ONNX Runtime at the calls that its users make; so must
-its artifact, and what it says of ranges and relations must hold where ONNX Runtime is asked.
+Plain ONNX Runtime answers the calls that users of these graphs make; so must their artifacts, and
+claimed ranges and relations must hold in ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from aotc.runtime.ready_model import ReadyModel
 NAMES = tuple(CALLS)
 WITH_PAST = ("gpt2", "gpt2_loose", "llama_eager", "llama_sdpa")
 DETECTORS = ("detector", "text")
-# Elements of all inputs of what is drawn, so that the run takes a moment only.
+# Maximum elements of all inputs at random sizes, so that a run is short.
 MOST_ELEMENTS = 1 << 19
 DRAWN = 6
 
-# What a user of each model expects of defaults, by dim: sizes that must be within its range.
+# Sizes by dim that a user of each model expects to be within the default range.
 WANTED: dict[str, dict[str, tuple[int, ...]]] = {
     "gpt2": {"batch": (1, 8), "sequence": (1, 128)},
     "llama_eager": {"batch": (1, 8), "sequence": (1, 128)},
@@ -53,13 +53,8 @@ IMAGES = {
 }
 
 
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("exports"))
-
-
 class Opened:
-    """One export: built, loaded, and the plain session beside it."""
+    """One export, built and loaded, and its plain session."""
 
     def __init__(self, bench: Workbench, built: Built) -> None:
         self.built = built
@@ -81,15 +76,15 @@ class Opened:
         assert_agree(expected, found, tolerance_of(self.built), where)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def every(bench: Workbench) -> dict[str, Opened]:
-    """Those that are built already."""
+    """Exports that are already built."""
     return {}
 
 
 @pytest.fixture
 def opened(request: pytest.FixtureRequest, bench: Workbench, every: dict[str, Opened]) -> Opened:
-    """One export with nothing stated, built once for all tests that read it."""
+    """One export without stated dims, built once for all tests that read it."""
     name: str = request.param
     if name not in every:
         every[name] = Opened(bench, bench.build(exported(name), name))
@@ -101,7 +96,7 @@ def of(*names: str) -> pytest.MarkDecorator:
 
 
 def runs(session: ort.InferenceSession, inputs: Mapping[str, Any]) -> bool:
-    """Whether the plain session answers at all."""
+    """Whether the plain session runs these inputs."""
     try:
         session.run(None, dict(inputs))
     except Exception:
@@ -130,7 +125,7 @@ def test_answers_within_the_range_are_the_plain_sessions(opened: Opened) -> None
 
 
 def _drawn(dim: Dim, rng: np.random.Generator) -> int:
-    """A size of the range: as often small as large."""
+    """A random size of the range, small ones as often as large ones."""
     step = dim.multiple_of
     low, high = -(-dim.min // step), dim.max // step
     drawn = round(np.exp(rng.uniform(np.log(max(low, 1)), np.log(max(high, 1))))) * step
@@ -171,7 +166,7 @@ def _largest(dims: Mapping[str, Dim]) -> dict[str, int]:
 
 
 def _above(dim: Dim) -> list[int]:
-    """Sizes over the range, on its grid: neighbours, twice as many, and usual ones."""
+    """Sizes above the range, on its grid: neighbours, the double, and usual ones."""
     step = dim.multiple_of
     near = [dim.max + step, dim.max + 2 * step, 2 * dim.max // step * step]
     usual = [size for size in USUAL_IMAGES if size > dim.max and size % step == 0]
@@ -258,7 +253,7 @@ def test_a_slow_host_finds_the_same_or_says_that_time_ended_it(
     try:
         built = bench.build(exported(name), f"slow-{name}-{seconds}", profile=profile)
     except AotcError as error:
-        # Nothing ran as yet, and the message says why nothing more was tried.
+        # Nothing has run, and the message says why nothing more was tried.
         assert error.code == "AOTC-S001"
         assert "probe.seconds" in str(error)
         return

@@ -1,4 +1,4 @@
-"""What exporters write and users give: each form is built, run and matched, or refused by code."""
+"""Models as exporters write them: every form is built, run and compared, or refused by code."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from shared_workers import build
 from workbench import (
     Built,
     Workbench,
@@ -20,7 +21,6 @@ from workbench import (
     tolerance_of,
 )
 
-from aotc import build
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.interface import Value
 from aotc.errors import AotcError
@@ -133,7 +133,7 @@ def test_external_data(bench: Workbench, files: int) -> None:
 
 
 def moved_out(tensor: onnx.TensorProto, folder: Path, **entries: int) -> onnx.TensorProto:
-    """`tensor` with its data in a file of its own; `entries` are offset and length, if stated."""
+    """`tensor` with its data in a separate file; `entries` are offset and length, if stated."""
     (folder / f"{tensor.name}.bin").write_bytes(tensor.raw_data)
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
@@ -397,7 +397,7 @@ def test_scan_with_a_value_of_the_graph_around_it(bench: Workbench) -> None:
 
 
 def test_quantize_and_dequantize(bench: Workbench) -> None:
-    """With weights of seven bits: those of eight saturate in kernels of CPUs without VNNI."""
+    """With weights of seven bits, as those of eight saturate in kernels of CPUs without VNNI."""
     rng = np.random.default_rng(8)
     weights = constant("w8", rng.integers(-63, 64, (16, 8)), np.int8)
     built = bench.build(
@@ -754,7 +754,7 @@ def test_weights_among_the_inputs_as_ir_3_wants_them(bench: Workbench) -> None:
     assert_works(bench, built)
 
 
-# -- shapes that lie
+# -- declared shapes that are wrong
 
 
 def test_a_declared_output_shape_that_is_wrong(bench: Workbench) -> None:
@@ -775,7 +775,7 @@ def test_a_declared_output_shape_that_is_wrong(bench: Workbench) -> None:
     [
         # True at the optimum, which is the first fixture.
         ([8], "y: declared [8], produced [4] at n=2, k=8"),
-        # The same by name, where both dims have one size.
+        # The same by name, if both dims have the same size.
         (["k"], "y: declared [k], produced [4] at n=2, k=8"),
         (["twice"], None),
     ],

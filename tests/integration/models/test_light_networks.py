@@ -1,4 +1,4 @@
-"""Nine real architectures that the onnx package ships, their weights made by ConstantOfShape."""
+"""Nine real architectures from the onnx package, with weights made by ConstantOfShape."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_built_verified_and_run(bench: Workbench, name: str) -> None:
     shipped = numpy_helper.to_array(onnx.TensorProto.FromString(data))
     (value,) = built.manifest.inputs
     with bench.load(built) as model:
-        # What ships does not depend on the image: all weights of a layer are equal.
+        # The shipped network does not depend on the image: all weights of a layer are equal.
         (found,) = model.run({value.name: np.ones(shape_of(built), np.float32)}).values()
     np.testing.assert_allclose(found, shipped, rtol=1e-3, atol=1e-7)
 
@@ -77,7 +77,7 @@ def test_built_verified_and_run(bench: Workbench, name: str) -> None:
 def with_drawn_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """The same network with weights that differ, so that its answer depends on the image.
 
-    It gives logits: after so many layers Softmax would leave one class only.
+    It returns logits: after so many layers Softmax would leave only one class.
     """
     rng = np.random.default_rng(11)
     shapes = {

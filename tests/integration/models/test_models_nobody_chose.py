@@ -1,6 +1,6 @@
-"""Models of forms that users bring, built with nothing stated: what is claimed is held against ORT.
+"""Models as users bring them, built without stating dims: claims are compared with ONNX Runtime.
 
-Two towers, an encoder whose inputs name their dims each for itself, a codec of frames, windows,
+Two towers, an encoder whose inputs do not share names of dims, a codec of frames, windows,
 fused attention with a past, words as text, the state of a recurrent net.
 """
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
@@ -23,13 +22,8 @@ Value = tuple[int, Shape]
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 STRING = TensorProto.STRING
 RANDOM = np.random.default_rng(12)
-# How many calls of a box are compared, and up to how many elements of an input.
+# Number of calls compared per domain, and maximum elements of an input.
 _CALLS, _ELEMENTS = 8, 1 << 20
-
-
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("nobody"))
 
 
 def weights(*shape: int) -> Any:
@@ -67,7 +61,7 @@ def drawn(dim: Dim, random: Random) -> int:
 
 
 def assert_holds(bench: Workbench, built: Built) -> None:
-    """Sizes drawn from the box run in plain ORT, and the artifact answers the same."""
+    """Random sizes of the domain run in plain ONNX Runtime, and the artifact answers the same."""
     random = Random(7)
     domain = built.manifest.domain
     plain = plain_session(built.source)
@@ -264,7 +258,7 @@ def test_fused_attention_with_a_past(bench: Workbench) -> None:
     dims = built.manifest.domain.dims
     assert (dims["past"].min, dims["sequence"].min) == (0, 1)
     assert dims["past"].max + dims["sequence"].max == 256
-    # With one token, or without a past, ORT takes more.
+    # With one token, or without a past, ONNX Runtime accepts more.
     assert (dims["batch"].max, dims["batch"].stopped_by) == (1, "together")
     calls = [(1, 1, 100), (3, 1, 100), (3, 8, 0)]
     plain = plain_session(built.source)
@@ -323,7 +317,7 @@ def test_the_state_of_a_recurrent_net(bench: Workbench) -> None:
 
 
 def test_frames_of_which_one_is_broadcast(bench: Workbench) -> None:
-    """Two frames are one of 1500 positions; that 1 runs without shared buffers is no range."""
+    """Two frames are one of 1500 positions; 1 runs only without shared buffers: not a range."""
     graph = model(
         [
             node("Conv", "x k", "c", strides=[2], pads=[1, 1]),

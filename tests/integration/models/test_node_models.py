@@ -1,7 +1,7 @@
 """The onnx package's own node tests that have control flow, sequences, optionals or free dims.
 
-Where the plain session refuses a model, the build refuses it with a code; where it does not,
-the artifact gives the outputs that the package expects.
+If the plain session refuses a model, the build refuses it with a code; otherwise the artifact
+returns the outputs that the package expects.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ NAMES = (
     "test_sequence_map_identity_2_sequences_expanded",
 )
 
-# Many cases of two operators differ in their numbers only; of each a few are always run.
+# Many cases of two operators differ only in their numbers; a few of each are always run.
 OFTEN = (
     "test_flexattention_causal_mask",
     "test_linear_attention_delta_expanded",
     "test_linear_attention_fp16_expanded",
     "test_linear_attention_prefill_with_past_expanded",
 )
-# The newest that ONNX Runtime reads; the package writes newer ones.
+# The newest version that ONNX Runtime reads; the package writes newer ones.
 NEWEST_IR = 13
 NEWEST_OPSET = 26
 
@@ -97,7 +97,7 @@ Cases = Mapping[str, Any]
 
 
 def marked() -> list[Any]:
-    """All names; those of the large families as slow."""
+    """All names; those of the large families are marked as slow."""
     families = ("test_flexattention_", "test_linear_attention_")
     return [
         pytest.param(name, marks=pytest.mark.slow)
@@ -109,7 +109,7 @@ def marked() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def cases() -> Cases:
-    """The package's node tests by name; it makes them anew, which takes seconds."""
+    """The package's node tests by name; generating them takes seconds."""
     with warnings.catch_warnings():
         # Some of them divide by zero on purpose.
         warnings.simplefilter("ignore")
@@ -124,7 +124,7 @@ def has_body(model: onnx.ModelProto) -> bool:
 
 
 def is_free(model: onnx.ModelProto) -> bool:
-    """An input that is no tensor, has no rank, or has a dim without a size."""
+    """Whether an input is not a tensor, has no rank, or has a dim without a size."""
     for info in model.graph.input:
         tensor = info.type.tensor_type
         if not info.type.HasField("tensor_type") or not tensor.HasField("shape"):
@@ -157,7 +157,7 @@ def write_data(case: Any, folder: Path) -> Path:
 
 
 def refusal(path: Path) -> str:
-    """Why the plain session does not take the model; empty where it does."""
+    """Why the plain session refuses the model; empty if it runs."""
     try:
         plain_session(path)
     except ort_errors() as error:

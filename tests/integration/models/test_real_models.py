@@ -1,27 +1,22 @@
-"""The whole line on models that nobody here wrote: build, verify, inspect, load, run, match."""
+"""All commands on models of other projects: build, verify, inspect, load, run, compare."""
 
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import inspect, verify
 from aotc.contract.shapes.domain import Domain
 from aotc.runtime.ready_model import ReadyModel
 
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("AOTC_MODELS"),
-    reason="AOTC_MODELS is not set: the folder of third-party models, with its MANIFEST.json",
-)
+pytestmark = needs_models
 NAMES = (
     "basic_pitch_nmp",
     "gtcrn_stream",
@@ -38,16 +33,11 @@ NAMES = (
 )
 VARIANTS = ("portable", "native")
 MOBILENET_DATA = "mobilenet_qdq_int8.test_data_set_0"
-# Sizes drawn stay below this many input elements, so that the run takes a moment only.
+# Maximum input elements at random sizes, so that a run is short.
 MOST_ELEMENTS = 1 << 18
 
 
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("real"))
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def built(bench: Workbench, request: pytest.FixtureRequest) -> Built:
     """One model of the folder, built once for all tests that read it."""
     name: str = request.param
@@ -64,7 +54,7 @@ def of(*names: str) -> pytest.MarkDecorator:
 
 
 def drawn(built: Built) -> dict[str, int]:
-    """Sizes within the recorded domain, drawn once for each model and the same in each run."""
+    """Random sizes within the recorded domain, the same for a model in every test run."""
     rng = np.random.default_rng(len(built.manifest.name))
     domain = built.manifest.domain
     while True:
@@ -100,7 +90,7 @@ def test_verified_and_inspected(bench: Workbench, built: Built) -> None:
     assert report.verdict == "optimal"
     assert report.refusals == ()
     runs = [verdict.name for verdict in report.variants if verdict.runs]
-    # Of a quantized model, CPUs with VNNI have a quicker one too.
+    # For a quantized model, CPUs with VNNI have a faster variant, too.
     assert [name for name in runs if name != "portable-vnni"] == list(VARIANTS)
     assert runs == [variant.name for variant in built.manifest.variants]
     assert (
@@ -131,7 +121,7 @@ def test_the_evidence_is_what_the_folder_says(built: Built) -> None:
     inputs = {value.name: value.shape for value in built.manifest.inputs}
     for name, (_, declared) in item["inputs"].items():
         assert inputs[name] == tuple(
-            # Names that say nothing.
+            # Anonymous dims.
             f"{name}.{axis}" if str(size).startswith(("?", "unk__")) else size
             for axis, size in enumerate(declared)
         )
@@ -158,14 +148,14 @@ def test_mobilenet_gives_the_answer_that_ships_with_it(bench: Workbench, built: 
     )
     assert built.manifest.source.quantized
     assert built.manifest.variants[0].parity.arithmetic == "quantized"
-    # The user's data proved the variants, and stays the user's.
+    # The user's data proved the variants, and is not in the artifact.
     fixtures = [comparison.fixture for comparison in built.report.variants[0].comparisons]
     assert "user0" in fixtures
     assert [f.origin for f in built.manifest.fixtures if f.origin == "user"] == []
     with bench.load(built) as model:
         found = assert_matches(built, model, {"image": image})["scores"]
     assert np.argmax(found) == np.argmax(scores)
-    # Quantized arithmetic moves by one step between releases of ONNX Runtime.
+    # Quantized results differ by one step between releases of ONNX Runtime.
     np.testing.assert_allclose(found, scores, atol=0.1 * np.abs(scores).max())
 
 
@@ -190,7 +180,7 @@ def test_silero_ties_its_state_to_the_batch(built: Built) -> None:
     assert built.finding("AOTC-S007") == "state.1: state.1 = input.0"
     source = built.manifest.source
     assert {flow.op_type for flow in source.control_flow} == {"If"}
-    # Its bodies read values of the graphs around them.
+    # Its subgraphs read values of the graphs around them.
     assert source.side_inputs
 
 

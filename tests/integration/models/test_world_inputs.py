@@ -1,4 +1,4 @@
-"""Forms of models that ONNX Runtime runs and exporters seldom write: built, or refused by name."""
+"""Models that ONNX Runtime runs and exporters seldom write: built, or refused with a name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc import build, inspect
+from aotc import inspect
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.profile import ProbeLimits, Profile, VariantSpec
 from aotc.errors import AotcError
@@ -153,7 +154,7 @@ def nested(depth: int) -> bytes:
 
 
 def test_subgraphs_within_subgraphs(bench: Workbench) -> None:
-    """As many as ONNX Runtime reads; it takes no more than 100 messages within each other."""
+    """As many as ONNX Runtime reads; its limit is 100 nested messages."""
     deepest = bench.folder / "deepest.onnx"
     deepest.write_bytes(nested(31))
     built = bench.build(deepest, "deepest")
@@ -276,7 +277,7 @@ def test_errors_that_only_long_digits_can_write(bench: Workbench, power: int) ->
         for error in comparison.outputs
     ]
     if power == 24:
-        # Else this machine's kernels agree to the bit, and the test shows nothing.
+        # Otherwise this machine's kernels agree to the bit, and the test shows nothing.
         assert any(2**53 < error < 1e21 for error in errors)
     else:
         assert "AOTC-N005" in built.codes()
@@ -290,7 +291,7 @@ def test_errors_that_only_long_digits_can_write(bench: Workbench, power: int) ->
 
 
 def test_a_quantized_product_over_nothing(bench: Workbench) -> None:
-    """ONNX Runtime answers with memory that it never wrote: no size of a domain."""
+    """ONNX Runtime returns memory that it never wrote: such a size is not in the domain."""
     quantized = [constant("s", 0.1), constant("z", 128, np.uint8)]
     model = model_of(
         [helper.make_node("QLinearMatMul", ["x", "s", "z", "w", "s", "z", "s", "z"], ["y"])],
@@ -312,7 +313,7 @@ def test_a_quantized_product_over_nothing(bench: Workbench) -> None:
 
 
 def test_a_plain_product_over_nothing(bench: Workbench) -> None:
-    """ONNX Runtime answers zero: a size as others are, where it is asked for."""
+    """ONNX Runtime answers zero: it is a size like others, if it is requested."""
     model = model_of(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
         [tensor("x", [2, "inner"]), tensor("w", ["inner", 3])],
@@ -325,7 +326,7 @@ def test_a_plain_product_over_nothing(bench: Workbench) -> None:
 
 @pytest.mark.parametrize("dims", [{}, {"batch": "1..3"}], ids=["free", "stated"])
 def test_an_input_beyond_the_limits_of_the_search(bench: Workbench, dims: dict[str, str]) -> None:
-    """They bound what is tried of a free dim, and not the model."""
+    """They limit the tried sizes of a free dim, and not the model."""
     model = model_of(
         [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[8, 8], strides=[8, 8])],
         [tensor("x", ["batch", 1, 64, 64]), tensor("z", ["other"])],
@@ -371,7 +372,7 @@ def linear(folder: Path) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("beside", ["link", "file"])
 def test_a_link_to_a_model_with_external_data(bench: Workbench, beside: str) -> None:
-    """Downloads are kept so: the model is a link, and its data lies beside that, or beside it."""
+    """Download caches: the model is a link, and its data is next to the target or to the link."""
     folders = {"link": bench.folder / "links", "file": bench.folder / "files"}
     model = linear(folders[beside])
     for folder in folders.values():
@@ -406,7 +407,7 @@ def test_bytes_of_a_model_with_external_data(bench: Workbench) -> None:
 
 
 def test_a_shape_in_an_external_file(bench: Workbench) -> None:
-    """ONNX Runtime takes none; its message is given."""
+    """ONNX Runtime accepts none; its message is quoted."""
     folder = bench.folder / "model"
     folder.mkdir()
     shape = external(constant("shape", [-1, 4], np.int64), folder / "shape.bin")

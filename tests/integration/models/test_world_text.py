@@ -12,14 +12,15 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from shared_workers import build
 from workbench import Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc import build, inspect
+from aotc import inspect
 from aotc.errors import AotcError
 from aotc.verification.gate import verify
 
 AOTC = Path(sys.executable).with_name("aotc")
-# Stands for text that onnx would not take: as long in bytes, so that the file stays well formed.
+# Replaced by text that onnx refuses, of as many bytes, so that the file stays well formed.
 MARK = "QqZz"
 ENCODED = {"gbk": "节点".encode("gbk"), "latin-1": "Überß".encode("latin-1")[:4]}
 
@@ -76,7 +77,7 @@ def model(
 
 
 def encoded(made: onnx.ModelProto, encoding: str, path: Path) -> Path:
-    """Write a model with its marks in `encoding`."""
+    """Write a model with its marked text in `encoding`."""
     data = made.SerializeToString()
     assert MARK.encode() in data
     path.write_bytes(data.replace(MARK.encode(), ENCODED[encoding]))

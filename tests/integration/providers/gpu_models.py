@@ -1,4 +1,4 @@
-"""Networks for providers that this machine cannot run: what they take, and what they do not."""
+"""Networks for providers that cannot run here: with operators that they support or lack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from openvino_models import dense, info, made, weight
 
-# Narrow borders around products that are worth them, at BATCH rows.
+# Narrow boundaries around products that are worth the transfers, at BATCH rows.
 NARROW, WIDE, BATCH = 64, 1024, 1024
 
 
@@ -38,12 +38,12 @@ def interrupted(middle: onnx.NodeProto) -> onnx.ModelProto:
 
 
 def unique() -> onnx.ModelProto:
-    """Rows are sorted in the middle by an operator that neither TensorRT nor CUDA has."""
+    """Dense layers with Unique in the middle, which neither TensorRT nor CUDA supports."""
     return interrupted(helper.make_node("Unique", ["before"], ["after"], name="odd", axis=0))
 
 
 def fused_gelu() -> onnx.ModelProto:
-    """In the middle is an operator of ONNX Runtime's own, which CUDA has and TensorRT has not."""
+    """Dense layers around an operator of ONNX Runtime that CUDA has and TensorRT lacks."""
     return interrupted(
         helper.make_node("FastGelu", ["before"], ["after"], name="odd", domain="com.microsoft")
     )

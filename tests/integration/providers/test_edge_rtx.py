@@ -1,14 +1,12 @@
-"""`edge-rtx` on a machine without a GPU: real engines in hybrid graphs, promised and not proven."""
+"""`edge-rtx` on a machine without a GPU: real engines in hybrid models, predicted, not proven."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import struct
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,20 @@ import onnxruntime as ort
 import openvino_models as small
 import pytest
 import yaml
+from made_profiles import profile_with
 from onnx import TensorProto
 from repository import ROOT
+from shared_workers import build
+from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
-from aotc import build, load, verify
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
+from aotc import load, verify
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
 
-pytestmark = pytest.mark.skipif(
-    find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
-)
+pytestmark = pytest.mark.rtx
 RTX = "NvTensorRTRTXExecutionProvider"
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 CAPABILITIES = ("8.6", "8.9", "12.0")
@@ -44,21 +40,13 @@ QUICK = ("squeezenet", "shufflenet")
 SLOW = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "vgg19", "zfnet512",
 )  # fmt: skip
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
-needs_models = pytest.mark.skipif(not MODELS.name, reason="AOTC_MODELS is not set")
-# One row at least, and the size that is optimized for is the largest: borders pay there.
+# At least one row; the largest size is the optimum, at which boundaries pay.
 MANY_ROWS = {"batch": {"min": 1, "opt": models.BATCH, "max": models.BATCH}}
 
 
 def profile(**fields: Any) -> Profile:
     """`edge-rtx` with other fields."""
-    made: Profile = decode(Profile, {**encode(load_profile("edge-rtx")), **fields})
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("rtx"))
+    return profile_with("edge-rtx", **fields)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +92,7 @@ def assert_hybrid(built: Built) -> None:
 
 
 def assert_unproven(built: Built) -> None:
-    """Promised by prediction; the graph before it was divided was compared all the same."""
+    """The placement is predicted; the graph before division was compared nevertheless."""
     variant = only(built)
     assert (variant.placement.how, variant.parity.status) == ("predicted", "not-run")
     assert "tensorrt_rtx: " in variant.parity.reason
@@ -117,7 +105,7 @@ def assert_unproven(built: Built) -> None:
 
 
 def assert_engines(built: Built, count: int = 1) -> None:
-    """Each EPContext node names an engine beside the graph, made for all three capabilities."""
+    """Every EPContext node names an engine file for all three compute capabilities."""
     variant = only(built)
     contexts = [node for node in built.nodes() if node.op_type == "EPContext"]
     assert len(contexts) == len(engines(built)) == count
@@ -169,7 +157,7 @@ def test_all_nine_networks_are_built() -> None:
 def test_a_light_network_is_one_engine(bench: Workbench, name: str) -> None:
     built = bench.build(LIGHT / f"light_{name}.onnx", name, profile="edge-rtx")
     assert_all_on_rtx(built)
-    # The engine holds the weights, and they are there once.
+    # The engine contains the weights, and they are stored only once.
     assert only(built).files == (
         only(built).model,
         engines(built)[0].relative_to(built.payload).as_posix(),
@@ -227,7 +215,7 @@ def test_a_real_export_of_bert_is_one_engine(bench: Workbench) -> None:
 
 @needs_models
 def test_a_graph_that_was_fused_for_onnx_runtime_goes_to_cuda(bench: Workbench) -> None:
-    """TensorRT knows none of its fused operators; what is left is not worth the borders."""
+    """TensorRT supports none of its fused operators; the rest is not worth the boundaries."""
     dims = {"batch_size": 1, "seq_len": "1..8", "past_seq_len": "0..8"}
     built = bench.build(MODELS / "tiny_gpt2_past_genai.onnx", "genai", profile=profile(dims=dims))
     variant = only(built)
@@ -245,7 +233,7 @@ def test_a_graph_that_was_fused_for_onnx_runtime_goes_to_cuda(bench: Workbench) 
     assert why["MatMul"] == "its borders cost more than it gains"
 
 
-# A node that TensorRT refuses is a border.
+# A node that TensorRT refuses makes a boundary.
 
 
 @pytest.mark.parametrize(
@@ -286,7 +274,7 @@ def test_a_refused_node_in_the_middle_makes_three_parts(
 
 
 def test_transfers_are_counted_in_bytes(bench: Workbench) -> None:
-    """[batch, 64] floats, in at the front, to the CPU, back, and out at the end."""
+    """[batch, 64] floats: graph input, to the CPU, back, and graph output."""
     dims = {"batch": {"min": 1, "opt": models.BATCH // 2, "max": models.BATCH}}
     built = bench.build(models.unique(), "crossing", profile=profile(dims=dims))
     variant = only(built)
@@ -312,7 +300,7 @@ def test_transfers_are_counted_in_bytes(bench: Workbench) -> None:
 
 
 def test_boundaries_that_do_not_pay_are_not_made(bench: Workbench) -> None:
-    """Of few rows the products cost less than what crosses: all goes to the next provider."""
+    """With few rows, products cost less than transfers: all goes to the next provider."""
     built = bench.build(models.fused_gelu(), "few", profile=profile(dims={"batch": "1..8"}))
     assert only(built).providers == (CUDA,)
     report = only(built).partitioning
@@ -322,7 +310,7 @@ def test_boundaries_that_do_not_pay_are_not_made(bench: Workbench) -> None:
 
 
 def test_unavoidable_transfers_are_not_a_reason(bench: Workbench) -> None:
-    """Rows go to the CPU and back whether TensorRT or CUDA stands around: the quicker one does."""
+    """TensorRT and CUDA both need the transfers to the CPU and back: the faster one is used."""
     built = bench.build(models.unique(), "anyway", profile=profile(dims={"batch": "1..8"}))
     report = only(built).partitioning
     assert report is not None
@@ -333,7 +321,7 @@ def test_unavoidable_transfers_are_not_a_reason(bench: Workbench) -> None:
 
 
 def test_the_range_of_sizes_is_in_the_engine(plain: Built) -> None:
-    """TensorRT keeps the minimum, optimum and maximum of an input as whole numbers of 64 bits."""
+    """TensorRT stores the minimum, optimum and maximum of an input as 64-bit integers."""
     (engine,) = engines(plain)
     data = engine.read_bytes()
     opt = plain.manifest.domain.corner("opt")["batch"]
@@ -387,7 +375,7 @@ def test_no_path_of_this_machine_is_in_the_payload(bench: Workbench, divided: Bu
 
 
 def test_a_float16_model_computes_in_float16(bench: Workbench) -> None:
-    """No cast to float32 comes in on the way: ONNX Runtime's CPU would need it, TensorRT not."""
+    """No cast to float32 is added: ONNX Runtime's CPU would need one, TensorRT does not."""
     built = bench.build(
         models.residual(20),
         "half",
@@ -415,7 +403,7 @@ def test_unproven_must_be_allowed(bench: Workbench) -> None:
 
 @pytest.mark.parametrize("stated", [["8.9", "7.7"], ["9.0"], []])
 def test_a_capability_that_the_builder_lacks(bench: Workbench, stated: list[str]) -> None:
-    """Of data-centre Hopper, of nothing there is, and of no GPU at all."""
+    """A data-centre Hopper, a GPU that does not exist, and no GPU."""
     spec = profile(compute_capabilities=stated, dims={"batch": "1..8"})
     with pytest.raises(AotcError) as caught:
         bench.build(small.plain(), "capability", profile=spec)
@@ -438,7 +426,7 @@ def test_another_capability_makes_another_engine(bench: Workbench, plain: Built)
 
 
 def host(folder: Path, **fields: Any) -> Path:
-    """A target file: a PC with a GeForce, all that it needs installed."""
+    """A target file: a PC with a GeForce and everything installed."""
     described = {
         "schema": "aotc.target/1",
         "name": "pc",
@@ -536,7 +524,7 @@ def test_this_machine_refuses_to_load_it(bench: Workbench, plain: Built) -> None
     assert codes & {"AOTC-C006", "AOTC-C008"}
 
 
-# Engines are files that were signed.
+# Engines are signed files.
 
 
 def link(files: Sequence[Path]) -> None:

@@ -1,4 +1,4 @@
-"""OpenVINO where it is installed and offers no device, as on any CPU that is not Intel's."""
+"""OpenVINO is installed but offers no device, as on every CPU that is not Intel's."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def refused(error: AotcError) -> None:
 
 @pytest.mark.parametrize("tune", [False, True])
 def test_a_build_is_refused_before_the_model_is_read(bench: Workbench, tune: bool) -> None:
-    """There is no such model, which nobody finds out."""
+    """The model does not exist, but the refusal comes before it is read."""
     told: list[str] = []
     with pytest.raises(AotcError) as caught:
         bench.build(
@@ -64,18 +64,18 @@ def test_a_build_is_refused_before_the_model_is_read(bench: Workbench, tune: boo
 
 
 def test_candidates_are_asked_for_too(bench: Workbench) -> None:
-    """The profile's own order does without it; one that is to be tried does not."""
+    """The profile's own order does not need it; a requested candidate does."""
     stated = {**encode(load_profile("edge")), "tune": {"providers": [["openvino"], ["cpu"]]}}
     profile = decode(Profile, stated)
     with pytest.raises(AotcError) as caught:
         bench.build(bench.folder / "nothing.onnx", "none", profile=profile, tune=True)
     refused(caught.value)
-    # Who does not tune does not need it.
+    # A build without tuning does not need it.
     assert bench.build(models.plain(), "untuned", profile=profile).report.artifact_id
 
 
 def test_a_variant_that_is_not_built_here_needs_nothing_here(bench: Workbench) -> None:
-    """For another CPU what OpenVINO compiles is left out, and the CPU's variant is built."""
+    """For another CPU, the variant of OpenVINO is left out, and the CPU's is built."""
     stated = {
         **encode(load_profile("edge")),
         "dims": {"batch": 2},
@@ -132,7 +132,7 @@ def test_a_session_says_the_same(tmp_path: Path) -> None:
 
 
 def test_doctor_says_so(tmp_path: Path) -> None:
-    """And that it is a variable that hides it."""
+    """And it names the variable that hides it."""
     done = subprocess.run(
         [str(Path(sys.executable).with_name("aotc")), "doctor", "--json"],
         env={

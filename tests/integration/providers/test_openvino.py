@@ -1,4 +1,4 @@
-"""OpenVINO from profile to answers: what is compiled, what is promised, and what is refused."""
+"""OpenVINO from profile to answers: compiled parts, promises, and refusals."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from made_profiles import profile_with
 from repository import ROOT
+from shared_workers import build
+from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc import build, load, verify
-from aotc.contract.builtin import load_profile
+from aotc import load, verify
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.parsing import encode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import AcceptedWaiver, Manifest
 from aotc.contract.manifest.ort_package import provider_options, session_options
@@ -40,23 +42,15 @@ from aotc.signing.keys.key_loading import load_private
 pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 AOTC = Path(sys.executable).with_name("aotc")
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
-# Borders of models as small as these always cost more than they gain.
+# The boundaries of such small models always cost more than they gain.
 KEEP_PARTS = {"partitioning": {"weigh_borders": False}}
-# Keeps runs short: what is proven of eight rows is proven of many.
+# Keeps runs short: eight rows prove as much as many.
 FEW = {"dims": {"batch": "1..8"}}
 
 
 def profile(**fields: Any) -> Profile:
     """`edge-openvino` with other fields; partitions are kept however small they are."""
-    stated = encode(load_profile("edge-openvino"))
-    made: Profile = decode(Profile, {**stated, **KEEP_PARTS, **FEW, **fields})
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("openvino"))
+    return profile_with("edge-openvino", **{**KEEP_PARTS, **FEW, **fields})
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +93,7 @@ def codes_of(call: Callable[[], Any]) -> list[str]:
     return [caught.value.code, *(error.code for error in caught.value.also)]
 
 
-# What it takes, it compiles.
+# Everything that it claims is compiled.
 
 
 def test_a_model_that_it_takes_is_one_compiled_part(bench: Workbench, plain: Built) -> None:
@@ -156,7 +150,7 @@ def test_equal_builds_give_equal_bytes(bench: Workbench, divided: Built, plain: 
         assert again.artifact_id == built.report.artifact_id
 
 
-# A node that it refuses is a border.
+# A node that it refuses makes a boundary.
 
 
 def test_a_refused_node_in_the_middle_makes_three_parts(bench: Workbench, divided: Built) -> None:
@@ -183,7 +177,7 @@ def test_a_refused_node_in_the_middle_makes_three_parts(bench: Workbench, divide
 
 
 def test_transfers_are_counted_in_bytes(divided: Built) -> None:
-    """[batch, 4, 32] floats, there and back; the domain's largest batch is 8."""
+    """[batch, 4, 32] floats to the CPU and back; the domain's maximum batch is 8."""
     variant = only(divided)
     report = variant.partitioning
     assert report is not None
@@ -234,7 +228,7 @@ def test_small_parts_go_to_the_neighbour(bench: Workbench) -> None:
 
 
 def test_a_part_with_constants_of_its_own_and_one_without(bench: Workbench) -> None:
-    """What is compiled with the shared weights and what is compiled without load side by side."""
+    """Parts compiled with shared weights and parts compiled without load together."""
     shape = ["batch", models.ROWS, models.WIDTH]
     model = models.made(
         [
@@ -253,7 +247,7 @@ def test_a_part_with_constants_of_its_own_and_one_without(bench: Workbench) -> N
 
 
 def test_control_flow_that_it_refuses_keeps_its_constants(bench: Workbench) -> None:
-    """Bodies read constants that nothing else does, and run on the CPU between two parts."""
+    """Subgraphs on the CPU between two parts are the only consumers of some constants."""
     built = bench.build(models.branching(), "branching", profile=profile())
     variant = only(built)
     report = variant.partitioning
@@ -267,7 +261,7 @@ def test_control_flow_that_it_refuses_keeps_its_constants(bench: Workbench) -> N
 
 
 def test_buckets_share_their_weights(bench: Workbench, bucketed: Built) -> None:
-    """Every variant is compiled for its size, and the constants are there once."""
+    """Every variant is compiled for its size, and the constants are stored once."""
     static = [variant for variant in bucketed.manifest.variants if variant.buckets]
     assert sorted(variant.buckets["batch"] for variant in static) == [1, 4, 8]
     assert len({variant.weights for variant in static}) == 1
@@ -280,7 +274,7 @@ def test_buckets_share_their_weights(bench: Workbench, bucketed: Built) -> None:
         assert_answers(bench, bucketed, x_of(bucketed, batch))
 
 
-# Precision is the profile's.
+# The profile decides on precision.
 
 
 def test_bfloat16_is_held_to_its_own_tolerance(bench: Workbench) -> None:
@@ -298,7 +292,7 @@ def test_bfloat16_is_held_to_its_own_tolerance(bench: Workbench) -> None:
     expected = plain_answer(plain_session(built.source), inputs)["y"]
     with bench.load(built) as model:
         error = float(np.abs(model.run(inputs)["y"] - expected).max())
-    # Of f32 it would be a thousand times smaller: the precision is real.
+    # With f32 it would be a thousand times smaller: the precision has an effect.
     assert error > 1e-5
 
 
@@ -308,13 +302,13 @@ def test_a_precision_that_it_lacks_is_refused(bench: Workbench) -> None:
     assert not (bench.folder / "tf32.aotc").exists()
 
 
-# What the manifest promises holds at load.
+# Promises of the manifest are checked at load.
 
 
 def reforged(
     built: Built, folder: Path, change: Callable[[Manifest], Manifest]
 ) -> tuple[Path, Path]:
-    """A copy with another manifest, signed by another key; with that key's public half.
+    """A copy with another manifest, signed by another key; and that key's public part.
 
     Files changed in the copy by `change`, which may write to `folder/other.aotc`, are entered with
     their new digests; ONNX Runtime's manifest.json follows the variants.
@@ -372,7 +366,7 @@ def with_options(text: str) -> Callable[[Variant], Variant]:
 def test_what_onnx_runtimes_manifest_denies_is_refused(
     plain: Built, tmp_path: Path, what: str
 ) -> None:
-    """ONNX Runtime's manifest.json and ours must say one thing, even if both are signed."""
+    """ONNX Runtime's manifest.json and aotc.json must agree, even if both are signed."""
 
     def deny(made: Manifest) -> Manifest:
         place = tmp_path / "other.aotc" / "payload" / "manifest.json"
@@ -392,7 +386,7 @@ def test_what_onnx_runtimes_manifest_denies_is_refused(
 def test_another_precision_at_load_is_shown_by_the_golden_answers(
     plain: Built, tmp_path: Path
 ) -> None:
-    """The precision follows the options at load: a signed artifact may state others, and fails."""
+    """The options at load set the precision: an artifact signed with other options is refused."""
     if "amx_bf16" not in (probe(gpus=False).isa or ()):
         pytest.skip("this CPU has no AMX: bfloat16 would be computed as float32")
     change = each_variant(with_options('"INFERENCE_PRECISION_HINT":"bf16"'))
@@ -402,7 +396,7 @@ def test_another_precision_at_load_is_shown_by_the_golden_answers(
 
 
 def refused_alike(artifact: Path, public: Path, store: Path, code: str) -> None:
-    """Both the gate and loading refuse with `code`."""
+    """`verify` and `load` both refuse with `code`."""
     assert code in codes_of(lambda: load(artifact, key=public, store=store))
     report = verify(artifact, key=public)
     assert code in {refusal.code for refusal in report.refusals}
@@ -494,7 +488,7 @@ def test_a_profiles_waivers_are_in_the_artifact(bench: Workbench) -> None:
     )
 
 
-# Compiled parts are files that were signed.
+# Compiled parts are signed files.
 
 
 def blob_of(artifact: Path, index: int = 0) -> Path:
@@ -510,7 +504,7 @@ def link(artifact: Path) -> None:
 
 
 def cut(artifact: Path) -> None:
-    """In the middle of what is compiled: a part's room at the end may be empty."""
+    """In the middle of the compiled part: the space at its end may be empty."""
     blob = blob_of(artifact)
     blob.write_bytes(blob.read_bytes()[: (1 << 16) + 512])
 
@@ -561,7 +555,7 @@ def test_a_compiled_part_that_is_not_the_signed_one(
 def test_a_signed_part_that_is_wrong_is_refused_with_a_code(
     bucketed: Built, tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
-    """Whoever signs nonsense is told so when it is loaded, not when it answers."""
+    """A signed but wrong statement is refused at load, and not at the first call."""
 
     def spoil(made: Manifest) -> Manifest:
         change(tmp_path / "other.aotc")
@@ -669,7 +663,7 @@ def test_budgets_that_are_met_pass(bench: Workbench) -> None:
 
 
 def test_a_share_of_nodes_is_of_the_models_nodes(bench: Workbench) -> None:
-    """One node of eleven is refused; that two compiled parts are two nodes is no matter."""
+    """One node of eleven is refused; it does not matter that two compiled parts are two nodes."""
     nodes = [*models.dense("x", "w", "a0"), models.refused("a0", "t", "odd")]
     value = "t"
     for index in range(1, 5):
@@ -692,12 +686,12 @@ def test_a_share_of_nodes_is_of_the_models_nodes(bench: Workbench) -> None:
     }
 
 
-# A plugin of the user's own, by its path and name.
+# A user's own plugin, given by path and name.
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """OpenVINO's plugin as somebody's own: a copy, with links to the libraries that it needs."""
+    """OpenVINO's plugin as a user's own: a copy, with links to the libraries that it needs."""
     from aotc.backends.openvino import OpenVinoBackend
 
     original = OpenVinoBackend().library()
@@ -731,7 +725,7 @@ except AotcError as error:
 def load_elsewhere(
     built: Built, bench: Workbench, *plugins: str, environment: Mapping[str, str] | None = None
 ) -> list[str]:
-    """What a process says that has no plugin but those that it is told of."""
+    """The output of a process that has only the stated plugins."""
     done = subprocess.run(
         [
             sys.executable, "-c", LOADING, str(built.path), str(bench.public),
@@ -765,13 +759,13 @@ def test_a_plugin_by_its_path_and_name(bench: Workbench, library: Path) -> None:
 
 
 def test_a_host_on_which_it_offers_no_device(bench: Workbench, plain: Built) -> None:
-    """The plugin is installed there, and no word is said of installing it."""
+    """The plugin is installed, so the fix does not propose to install it."""
     hidden = {"AOTC_HOST_WITHOUT": OPENVINO}
     assert "AOTC-C006" in load_elsewhere(plain, bench, environment=hidden)
 
 
 def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Path) -> None:
-    """All packages but OpenVINO's: no build, and no load; verifying says why."""
+    """All packages except OpenVINO's: no build, and no load; verify says why."""
     from onnxruntime import __file__ as place
 
     packages = tmp_path / "packages"
@@ -809,21 +803,16 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
     assert not (tmp_path / "out.aotc").exists()
 
 
-# Models that nobody here wrote.
+# Models of other projects.
 
-REAL = tuple(
-    sorted(path.stem for path in MODELS.glob("*.onnx")) if os.environ.get("AOTC_MODELS") else ()
-)
+REAL = tuple(sorted(path.stem for path in MODELS.glob("*.onnx")))
 MOBILENET = "mobilenet_qdq_int8"
 
 
-@pytest.mark.skipif(
-    not os.environ.get("AOTC_MODELS"),
-    reason="AOTC_MODELS is not set: the folder of third-party models, with its MANIFEST.json",
-)
+@needs_models
 @pytest.mark.parametrize("name", REAL or ("none",))
 def test_a_real_model(bench: Workbench, name: str) -> None:
-    """Compiled and exact, or refused by a code that names nodes; and loaded it answers."""
+    """Compiled and exact, or refused with a code that names nodes; it answers after loading."""
     data = MODELS / f"{name}.test_data_set_0"
     try:
         built = bench.build(

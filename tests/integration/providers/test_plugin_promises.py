@@ -1,4 +1,4 @@
-"""A plugin's library: the one that is loaded, what it leaves behind, and what it needs."""
+"""A plugin's library: which one is loaded, what it leaves behind, and what it needs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import openvino_models as models
 import pytest
+from made_profiles import small_profile
 from workbench import Built, Workbench
 
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.parsing import encode
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.host.probe import probe
@@ -25,20 +25,7 @@ CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 
 def profile(**fields: Any) -> Profile:
     """`edge-openvino` with other fields, quick to prove, its partitions kept."""
-    stated = {
-        **encode(load_profile("edge-openvino")),
-        "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
-        "parity": {"random_shapes": 0},
-        **fields,
-    }
-    made: Profile = decode(Profile, stated)
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("promises"))
+    return small_profile("edge-openvino", **fields)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +57,7 @@ print(library in open("/proc/self/maps").read())
 
 
 def load_elsewhere(bench: Workbench, built: Built, library: Path, how: str) -> tuple[str, bool]:
-    """What a fresh process says of loading with `library`, and whether it mapped it."""
+    """A new process's result of loading with `library`, and whether the process mapped it."""
     words = (built.path, bench.public, bench.folder / "elsewhere", OPENVINO, library, how)
     done = subprocess.run(
         [sys.executable, "-c", LOADING, *map(str, words)], capture_output=True, text=True
@@ -89,7 +76,7 @@ def installed() -> Path:
 
 
 def linked(folder: Path) -> Path:
-    """The plugin in `folder`, with all that lies beside it, as links."""
+    """The plugin and all files next to it, as links in `folder`."""
     folder.mkdir()
     for path in installed().parent.iterdir():
         if path.is_file():
@@ -113,7 +100,7 @@ def test_a_library_that_was_tampered_with_is_not_even_loaded(
 def test_a_link_to_the_library_brings_no_others_with_it(
     bench: Workbench, plain: Built, tmp_path: Path
 ) -> None:
-    """The loader looks for the plugin's own libraries beside the path that it is given."""
+    """The dynamic loader looks for the plugin's own libraries next to the given path."""
     library = linked(tmp_path / "links")
     core = next(path for path in library.parent.glob("libopenvino.so*") if path.is_file())
     data = core.read_bytes()
@@ -131,7 +118,7 @@ def test_the_installed_library_may_be_stated(bench: Workbench, plain: Built, how
     assert mapped
 
 
-# What crashes here tells nothing of this machine.
+# A crash here shows nothing about this machine.
 
 CRASHING = """
 #define _GNU_SOURCE
@@ -162,7 +149,7 @@ void *ReleaseEpFactory(void *a) { return ((release)real("ReleaseEpFactory"))(a);
 def test_a_plugin_that_crashes_at_compile_leaves_no_path_in_the_payload(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It claims what OpenVINO claims, and crashes as soon as it is to compile."""
+    """It claims what OpenVINO claims, and crashes when it should compile."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler (cc) to make a bad plugin with")
@@ -196,7 +183,7 @@ def test_a_plugin_that_crashes_at_compile_leaves_no_path_in_the_payload(
 def test_a_plugin_of_ones_own_requires_the_cpu_that_it_compiled_for(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its library is stated relative to the profile's file, and not to where the build runs."""
+    """Its library is stated relative to the profile's file, and not to the working folder."""
     library = linked(tmp_path / "own")
     stated = encode(profile(providers=["mine", "cpu"]))
     options = {"load_config": '{"CPU":{"INFERENCE_PRECISION_HINT":"f32"}}'}

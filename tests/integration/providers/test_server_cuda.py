@@ -1,9 +1,8 @@
-"""`server-cuda` on a machine without a GPU: what the kernel table predicts, and what it refuses."""
+"""`server-cuda` on a machine without a GPU: predictions and refusals by the kernel table."""
 
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,14 @@ import onnx
 import openvino_models as small
 import pytest
 import yaml
+from made_profiles import profile_with
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
 from aotc import verify
 from aotc.backends.cuda import CudaBackend
 from aotc.cli import main as cli
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.parsing import encode
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
@@ -37,14 +36,7 @@ NO_KERNEL = "CUDA has no kernel of MatMul-13 for int32 as T"
 
 def profile(base: str = "server-cuda", **fields: Any) -> Profile:
     """The profile with other fields, for few rows."""
-    stated = {**encode(load_profile(base)), "dims": {"batch": "1..4"}, **fields}
-    made: Profile = decode(Profile, stated)
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("cuda"))
+    return profile_with(base, **{"dims": {"batch": "1..4"}, **fields})
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +147,7 @@ def test_two_builds_give_the_same_artifact(bench: Workbench, divided: Built) -> 
 
 
 def test_a_model_that_is_not_worth_the_way_is_proven_here(bench: Workbench) -> None:
-    """All of it given to the CPU, it needs no GPU, and is observed and compared as any other."""
+    """With all nodes on the CPU it needs no GPU, and is observed and compared as usual."""
     built = bench.build(models.whole_numbers(), "cheap", profile=profile(**NO_BUDGETS))
     variant = only(built)
     assert (variant.providers, variant.device) == ((CPU,), "cpu")
@@ -293,7 +285,7 @@ def test_the_cpu_keeps_its_opset(bench: Workbench) -> None:
 
 
 def test_a_float16_model_computes_in_float16(newer: Built) -> None:
-    """The CPU has no such kernels and casts; a graph for CUDA must not have its casts."""
+    """The CPU lacks such kernels and casts; a graph for CUDA must not contain these casts."""
     ops = [node.op_type for node in newer.nodes()]
     assert "Cast" not in ops
     model = onnx.load(newer.payload / only(newer).model, load_external_data=False)
@@ -359,15 +351,12 @@ def test_this_machine_refuses_to_load_it(bench: Workbench, plain: Built) -> None
     assert codes & {"AOTC-C006", "AOTC-C007"}
 
 
-# All of a model that TensorRT for RTX does not take.
+# Models that TensorRT for RTX does not take at all.
 
 
-@pytest.mark.skipif(
-    find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
-)
+@pytest.mark.rtx
 def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
-    """The plugin takes no float64 at all, and CUDA does."""
+    """The plugin does not support float64, and CUDA does."""
     shape = ["batch", 32]
     weights = onnx.numpy_helper.from_array(np.random.default_rng(1).standard_normal((32, 32)), "w")
     model = small.made(
@@ -393,7 +382,7 @@ def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
 
 
 def test_casts_that_the_model_states_are_kept(bench: Workbench) -> None:
-    """Products in half precision between casts, as autocast exports them, stay what they are."""
+    """Products in half precision between casts, as autocast exports them, stay unchanged."""
     nodes = [
         helper.make_node("Cast", ["x"], ["half"], name="down", to=TensorProto.FLOAT16),
         helper.make_node("MatMul", ["half", "w"], ["product"], name="product"),

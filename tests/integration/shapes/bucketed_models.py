@@ -1,4 +1,4 @@
-"""Small models with free dims, profiles that give them buckets, and what is built of both."""
+"""Small models with free dims, profiles with buckets for them, and their artifacts."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def drawn(*shape: int) -> Any:
 
 
 def encoder(layers: int = 2) -> onnx.ModelProto:
-    """Words to vectors, some layers, and their mean over the words that the mask shows.
+    """Words to vectors, some layers, and their mean over the words that the mask selects.
 
-    Exporters write the reshapes as it does: sizes are read off a tensor and put together again.
+    Reshapes are written as exporters do: sizes are read from a tensor and combined again.
     """
     nodes = [
         node("Gather", "table ids", "hidden0"),
@@ -120,7 +120,7 @@ def rows(*outputs: str) -> onnx.ModelProto:
 
 
 def profile(bench: Workbench, text: str) -> Path:
-    """A profile file: the fields of `text` beside those that every profile has."""
+    """A profile file: the fields of `text` and those that every profile has."""
     path = bench.folder / "mine.yaml"
     path.write_text(f"schema: aotc.profile/1\nname: mine\n{text}\n")
     return path
@@ -135,7 +135,7 @@ def made(bench: Workbench, model: onnx.ModelProto, text: str) -> Built:
 
 
 def refused(bench: Workbench, model: onnx.ModelProto, text: str) -> AotcError:
-    """The refusal; nothing is left where the artifact would be."""
+    """The refusal of a build; there is nothing at the output path afterwards."""
     with pytest.raises(AotcError) as caught:
         bench.build(model, "refused", profile=profile(bench, text))
     assert not (bench.folder / "refused.aotc").exists()
@@ -155,13 +155,13 @@ def session_of(built: Built, variant: Variant) -> ort.InferenceSession:
         "session.model_external_initializers_file_folder_path",
         str(built.payload / variant.weights),
     )
-    # With bytes only: beside a path, the weights are looked for in the path's folder.
+    # With bytes only: given a path, ONNX Runtime looks for the weights in the path's folder.
     data = (built.payload / variant.model).read_bytes()
     return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
 def words(batch: int, length: int, shown: int) -> dict[str, Any]:
-    """Inputs of the encoder, of which the mask shows the first words."""
+    """Inputs of the encoder; the mask selects the first `shown` words."""
     ids = np.random.default_rng(length).integers(1, WORDS, (batch, length))
     mask = np.zeros((batch, length), np.float32)
     mask[:, :shown] = 1

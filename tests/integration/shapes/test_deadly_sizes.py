@@ -1,10 +1,9 @@
-"""Sizes at which a run does not end, which ends its process: the search goes on without them."""
+"""Sizes at which a run does not end and its process is killed: the search continues."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Workbench
 
@@ -14,18 +13,13 @@ from aotc.contract.profile import ProbeLimits, Profile
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("deadly"))
-
-
 def constant(name: str, value: object) -> onnx.NodeProto:
     tensor = numpy_helper.from_array(np.array(value))
     return helper.make_node("Constant", [], [name], value=tensor)
 
 
 def model(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
-    """Of one input `x[1, n]`; `n` is a scalar."""
+    """A model of one input `x[1, n]`; the value `n` is a scalar."""
     size = [
         helper.make_node("Shape", ["x"], ["shape"]),
         constant("axis", np.int64(1)),
@@ -41,7 +35,7 @@ def model(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
 
 
 def endless(every: int, *, once: bool = False) -> onnx.ModelProto:
-    """A loop that never ends where n is a multiple of `every`; with `once`, where it is `every`."""
+    """A loop that never ends if n is a multiple of `every`; with `once`, if it is `every`."""
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["go"], ["again"]),
@@ -99,7 +93,7 @@ def test_restarts_share_the_time_of_one_search(bench: Workbench) -> None:
 
 
 def test_a_random_size_that_does_not_end_is_reported(bench: Workbench) -> None:
-    """Nothing ran there before: what is drawn within the range comes after the search."""
+    """It did not run before: random sizes within the range are tried after the search."""
     profile = Profile(schema="aotc.profile/1", name="drawn", probe=ProbeLimits(run_seconds=1.0))
     manifest = bench.build(endless(100_003), "without", profile=profile).manifest
     compared = {sizes["n"] for variant in manifest.variants for sizes in variant.parity.shapes}

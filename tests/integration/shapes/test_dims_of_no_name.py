@@ -1,4 +1,4 @@
-"""Models whose dims have names that say nothing, built, loaded and called."""
+"""Models with anonymous dims, built, loaded and called."""
 
 from __future__ import annotations
 
@@ -18,13 +18,8 @@ from aotc.errors import AotcError
 BATCH, ROWS, COLUMNS = "image:0.0", "image:0.2", "image:0.3"
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("style"))
-
-
 def style_network(*names: str) -> onnx.ModelProto:
-    """Reflected borders, a convolution, instance norm and upsampling: no two dims need be equal.
+    """Reflected edges, a convolution, instance norm and upsampling: no two dims need be equal.
 
     `names`: of the batch, the rows and the columns.
     """
@@ -88,7 +83,7 @@ def test_a_style_network_is_built_with_nothing_stated(
     manifest = built.manifest
     assert manifest.inputs[0].shape == (BATCH, 3, ROWS, COLUMNS)
     assert list(manifest.domain.dims) == [BATCH, ROWS, COLUMNS]
-    # The declared output says nothing: its names are not the input's.
+    # The declared output is of no use: its names are not the input's.
     assert "AOTC-S009" not in built.codes()
     assert manifest.domain.relations == ()
     graph = onnx.load(built.payload / manifest.variants[0].model, load_external_data=False).graph
@@ -215,7 +210,7 @@ def test_two_inputs_with_one_counter_may_differ(bench: Workbench) -> None:
         [
             helper.make_tensor_value_info("a/b.c", TensorProto.FLOAT, ["unk__1", 4]),
             helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, "unk__1"]),
-            # A dim of the third is called as the position in the first.
+            # A dim of the third has the name of a position in the first.
             helper.make_tensor_value_info("z", TensorProto.FLOAT, ["a/b.c.0", 2]),
         ],
         [

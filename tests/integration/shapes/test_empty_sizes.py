@@ -1,6 +1,6 @@
-"""Size 0 of a dim that nobody bounded, at which a variant does not answer as the model does.
+"""Size 0 of an unbounded dim, at which a variant answers differently from the model.
 
-The defect is planted where a kernel that leaves memory unset would show.
+The defect is planted where a kernel that leaves memory unset would cause it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FLOAT = TensorProto.FLOAT
 
 
 def joined() -> onnx.ModelProto:
-    """What comes in is joined to a past, which may be empty."""
+    """The input is concatenated to a past, which may be empty."""
     graph = helper.make_graph(
         [helper.make_node("Concat", ["past", "x"], ["y"], axis=1)],
         "joined",

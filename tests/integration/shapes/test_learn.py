@@ -1,14 +1,14 @@
-"""Profiles learned for models that nobody here wrote: measured, built, and held to the traffic."""
+"""Profiles learned for models of other projects: measured, built, and compared with the traffic."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from third_party_models import MODELS, needs_models
 from workbench import Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.builtin import load_profile
@@ -19,11 +19,7 @@ from aotc.errors import AotcError
 from aotc.inspection.coverage import traffic_coverage
 from aotc.learning.learn import learn
 
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("AOTC_MODELS"),
-    reason="AOTC_MODELS is not set: the folder of third-party models, with its MANIFEST.json",
-)
+pytestmark = needs_models
 SECONDS = 0.5
 
 
@@ -34,7 +30,7 @@ def written(folder: Path, requests: Sequence[Mapping[str, object]]) -> Path:
 
 
 def learned(folder: Path, requests: Sequence[Mapping[str, object]], model: str) -> LearnReport:
-    """What is learned on a model of the folder; the profile is left beside the traffic."""
+    """The report of learning on a model of the folder; the profile is next to the traffic."""
     answer, _ = learn(
         written(folder, requests), model=MODELS / f"{model}.onnx", seconds=SECONDS, threads=1
     )
@@ -80,7 +76,7 @@ def test_a_past_that_may_be_empty(tmp_path: Path) -> None:
     answer = learned(tmp_path, requests, "tiny_gpt2_past_genai")
     assert answer.dims == ("past_seq_len", "seq_len")
     assert answer.coverage == 1.0
-    # A busy machine is told of after it.
+    # On a busy machine a remark follows.
     wanted = "one dynamic variant, as others refuse requests that cannot be padded"
     assert answer.verdict.startswith(wanted)
     assert {plan.coverage for plan in answer.plans if plan.name == "buckets"} == {0.5}
@@ -94,7 +90,7 @@ def test_a_past_that_may_be_empty(tmp_path: Path) -> None:
 
 
 def test_images_whose_padding_changes_the_answer(tmp_path: Path) -> None:
-    """Without padding, exact sizes get variants; equal sides are stated as they were measured."""
+    """Without padding, exact sizes get variants; equal sides are stated as measured."""
     requests = [{"input": [1, 3, side, side]} for side in (96, 160, 160, 224)]
     path = written(tmp_path, requests)
     source = MODELS / "yunet_n_dynamic.onnx"
@@ -103,7 +99,7 @@ def test_images_whose_padding_changes_the_answer(tmp_path: Path) -> None:
     )
     assert answer.follows == {"height": ("width",)}
     assert (answer.coverage, answer.padding) == (1.0, 0.0)
-    # 128 is a power of two that was never recorded; it runs, so that it is measured.
+    # 128 is a power of two that was never recorded; it runs, so it is measured.
     assert table.sizes["width"] == (96, 128, 160, 224)
     assert answer.profile.relations == ("height = width",)
     assert not any("pad" in dim.outside for dim in answer.profile.dims.values())
@@ -115,7 +111,7 @@ def test_images_whose_padding_changes_the_answer(tmp_path: Path) -> None:
 
 
 def test_candidates_that_the_model_does_not_take(tmp_path: Path) -> None:
-    """What rounding up guesses is left out where the model does not run."""
+    """Sizes from rounding up are left out if the model does not run at them."""
     rows = [
         {"batch": batch, "sequence": size} for batch in range(1, 9) for size in range(3, 101, 7)
     ]

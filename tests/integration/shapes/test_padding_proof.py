@@ -1,4 +1,4 @@
-"""Padding is proven at build: what changes an answer, or cannot be compared, is refused."""
+"""Padding is proven at build: if it changes an answer or cannot be compared, it is refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_padding_to_a_grid_is_compared_above_its_first_step(bench: Workbench) ->
     assert refused(bench, rows("mean"), text).code == "AOTC-N007"
 
 
-# -- padding that cannot be
+# -- padding that is impossible
 
 
 def test_padding_that_changes_an_answer_is_refused(bench: Workbench) -> None:
@@ -91,7 +91,7 @@ def test_sizes_that_run_only_at_buckets_are_refused(bench: Workbench) -> None:
 def test_padding_under_an_extreme_is_found_with_inputs_of_one_sign(
     bench: Workbench, reduction: str
 ) -> None:
-    """Zeros among values of both signs are seldom the largest or the smallest."""
+    """Zeros among values of both signs are seldom the maximum or the minimum."""
     pooled = model_of(
         [node(reduction, "x", "y", axes=[1], keepdims=0)],
         {"x": (FLOAT, [1, "n", 1])},
@@ -122,7 +122,7 @@ def test_a_stated_crop_goes_before_what_runs_show(bench: Workbench) -> None:
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_inputs_are_padded_on_the_stated_side(bench: Workbench, side: Any) -> None:
-    """Sums up to each word: what is padded on the left with 5 enters, with 0 it does not."""
+    """Cumulative sums: padding on the left with 5 changes them, with 0 it does not."""
     model = model_of(
         [node("CumSum", "x one", "y")],
         {"x": (FLOAT, ["batch", "seq"])},

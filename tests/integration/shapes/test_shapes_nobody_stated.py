@@ -1,4 +1,4 @@
-"""Small models of our own whose dims nobody states: bytes, relations, steps, size 0, outputs."""
+"""Small models whose dims are not stated: bytes, relations, steps, size 0, outputs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,6 @@ from aotc.errors import AotcError
 Shape = Sequence[str | int]
 Value = tuple[int, Shape]
 FLOAT, INT64, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8
-
-
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("unstated"))
 
 
 def model(
@@ -68,7 +63,7 @@ def floats(*shape: int) -> Any:
 def test_an_input_of_many_free_dims_is_not_made_larger_than_inputs_may_be(
     bench: Workbench,
 ) -> None:
-    """Five dims of 64 are 4 GB: what an input takes is known before anything is allocated."""
+    """Five dims of 64 are 4 GB: the size of an input is computed before it is allocated."""
     shape = ("a", "b", "c", "d", "e")
     graph = model(
         [helper.make_node("Neg", ["x"], ["y"])], {"x": (FLOAT, shape)}, {"y": (FLOAT, shape)}
@@ -83,7 +78,7 @@ def test_an_input_of_many_free_dims_is_not_made_larger_than_inputs_may_be(
 
 
 def test_bytes_of_inputs_hold_for_all_of_a_models_runs(bench: Workbench) -> None:
-    """A limit that no usual base is within: the base is smaller, and so is all that is tried."""
+    """A limit below every usual base size: the base and all tried sizes are smaller."""
     shape = ("batch", "rows", "columns")
     graph = model(
         [helper.make_node("Neg", ["x"], ["y"])], {"x": (FLOAT, shape)}, {"y": (FLOAT, shape)}
@@ -105,7 +100,7 @@ def test_bytes_of_inputs_hold_for_all_of_a_models_runs(bench: Workbench) -> None
 def summed(spare: bool) -> onnx.ModelProto:
     """Attention's sums of lengths: `past` and `x` side by side, and a mask over both.
 
-    With `spare` the mask may be longer than both, and what is over is not read.
+    With `spare` the mask may be longer than both; the rest of it is not read.
     """
     nodes = [helper.make_node("Concat", ["past", "x"], ["both"], axis=1)]
     used = "mask"
@@ -211,7 +206,7 @@ def test_multiples_are_found_before_a_failure_is_believed(bench: Workbench, step
 
 
 def test_size_0_is_not_claimed_if_no_model_asks_for_it(bench: Workbench) -> None:
-    """ONNX Runtime leaves the memory of an integer product over nothing as it was."""
+    """ONNX Runtime does not write the output of an integer product over size 0."""
     graph = model(
         [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],
         {"a": (UINT8, ("n", "k")), "b": (UINT8, ("k", "m"))},

@@ -1,8 +1,7 @@
-"""Relations, grids and ranges of a profile, held against real runs of the original model."""
+"""Relations, grids and ranges of a profile, compared with real runs of the original model."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,22 +10,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.codec.parsing import decode
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
 
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
-real = pytest.mark.skipif(
-    not os.environ.get("AOTC_MODELS"), reason="AOTC_MODELS names no folder of real models"
-)
 Shape = Sequence[int | str | None]
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("symbolic"))
 
 
 def profile(**fields: Any) -> Profile:
@@ -50,7 +41,7 @@ def model_of(
 
 
 def matched() -> onnx.ModelProto:
-    """Rows of two inputs are joined, so that their first dims must be equal."""
+    """Rows of two inputs are concatenated, so their first dims must be equal."""
     node = helper.make_node("Concat", ["a", "b"], ["y"], axis=1)
     return model_of([node], {"a": [None, 4], "b": ["rows", "n"]}, ["batch", "wide"])
 
@@ -187,7 +178,7 @@ def test_fixtures_that_contradict_a_relation(bench: Workbench, tmp_path: Path) -
 
 # -- ranges
 def reshaped() -> onnx.ModelProto:
-    """A model whose dim is free in name only."""
+    """A model whose dim is declared free but runs at only one size."""
     node = helper.make_node("Reshape", ["x", "shape"], ["y"])
     return model_of([node], {"x": ["n", 4]}, [48, 4], shape=np.array([48, 4], np.int64))
 
@@ -212,7 +203,7 @@ def test_two_builds_find_the_same(bench: Workbench) -> None:
 
 
 # -- real models
-@real
+@needs_models
 def test_gpt2_with_its_total_stated(bench: Workbench) -> None:
     built = bench.build(
         MODELS / "tiny_gpt2_past_genai.onnx",
@@ -229,7 +220,7 @@ def test_gpt2_with_its_total_stated(bench: Workbench) -> None:
     assert_runs(bench, built, n=1, past_seq_len=7, seq_len=1)
 
 
-@real
+@needs_models
 @pytest.mark.parametrize(
     "stated", ["total_seq_len = past_seq_len + seq_len + 1", "total_seq_len = seq_len"]
 )
@@ -239,7 +230,7 @@ def test_gpt2_with_a_wrong_total(bench: Workbench, stated: str) -> None:
     assert error.what == "the model runs only where total_seq_len = seq_len + past_seq_len"
 
 
-@real
+@needs_models
 def test_silero_with_its_state_tied_to_the_batch(bench: Workbench) -> None:
     built = bench.build(
         MODELS / "silero_vad_v6.onnx",
@@ -255,7 +246,7 @@ def test_silero_with_its_state_tied_to_the_batch(bench: Workbench) -> None:
     assert_runs(bench, built, batch=3, **{"input.1": 512})
 
 
-@real
+@needs_models
 def test_yunet_refuses_sizes_off_its_grid_and_tells_it(bench: Workbench) -> None:
     path = MODELS / "yunet_n_dynamic.onnx"
     error = refusal(bench, path, "yunet-off", dims={"height": "32..100"})
@@ -267,7 +258,7 @@ def test_yunet_refuses_sizes_off_its_grid_and_tells_it(bench: Workbench) -> None
     assert (height.min, height.multiple_of, height.origin) == (96, 96, "stated")
 
 
-@real
+@needs_models
 @pytest.mark.parametrize(
     ("spec", "what"),
     [
@@ -284,7 +275,7 @@ def test_tinybert_tells_its_longest_sequence(
     assert error.expected == "sequence runs at 1..100"
 
 
-@real
+@needs_models
 @pytest.mark.parametrize(
     ("name", "dims", "wanted"),
     [

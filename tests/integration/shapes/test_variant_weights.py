@@ -1,4 +1,4 @@
-"""Weights of variants by bucket: in which files, packed or not, and the same bytes everywhere."""
+"""Weights of variants by bucket: their files, packed or not, and equal bytes in every build."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def names_of_files(built: Built) -> dict[str, set[str]]:
 
 
 def test_weights_of_only_one_bucket_have_their_own_file(bench: Workbench) -> None:
-    """The numbers of the words are folded to a constant of another size for each bucket."""
+    """The positions of the words are folded to a constant of another size for each bucket."""
     model = model_of(
         [
             node("Shape", "x", "length", start=1, end=2),

@@ -1,4 +1,4 @@
-"""Variants by bucket, as builds make them: names, graphs, weights, and the answers of each."""
+"""Variants by bucket in real builds: names, graphs, weights, and answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     return Workbench.at(tmp_path_factory.mktemp("variants"))
 
 
-# -- one artifact with eight buckets, beside one with the dynamic graph alone
+# -- one artifact with eight buckets, and one with only the dynamic graph
 
 BUCKETS = (8, 16, 24, 32, 40, 48, 56, 64)
 
@@ -156,7 +156,7 @@ def test_a_padded_answer_is_the_unpadded_one(eight: Built, length: int) -> None:
 
 
 def test_another_opens_every_component(eight: Built, tmp_path: Path) -> None:
-    """ONNX Runtime's own C API for model packages, in a process of its own."""
+    """ONNX Runtime's C API for model packages, in a separate process."""
     for size in (8, 64):
         np.savez(tmp_path / "inputs.npz", **words(2, size, size - 3))
         files = [str(tmp_path / name) for name in ("inputs.npz", "outputs.npz")]
@@ -245,7 +245,7 @@ def test_each_of_the_profiles_variants_has_all_buckets(bench: Workbench) -> None
         f"model.{isa}.seq16",
     ]
     assert variants["native.seq8"].requirements.isa_exact
-    # What both bake in alike is stored once: the table, which is most of it.
+    # Constants that both contain are stored once: the table, most of the bytes.
     stored = sum(entry.size for entry in built.manifest.files if entry.role == "weights")
     assert stored <= 1.2 * variants["portable.seq8"].memory.weights_bytes
 
@@ -290,7 +290,7 @@ def test_nodes_that_compute_shapes_are_dropped_despite_a_free_batch(bench: Workb
 
 
 def test_sizes_that_contradict_a_branch_are_left_out(bench: Workbench) -> None:
-    """The branch for 40 words is never taken at 8, and refused with 8 written in all the same."""
+    """The branch for 40 words is never taken at 8, but with 8 as a constant it is refused."""
 
     def branch(inner: NodeProto) -> onnx.GraphProto:
         outputs = [helper.make_tensor_value_info(inner.output[0], FLOAT, None)]

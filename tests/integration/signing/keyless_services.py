@@ -1,6 +1,6 @@
 """Sigstore's services on 127.0.0.1: certificate authority, both kinds of log, and timestamps.
 
-They check what real ones check: the token's signature and audience, that the asker holds the key,
+They check what real ones check: the token's signature and audience, that the client holds the key,
 and that an entry's signature is by its certificate.  Sources: Fulcio's HTTP API v2, Rekor's v1 and
 v2, RFC 9162 (Merkle tree), RFC 3161 (timestamps, made by OpenSSL).
 """
@@ -38,7 +38,7 @@ Answer = tuple[int, bytes]
 
 
 class Refusal(Exception):
-    """What a service says instead: its status, and why."""
+    """A service refuses: the HTTP status, and the reason."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -58,7 +58,7 @@ def tree(leaves: list[bytes]) -> bytes:
 
 
 def proof(leaves: list[bytes], index: int) -> list[bytes]:
-    """What leads from a leaf to the root (RFC 9162, 2.1.3.1)."""
+    """The inclusion proof of a leaf (RFC 9162, 2.1.3.1)."""
     if len(leaves) == 1:
         return []
     half = 1 << ((len(leaves) - 1).bit_length() - 1)
@@ -71,7 +71,7 @@ def proof(leaves: list[bytes], index: int) -> list[bytes]:
 class Services:
     """One instance; `says` overrides the answer of a path, `asked` lists the paths in order.
 
-    `name` makes of a token's claims whom a certificate names; `job` are claims of the CI's tokens.
+    `name` derives the certificate's identity from a token; `job` are claims of the CI's tokens.
     """
 
     folder: Path
@@ -339,13 +339,13 @@ def serving(folder: Path) -> Iterator[Services]:
             self._send(status, answer)
 
         def do_GET(self) -> None:
-            """What the CI answers to one of its jobs."""
+            """The CI's answer to one of its jobs."""
             secret = self.headers["Authorization"] == "bearer job"
             answer = json.dumps({"value": services.token(**services.job)}).encode()
             self._send(200 if secret else 403, answer)
 
         def _send(self, status: int, answer: bytes) -> None:
-            # Whoever asked may have lost patience.
+            # The client may have closed the connection.
             with suppress(ConnectionError):
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(answer)))
@@ -353,7 +353,7 @@ def serving(folder: Path) -> Iterator[Services]:
                 self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
-            """Tests read standard error."""
+            """Log nothing, as tests read standard error."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

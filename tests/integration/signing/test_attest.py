@@ -52,7 +52,7 @@ Add = Callable[[Path, Signer, Path], AttestReport]
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """A copy of the artifact to add to, the key that vouches for it, and one of another person."""
+    """A copy of the artifact to add to, the key that vouches for it, and another person's key."""
 
     artifact: Path
     trust: Path
@@ -221,7 +221,7 @@ def test_what_a_qualification_says(bench: Bench) -> None:
     assert [latency.runs for latency in said.latency] == [5] * said.fixtures
     for latency in said.latency:
         assert 0 < latency.lower_seconds <= latency.median_seconds <= latency.upper_seconds
-    # A process with numpy and ONNX Runtime takes more, and this model next to nothing.
+    # A process with numpy and ONNX Runtime needs more, and this model next to nothing.
     assert 10 << 20 < said.peak_memory_bytes < 1 << 30
     assert said.load_seconds > 0
 
@@ -235,7 +235,7 @@ def test_variants_are_qualified_one_by_one(bench: Bench) -> None:
 
 
 def spoil_fixture(digits: BuiltArtifact, artifact: Path) -> None:
-    """Other golden outputs, signed by the one who may."""
+    """Other golden outputs, signed with the trusted key."""
     payload = artifact / "payload"
     manifest = json.loads((payload / "aotc.json").read_bytes())
     path = payload / manifest["fixtures"][0]["outputs"][0]["path"]
@@ -284,7 +284,7 @@ def test_a_failed_acceptance_leaves_nothing(
 def test_a_process_that_dies_is_a_failed_acceptance(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ONNX Runtime that is found first ends the process that imports it."""
+    """The first ONNX Runtime on the path ends the process that imports it."""
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "onnxruntime.py").write_text("import os\nos.abort()\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "broken"), TOOLCHAIN]))
@@ -425,7 +425,7 @@ def test_of_many_at_once_no_more_are_added_than_readers_take(bench: Bench) -> No
 
     with ThreadPoolExecutor(6) as pool:
         found = list(pool.map(one, range(6)))
-    # Whoever came last takes its own back; two at once may both do so.
+    # The last one removes its own again; two at once may both do so.
     assert len(list(place.iterdir())) <= MAX_BUNDLES
     assert found.count("AOTC-I036") >= 4
     assert verify(bench.artifact, key=bench.trust).authentic

@@ -1,4 +1,4 @@
-"""Signing without a kept key: sigstore's own client against real services on this machine."""
+"""Signing without a stored key: sigstore's own client with real services on this machine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ STATEMENT = canonical_json(
 
 @pytest.fixture(autouse=True)
 def nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing of this machine says who signs, and nothing leaves it."""
+    """This machine's environment contains no identity, and nothing is sent elsewhere."""
     for name in ("GITHUB_ACTIONS", "SIGSTORE_ID_TOKEN", "BUILDKITE", "GITLAB_CI", "CIRCLECI"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
@@ -74,7 +74,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 @pytest.fixture
 def services(running: Services) -> Iterator[Services]:
-    """As they are at first, in each test."""
+    """The services, reset for each test."""
     name, world = running.name, running.world
     running.asked.clear()
     yield running
@@ -102,7 +102,7 @@ def refusal(call: Callable[[], object]) -> AotcError:
 
 
 def vouched(services: Services, bundle: bytes, who: str, issuer: str = ISSUER) -> bytes:
-    """The payload, as sigstore's library takes the bundle for this identity."""
+    """The payload, if sigstore's library accepts the bundle for this identity."""
     root = TrustedRoot(RootDocument.from_json(json.dumps(services.trusted_root())))
     kind, payload = Verifier(trusted_root=root).verify_dsse(
         Bundle.from_json(bundle), policy.Identity(identity=who, issuer=issuer)
@@ -147,7 +147,7 @@ def artifact(digits: BuiltArtifact, tmp_path: Path) -> Path:
 
 
 def aotc(*words: str | Path, status: int = 0) -> dict[str, Any]:
-    """The document of a command, once it ended as it should."""
+    """The JSON document of a command, after checking its exit status."""
     with redirect_stdout(StringIO()) as said:
         assert main([*map(str, words), "--json"]) == status, said.getvalue()
     document = json.loads(said.getvalue())
@@ -256,7 +256,7 @@ def test_the_token_is_that_of_the_environment_or_of_the_job(
     signer = KeylessSigner(None, place)
     bundle = signer.seal(STATEMENT)
     assert vouched(services, bundle, f"https://github.com/{WORKFLOW}", ACTIONS) == STATEMENT
-    # What is stated comes before it.
+    # A stated token has precedence.
     services.name = lambda claims: claims["sub"]
     monkeypatch.setenv("SIGSTORE_ID_TOKEN", services.token(sub="https://example.com/a"))
     other = KeylessSigner(None, place)
@@ -445,7 +445,7 @@ def test_services_that_cannot_be_reached(
     services: Services, token: Path, tmp_path: Path, artifact: Path, digits: BuiltArtifact
 ) -> None:
     with socket.socket() as bound:
-        # Bound, and not listening: a connection is refused for as long as this holds it.
+        # Bound, but not listening: connections are refused as long as it is open.
         bound.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{bound.getsockname()[1]}"
         said = ("--identity-token", token, "--trust", digits.public_key)

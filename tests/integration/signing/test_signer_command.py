@@ -1,4 +1,4 @@
-"""Keys outside of this process: programs that sign, good and bad, and a PKCS#11 token."""
+"""Keys outside of the process: signing programs, good and bad, and a PKCS#11 token."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from built_artifact import DIGITS
+from shared_workers import build
 
-from aotc import build, verify
+from aotc import verify
 from aotc.contract.codec.strict_yaml import strict_yaml
 from aotc.contract.trust.anchors import key_id
 from aotc.errors import AotcError
@@ -22,7 +23,7 @@ from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import load_private, load_public
 from aotc.signing.keys.signer_loading import load_signer
 
-# Seconds, tried in turn until a program has come as far as it should.
+# Seconds, tried in turn until a program has reached the expected point.
 LIMITS = (1, 8, 64)
 DIGESTS = {"aotc.json": "2" * 64}
 SIGNERS = DIGITS.parent / "signers"
@@ -137,7 +138,7 @@ def test_a_program_that_takes_too_long_signs_nothing(
     pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     program = "print('slow', file=sys.stderr, flush=True); time.sleep(600)"
-    # The limit holds from the start; on a busy machine the program may not have come so far.
+    # The limit counts from the start; on a busy machine the program may not be that far.
     for seconds in LIMITS:
         path = signer_file(tmp_path, program, timeout_seconds=seconds)
         with pytest.raises(AotcError) as caught:
@@ -168,7 +169,7 @@ def test_the_time_limit_ends_what_the_program_started(
         if (tmp_path / "started").exists():
             break
     assert (tmp_path / "started").exists()
-    # The lock is free once everybody who held it has ended.
+    # The lock is free once all its holders have ended.
     with (tmp_path / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
     assert not (tmp_path / "done").exists()

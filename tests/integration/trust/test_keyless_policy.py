@@ -80,7 +80,7 @@ class Site:
 
 @pytest.fixture
 def site(digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """Only the identity vouches for the payload; the instance of sigstore is one of ours."""
+    """Only the identity vouches for the payload; the sigstore instance is a private one."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("AOTC_STORE", str(tmp_path / "store"))

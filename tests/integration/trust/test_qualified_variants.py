@@ -1,4 +1,4 @@
-"""What a policy wants qualified is what loads; and what does not run here pushes nothing aside."""
+"""Only qualified variants load if a policy demands it; others displace no earlier release."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNQUALIFIED, NO_VARIANT, OLDER = "AOTC-G033", "AOTC-C009", "AOTC-G030"
 
 @dataclass(frozen=True)
 class Site:
-    """A host of its own, an artifact with two variants, and a policy about it."""
+    """A separate host, an artifact with two variants, and a policy about it."""
 
     artifact: Path
     policy: Path
@@ -55,13 +55,13 @@ class Site:
 
     @property
     def public(self) -> Path:
-        """The release key alone, and no policy."""
+        """The release key, without a policy."""
         path = self.policy.with_name("release.pub")
         path.write_text(self.release.public_pem)
         return path
 
     def require(self, *demands: dict[str, Any]) -> None:
-        """The policy wants the release key's signature, and these."""
+        """Write a policy that requires the release key's signature and `demands`."""
         signed = {"predicate": "oms", "signers": ["release"]}
         document = {
             "schema": "aotc.trust/1",
@@ -99,11 +99,11 @@ class Site:
             path.unlink()
 
     def verified(self) -> VerifyReport:
-        """What verify says under the policy."""
+        """The report of `verify` under the policy."""
         return verify(self.artifact, trust=self.policy)
 
     def loaded(self, **options: Any) -> str:
-        """The variant that is loaded, once it was found to answer rightly."""
+        """The name of the loaded variant, after checking its answers."""
         with load(self.artifact, trust=self.policy, store=self.store, **options) as model:
             payload = model.payload
             fixture = self.manifest["fixtures"][0]
@@ -117,7 +117,7 @@ class Site:
             return model.report.variant
 
     def refused(self, **options: Any) -> AotcError:
-        """What load says under the policy."""
+        """The refusal of `load` under the policy."""
         with pytest.raises(AotcError) as caught:
             self.loaded(**options)
         return caught.value
@@ -142,7 +142,7 @@ def site(digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def preferred(site: Site) -> tuple[str, str]:
-    """The variant that loads where nothing is demanded, and the other one."""
+    """The variant that loads without requirements, and the other one."""
     with load(site.artifact, trust=site.public, store=site.store, warm_up=False) as model:
         first = model.report.variant
     (second,) = {variant["name"] for variant in site.manifest["variants"]} - {first}
@@ -155,7 +155,7 @@ def test_without_a_qualification_nothing_loads(site: Site) -> None:
 
 
 def test_a_qualification_of_variants_that_are_not_there(site: Site) -> None:
-    """The lab saw something run, and none of what would run here."""
+    """The lab qualified a variant that does not run here."""
     preferred(site)
     seen = site.qualify()
     site.forget_qualifications()
@@ -209,7 +209,7 @@ def test_the_qualified_variant_loads_though_another_is_preferred(site: Site) -> 
 
 
 def test_the_bytes_of_the_variant_that_loads_are_checked(site: Site) -> None:
-    """The store's copy is damaged in the variant that nobody would have foreseen to load."""
+    """The store's copy of the variant that is not preferred is damaged."""
     _, second = preferred(site)
     site.qualify(second)
     assert site.loaded() == second
@@ -229,7 +229,7 @@ def test_the_bytes_of_the_variant_that_loads_are_checked(site: Site) -> None:
 
 
 def test_a_threshold_is_of_one_variant(site: Site) -> None:
-    """Two labs that each saw another variant did not both see one."""
+    """Two labs that qualified different variants do not count as two for one variant."""
     first, second = preferred(site)
     other = load_private(key_files.generate(site.policy.with_name("other.pem"))[0])
     site.require({"predicate": "qualification", "signers": ["lab", "other"], "threshold": 2})
@@ -253,7 +253,7 @@ def test_a_threshold_is_of_one_variant(site: Site) -> None:
 
 
 def release_of(site: Site, version: str, *, architecture: str = "") -> None:
-    """The artifact signed anew, of a version; for another architecture where one is named."""
+    """Sign the artifact again with a version, and for another architecture if given."""
     manifest = site.manifest
     for variant in manifest["variants"]:
         variant["requirements"]["architecture"] = architecture or platform.machine()
@@ -301,7 +301,7 @@ def test_what_does_not_run_here_is_not_remembered(look: str, site: Site) -> None
 
 @pytest.mark.parametrize("look", ["verify", "load"])
 def test_what_runs_here_is_remembered(look: str, site: Site) -> None:
-    """So that the test above is one of what runs, and not of what is noted at all."""
+    """Shows that the test above depends on what runs, and not on recording releases."""
     site.require()
     release_of(site, "2.0")
     assert site.verified().authentic if look == "verify" else site.loaded()

@@ -1,4 +1,4 @@
-"""A real artifact under a policy, from the commands that make it to the model that answers."""
+"""A real artifact under a policy, from the commands that make it to its answers."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from aotc.verification.policy import roots
 
 @dataclass(frozen=True)
 class Host:
-    """A host of its own: home, state, store and working folder."""
+    """A separate host: home, state, store and working folder."""
 
     folder: Path
 
     @property
     def command(self) -> Command:
-        """The command there."""
+        """The command line on this host."""
         home = {f"XDG_{name.upper()}_HOME": str(self.folder / name) for name in ("config", "state")}
         return Command(self.folder, home)
 
     def environment(self) -> dict[str, str]:
-        """What commands see."""
+        """The environment of commands."""
         return self.command.environment()
 
     def aotc(self, *words: str | Path, status: int = 0) -> dict[str, Any]:
-        """Run a command with `--json`; its document, once it ended as it should."""
+        """Run a command with `--json`; its document, after checking the exit status."""
         done = self.command(*words)
         assert done.status == status, done
         return done.document
 
     def text(self, *words: str | Path) -> str:
-        """What a command shows, whatever its status."""
+        """The output of a command, whatever its exit status."""
         return self.command.plain(*words).stdout
 
 
@@ -156,7 +156,7 @@ def test_a_host_with_roots_and_no_policy_asks_for_one(host: Host) -> None:
     assert refused["code"] == "AOTC-I001"
     assert str(root) in refused["what"]
     assert "--trust" in refused["mend"]
-    # Files that are there are replaced only where that is asked for.
+    # Existing files are only replaced if requested.
     assert codes(host.aotc(*words, "--key", "root-b.pub", status=3)) == ["AOTC-I017"]
     host.aotc(*words, "--key", "root-b.pub", "--force")
     policy = root.with_name("trust.yaml")

@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from repository import SUPPORT, TOOLCHAIN
+from repository import TOOLCHAIN
 
-_SERVER: Final = SUPPORT / "ready_server.py"
+_SERVER: Final = Path(__file__).with_name("ready_server.py")
 # What an interpreter, or a library that it loads, reads once at its start.
 _AT_START: Final = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "OMP_", "OPENBLAS_", "ORT_")
 _ENVIRONMENT: Final = {

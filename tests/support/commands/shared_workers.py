@@ -1,7 +1,7 @@
-"""The process that forks jobs, shared by the builds of one test session.
+"""Builds of one test session that share the process which forks their jobs.
 
-Each build would start its own and import numpy, onnx and ONNX Runtime in it, which takes longer
-than the jobs of a small model.  Builds may share one, as those of `aotc check-models` do.
+Each would start its own and import numpy, onnx and ONNX Runtime in it, which takes longer than the
+jobs of a small model.
 """
 
 from __future__ import annotations
@@ -12,24 +12,47 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
-from aotc.contract.profile import WorkerLimits
+import aotc
+from aotc.contract.builtin import load_profile
+from aotc.contract.profile import Profile, WorkerLimits
+from aotc.contract.results.reports import BuildReport
 from aotc.engine.worker_pool import Workers
+from aotc.errors import AotcError
 from aotc.pipeline import PRELOADED_MODULES
 
 P = ParamSpec("P")
 T = TypeVar("T")
 # One for each set of limits and environment, of which tests have few side by side.
 _KEPT: Final = 3
+# Of the environment, what no job reads.
+_UNREAD: Final = frozenset(
+    {"PYTEST_CURRENT_TEST", "AOTC_CACHE", "AOTC_CACHE_BYTES", "AOTC_STORE", "AOTC_SIGNING_KEY"}
+)
+
+
+def build(model: str | Path | bytes, **options: Any) -> BuildReport:
+    """As `aotc.build`."""
+    with _shared(_limits(options.get("profile", "edge"))) as workers:
+        return aotc.build(model, workers=workers, **options)
+
+
+def _limits(profile: str | Path | Profile) -> WorkerLimits:
+    """A profile's limits; the default ones if the profile is refused, as the build will report."""
+    try:
+        return (profile if isinstance(profile, Profile) else load_profile(profile)).limits
+    except AotcError:
+        return WorkerLimits()
 
 
 @contextmanager
-def shared_workers(limits: WorkerLimits) -> Iterator[Workers]:
+def _shared(limits: WorkerLimits) -> Iterator[Workers]:
     """Workers for a build with these limits in the environment as it is."""
-    # The import of ONNX Runtime sets the one, each test the other.
-    told = {**os.environ, "ORT_DISABLE_TELEMETRY": "1", "PYTEST_CURRENT_TEST": ""}
-    key = (limits, tuple(sorted(told.items())))
+    # ONNX Runtime's import sets the variable.
+    told = {"ORT_DISABLE_TELEMETRY": "1", **os.environ}
+    key = (limits, tuple(sorted(each for each in told.items() if each[0] not in _UNREAD)))
     # Builds that run side by side share none.
     workers = _WORKERS.pop(key, None)
     if workers is None:

@@ -18,7 +18,7 @@ JOBS = "forked_jobs"
 
 @pytest.fixture
 def found_by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = (str(SUPPORT), os.environ.get("PYTHONPATH", ""))
+    parts = (str(SUPPORT / "commands"), os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(part for part in parts if part))
 
 

@@ -24,7 +24,9 @@ JOBS = "forked_jobs"
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
     path = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (str(SUPPORT), path) if part)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        part for part in (str(SUPPORT / "commands"), path) if part
+    )
     try:
         with Workers(WorkerLimits(seconds=600.0, memory_bytes=2 << 30)) as made:
             yield made
@@ -131,7 +133,7 @@ def test_a_job_that_does_not_end_is_ended_with_its_children(
     tmp_path: Path, job: str, request_: Any, place: str
 ) -> None:
     path = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = str(SUPPORT)
+    os.environ["PYTHONPATH"] = str(SUPPORT / "commands")
     told = tmp_path / "job" / place / "child"
     try:
         # The limit holds from the start; on a busy machine the job may not have come so far.

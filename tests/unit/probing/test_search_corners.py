@@ -150,7 +150,7 @@ def test_no_elements_are_taken_only_of_dims_that_follow() -> None:
 def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
     log = TrialLog(tmp_path, ())
     log.begin({"n": 3}, 0.5)
-    log.keep({"n": 2}, 0, FinishedRun(Trial(ok=True), ((2, 3),)))
+    log.add({"n": 2}, 0, FinishedRun(Trial(ok=True), ((2, 3),)))
     assert read_leftovers(tmp_path)[:2] == ({"n": 3}, 0.5)
     done = read_leftovers(tmp_path)[2]
     with (tmp_path / TRIED).open("a") as file:

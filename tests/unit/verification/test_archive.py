@@ -204,8 +204,8 @@ def test_a_CRC_alone_that_is_wrong_is_seen_in_full(tmp_path: Path) -> None:
     place.write_bytes(body + directory + packed_form.end_records(1, len(directory), len(body)))
     wanted = [ExpectedFile("payload/a.bin", hashlib.sha256(data).hexdigest(), len(data))]
     with ArchiveContainer(place) as archive:
-        assert digests.check(archive, wanted).problems == ()
-        (problem,) = digests.check(archive, wanted, full=True).problems
+        assert digests.check_files(archive, wanted).problems == ()
+        (problem,) = digests.check_files(archive, wanted, full=True).problems
     assert (problem.code, problem.where) == ("AOTC-G039", "payload/a.bin")
 
 

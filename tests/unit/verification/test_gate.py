@@ -292,9 +292,11 @@ def test_every_reason_is_listed_and_nothing_after_is_claimed(
     assert statuses(report) == [
         "passed", "passed", "failed", "failed", "failed", *["not-run"] * 4,
     ]  # fmt: skip
-    assert report.steps[1].detail == "bundles alone: nobody vouches for the manifests"
+    assert (
+        report.steps[1].detail == "bundles only: there is no trusted signature over the manifests"
+    )
     assert report.steps[3].detail == (
-        "1 refused; no file was hashed: nobody vouches for their digests"
+        "1 refused; no file was hashed: there is no trusted signature"
     )
     assert report.bytes_hashed == 0
     assert report.signers == ()

@@ -199,7 +199,7 @@ def test_a_problem_is_told_once(artifact: Path) -> None:
 def test_what_is_no_model(artifact: Path) -> None:
     write(artifact, b"\x3a\x7flocation")
     [problem] = found(artifact)
-    assert problem.what == "is no ONNX model: a field that is longer than its message"
+    assert problem.what == "is not an ONNX model: a field that is longer than its message"
 
 
 def test_models_that_are_not_read_are_not_looked_at(artifact: Path) -> None:

@@ -158,7 +158,7 @@ def test_any_model_as_onnx_reads_it(model: ModelProto) -> None:
     assert Counter(held(data)) == wanted
     for whole in (0, 40):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(onnx_references, "_WHOLE_BYTES", whole)
+            patch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", whole)
             assert Counter(references(Lazy(data))) == wanted
 
 
@@ -239,7 +239,7 @@ def test_a_model_that_ends_early() -> None:
 
 @pytest.mark.parametrize("whole", [0, 1, 64, 10_000])
 def test_a_large_model_is_read_in_parts(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_references, "_WHOLE_BYTES", whole)
+    monkeypatch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", whole)
     filler = TensorProto(name="big", raw_data=bytes(2_000))
     data = rich_model() + ModelProto(graph=GraphProto(initializer=[filler])).SerializeToString()
     source = Lazy(data)
@@ -248,7 +248,7 @@ def test_a_large_model_is_read_in_parts(whole: int, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_file_that_shrinks_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_references, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", 0)
     source = Lazy(rich_model()[:-5])
     source.size += 5
     with pytest.raises(MalformedModel):
@@ -383,7 +383,7 @@ def test_a_long_form_of_the_place_of_data_hides_nothing() -> None:
 )
 def test_what_is_no_model(data: bytes, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read field by field, as one without any mark is not walked at all."""
-    monkeypatch.setattr(onnx_references, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", 0)
     with pytest.raises(MalformedModel, match=what):
         list(references(Lazy(data)))
 
@@ -410,7 +410,7 @@ def test_depth() -> None:
 def test_any_bytes_are_read_or_are_no_model(data: bytes) -> None:
     for whole in (0, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(onnx_references, "_WHOLE_BYTES", whole)
+            patch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", whole)
             try:
                 list(references(Lazy(field(2, b"location") + data)))
             except MalformedModel as error:

@@ -39,8 +39,8 @@ from aotc.verification.policy import roots
 from aotc.verification.policy.evaluate import judge
 from aotc.verification.policy.host_trust import Trust, resolve
 from aotc.verification.policy.policy_document import (
+    normalized_public_key,
     parse_policy,
-    public_key,
     read_policy,
     read_roots,
 )
@@ -205,10 +205,10 @@ def test_other_keys_than_p256_are_none(host: Setting) -> None:
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         with pytest.raises(ValueError, match="P-256"):
-            public_key(pem.decode())
+            normalized_public_key(pem.decode())
     two = host.keys["ops"].public_pem + host.keys["ci"].public_pem
     with pytest.raises(ValueError, match="not one"):
-        public_key(two)
+        normalized_public_key(two)
 
 
 def test_roots_are_distinct_and_enough(host: Setting) -> None:
@@ -456,7 +456,7 @@ def test_a_key_that_is_certified_for_two_people_counts_alike_in_any_order(host: 
 
 
 def test_the_example_of_the_guide_is_a_policy(host: Setting) -> None:
-    guide = ROOT / "docs" / "trust.md"
+    guide = ROOT / "docs" / "guides" / "trust.md"
     example = guide.read_text("utf-8").partition("## The file")[2]
     text = example.partition("```yaml\n")[2].partition("```")[0].replace("d1e5…", "d1e5" * 16)
     stated: Any = strict_yaml(text.encode())

@@ -116,9 +116,9 @@ def claim_of(model: onnx.ModelProto) -> Claims:
     """What CUDA would run of a model in memory; external data is not read."""
     found = claim_by_kernels(model, CudaBackend.ort_name, KernelTable.load(), refusal_of_provider)
     notes = found.notes
-    if left := prefers_cpu(model.graph, found.nodes):
-        names = ", ".join(left[:_MAX_NAMED]) + (", ..." if len(left) > _MAX_NAMED else "")
-        notes = (*notes, _LEFT_TO_CPU.format(count=len(left), names=names))
+    if on_cpu := prefers_cpu(model.graph, found.nodes):
+        names = ", ".join(on_cpu[:_MAX_NAMED]) + (", ..." if len(on_cpu) > _MAX_NAMED else "")
+        notes = (*notes, _LEFT_TO_CPU.format(count=len(on_cpu), names=names))
     return Claims(
         nodes=found.nodes,
         refusals=tuple(Refusal(node=node, reason=reason) for node, reason in found.refusals),

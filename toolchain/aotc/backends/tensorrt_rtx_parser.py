@@ -149,7 +149,7 @@ def refusals(model: onnx.ModelProto, weights: Path) -> tuple[dict[str, str], boo
     source = _Source(model)
     refused = {node.name: why for node in nodes if (why := _unfit(node, source.types))}
     builder = tensorrt().Builder(listener())
-    alone: dict[int, str] = {}
+    refused_alone: dict[int, str] = {}
     for _ in range(_MAX_ROUNDS):
         remaining = [index for index, node in enumerate(nodes) if node.name not in refused]
         extract, untyped = source.extract(remaining)
@@ -162,11 +162,11 @@ def refusals(model: onnx.ModelProto, weights: Path) -> tuple[dict[str, str], boo
         new = _refused_nodes(extract.graph, result)
         refused |= new
         for index in _same_operators(nodes, remaining, new):
-            if index not in alone:
+            if index not in refused_alone:
                 single, untyped = source.extract([index])
                 found = {} if untyped else _check_model(builder, single, weights).refused
-                alone[index] = found.get(nodes[index].name, "")
-        refused |= _twins(nodes, alone, new)
+                refused_alone[index] = found.get(nodes[index].name, "")
+        refused |= _twins(nodes, refused_alone, new)
     return refused, False
 
 
@@ -191,7 +191,7 @@ def _same_operators(
 
 
 def _twins(
-    nodes: Sequence[onnx.NodeProto], alone: Mapping[int, str], refused: Mapping[str, str]
+    nodes: Sequence[onnx.NodeProto], refused_alone: Mapping[int, str], refused: Mapping[str, str]
 ) -> dict[str, str]:
     """Nodes that, checked alone, are refused in the same words as one that was just refused.
 
@@ -201,7 +201,7 @@ def _twins(
     words = {_without_names(refused[node.name], node) for node in nodes if node.name in refused}
     return {
         nodes[index].name: why
-        for index, why in alone.items()
+        for index, why in refused_alone.items()
         if why and _without_names(why, nodes[index]) in words
     }
 
@@ -304,11 +304,11 @@ class _Source:
         import onnx
 
         nodes = [self.model.graph.node[index] for index in indices]
-        made = [value for node in nodes for value in node.output if value]
+        outputs_made = [value for node in nodes for value in node.output if value]
         read = dict.fromkeys(value for index in indices for value in self.read_values[index])
         inside = Counter(value for index in indices for value in set(self.read_values[index]))
         constants = self.constants.keys() | self.sparse.keys()
-        inputs = read.keys() - set(made) - constants
+        inputs = read.keys() - set(outputs_made) - constants
         unknown = inputs - self.infos.keys()
         untyped = {
             self.model.graph.node[index].name: f"the type of {value!r} is not known"
@@ -326,7 +326,7 @@ class _Source:
         extract.graph.sparse_initializer.extend(self.sparse[v] for v in read if v in self.sparse)
         extract.graph.input.extend(self.infos[v] for v in read if v in inputs - unknown)
         # TensorRT infers types itself, so outputs need none.
-        outputs = [value for value in made if self.readers[value] > inside[value]]
+        outputs = [value for value in outputs_made if self.readers[value] > inside[value]]
         extract.graph.output.extend(
             self.infos.get(value, onnx.ValueInfoProto(name=value)) for value in outputs
         )

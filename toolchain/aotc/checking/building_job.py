@@ -11,8 +11,7 @@ from aotc.contract.profile import Profile
 from aotc.engine.worker_pool import Workers
 from aotc.files.artifact_layout import MANIFEST
 from aotc.pipeline import PRELOADED_MODULES, build
-from aotc.runtime.loading import host_of
-from aotc.verification.compatibility import judge
+from aotc.verification.compatibility import judge, probe_host
 
 
 def build_model(request: Json) -> Json:
@@ -35,6 +34,6 @@ def build_model(request: Json) -> Json:
     manifest = decode(Manifest, strict_json((artifact / MANIFEST).read_bytes()))
     libraries = {plugin.provider: Path(plugin.library) for plugin in profile.plugins.values()}
     return {
-        "verdict": judge(manifest, host_of(manifest, libraries)).verdict,
+        "verdict": judge(manifest, probe_host(manifest, libraries)).verdict,
         "findings": sorted({finding.code for finding in report.findings}),
     }

@@ -74,7 +74,7 @@ def find_models(
                 FoundModel(
                     name=_name(here if plain else path, folder),
                     path=path,
-                    data=_test_data(here, path.stem, subfolders, alone=len(models) == 1),
+                    data=_test_data(here, path.stem, subfolders, single=len(models) == 1),
                 )
             )
     if not found:
@@ -123,11 +123,11 @@ def _name(path: Path, folder: Path) -> str:
 
 
 def _test_data(
-    here: Path, stem: str, subfolders: Sequence[str], *, alone: bool
+    here: Path, stem: str, subfolders: Sequence[str], *, single: bool
 ) -> tuple[Path, ...]:
     sets: list[tuple[int, Path]] = []
     for name in subfolders:
         match = _TEST_DATA.fullmatch(name)
-        if match is not None and (match["stem"] == stem or (alone and match["stem"] is None)):
+        if match is not None and (match["stem"] == stem or (single and match["stem"] is None)):
             sets.append((int(match["number"]), here / name))
     return tuple(path for _, path in sorted(sets))

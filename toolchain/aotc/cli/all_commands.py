@@ -61,3 +61,15 @@ def all_commands() -> Group:
     found = built(_app)
     assert isinstance(found, Group)
     return found
+
+
+def every_command() -> dict[str, Command]:
+    """Every command by the words that call it, such as `trust add`; imports all of them."""
+    found: dict[str, Command] = {}
+    for name in COMMANDS:
+        command = built(COMMANDS.load(name))
+        below = command.commands if isinstance(command, Group) else {"": command}
+        for word, leaf in below.items():
+            assert isinstance(leaf, Command)
+            found[f"{name} {word}".strip()] = leaf
+    return found

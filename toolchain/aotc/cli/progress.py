@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from aotc.cli.fixture_words import with_fixtures_in_words
 from aotc.escaping import printable
 
 
 @contextmanager
 def stages(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
-    """A function that is told each stage's name as it begins; None where none would be shown."""
+    """A function to call with the name of each stage as it begins; None where nothing is shown."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -31,7 +32,7 @@ def stages(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
         if task is not None:
             shown.remove_task(task)
             console.print(f"  {name}  {now - since:.1f} s")
-        name, since = printable(stage), now
+        name, since = printable(with_fixtures_in_words(stage)), now
         # Not before: it wipes its line, on which a password may be asked for.
         shown.start()
         task = shown.add_task(name, total=None)

@@ -1,10 +1,11 @@
-"""How a refusal is told: in plain text on standard error, or as a JSON document."""
+"""How a refusal is reported: in plain text on standard error, or as a JSON document."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import TYPE_CHECKING
 
+from aotc.cli.fixture_words import with_fixtures_in_words
 from aotc.errors import AotcError
 from aotc.escaping import printable
 
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 _WIDEST = 120
 _WIDEST_NAME = 36
 # Of a table; `--json` has every row.
-_MOST_GROUPS = 12
+_MAX_GROUPS = 12
 # Of further errors; likewise.
-_MOST_OTHERS = 50
+_MAX_OTHERS = 50
+# What a column is called on a terminal, where `--json` calls it by another name.
+_COLUMNS = {"mend": "fix"}
 _LABELS = ("what", "where", "expected", "found", "fix")
 
 
@@ -30,19 +33,19 @@ def error_lines(error: AotcError, width: int | None = None) -> list[str]:
     """
     lines = [f"error: {error.code} {error.title}"]
     for label in _LABELS:
-        if text := getattr(error, label).strip():
+        if text := with_fixtures_in_words(getattr(error, label).strip()):
             # A command in a fix is to be copied in one piece.
             room = None if label == "fix" else width
             lines += _indented(f"  {label + ':':<10}", printable(text), room)
     others = list(_flat(error.also))
     if others:
         lines.append(f"and {len(others)} more:")
-    for each in others[:_MOST_OTHERS]:
-        lines += _indented("  ", printable(each.line()), width)
-        if each.fix not in (error.fix, ""):
-            lines.append(f"    fix: {printable(each.fix)}")
-    if len(others) > _MOST_OTHERS:
-        lines.append(f"  and {len(others) - _MOST_OTHERS} that only --json lists")
+    for other in others[:_MAX_OTHERS]:
+        lines += _indented("  ", printable(with_fixtures_in_words(other.line())), width)
+        if other.fix not in (error.fix, ""):
+            lines.append(f"    fix: {printable(other.fix)}")
+    if len(others) > _MAX_OTHERS:
+        lines.append(f"  and {len(others) - _MAX_OTHERS} that only --json lists")
     return lines
 
 
@@ -62,26 +65,28 @@ def tables(error: AotcError) -> list[RenderableType]:
     """What the error and every further one are about, one table for equal rows."""
     from aotc.cli.render import section
 
-    found = {tuple(tuple(row.items()) for row in each.rows): each for each in _flat((error,))}
+    found = {
+        tuple(tuple(row.items()) for row in refused.rows): refused for refused in _flat((error,))
+    }
     shown = []
     for rows in found:
         if rows:
-            first, *others = (name for name, _ in rows[0])
+            first, *others = (_COLUMNS.get(name, name) for name, _ in rows[0])
             shown.append(section(first, others, _grouped(rows)))
     return shown
 
 
 def _grouped(rows: tuple[tuple[tuple[str, str], ...], ...]) -> list[list[str]]:
-    """Rows that differ in the first column alone as one; those of most stand first."""
+    """One row for all that differ in the first column alone; the largest groups come first."""
     from aotc.cli.render import provider
 
     groups: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         first, *others = (_cut(provider(text)) for _, text in row)
         groups.setdefault(tuple(others), []).append(first)
-    ordered = sorted(groups.items(), key=lambda each: -len(each[1]))
-    shown = [[_several(names), *others] for others, names in ordered[:_MOST_GROUPS]]
-    left = sum(len(names) for _, names in ordered[_MOST_GROUPS:])
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    shown = [[_several(names), *others] for others, names in ordered[:_MAX_GROUPS]]
+    left = sum(len(names) for _, names in ordered[_MAX_GROUPS:])
     if left:
         shown.append([f"and {left} more", *("" for _ in shown[0][1:])])
     return shown
@@ -93,7 +98,7 @@ def _several(names: list[str]) -> str:
 
 
 def _cut(text: str) -> str:
-    """A cell for the terminal; `--json` has the whole text."""
+    """A cell for the terminal; `--json` has the full text."""
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
@@ -106,15 +111,15 @@ def error_answer(error: AotcError) -> ErrorReport:
         exit_status=error.exit_status,
         errors=tuple(
             Refusal(
-                code=each.code,
-                what=each.what,
-                where=each.where,
-                expected=each.expected,
-                found=each.found,
-                fix=each.fix,
-                rows=each.rows,
+                code=refused.code,
+                what=refused.what,
+                where=refused.where,
+                expected=refused.expected,
+                found=refused.found,
+                fix=refused.fix,
+                rows=refused.rows,
             )
-            for each in _flat((error,))
+            for refused in _flat((error,))
         ),
     )
 

@@ -55,5 +55,5 @@ def _detail(code: str) -> str:
 
 
 def explain_all() -> tuple[Explanation, ...]:
-    """The explanations of all codes, in the order of the catalogue."""
-    return tuple(explain(code) for code in REASONS)
+    """The explanations of all codes, sorted by code."""
+    return tuple(explain(code) for code in sorted(REASONS))

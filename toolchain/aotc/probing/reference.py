@@ -155,7 +155,7 @@ class Reference:
             refuse_text(error, self.model.name)
             trial = Trial(ok=False, error=error.found)
         done = FinishedRun(trial, shapes)
-        self._log.keep(sizes, self._values_number, done)
+        self._log.add(sizes, self._values_number, done)
         return self._remember(sizes, done)
 
     def _recall(self, sizes: Mapping[str, int]) -> Trial | None:
@@ -350,7 +350,7 @@ class Reference:
                 raise AotcError(
                     "AOTC-I015" if out_of_memory(error.found) else code,
                     "the original model fails on its fixture",
-                    where=f"{fixture.name} {_sizes_text(fixture.sizes)}".strip(),
+                    where=f"fixture {fixture.name} {_sizes_text(fixture.sizes)}".strip(),
                     found=error.found,
                 ) from None
             self._note_shapes(fixture.sizes, _shapes_of(outputs))

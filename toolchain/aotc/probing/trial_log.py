@@ -45,7 +45,7 @@ class TrialLog:
         """The run at `sizes` with the input `values` of that number, if it was done before."""
         return self._done.get(_key(sizes, values))
 
-    def keep(self, sizes: Mapping[str, int], values: int, done: FinishedRun) -> None:
+    def add(self, sizes: Mapping[str, int], values: int, done: FinishedRun) -> None:
         """Record the outcome of the run at `sizes`."""
         self._done[_key(sizes, values)] = done
         trial = done.trial

@@ -73,11 +73,11 @@ def record(
 def _as_records(cls: type[Any], frozen: bool, kw_only: bool, slots: bool) -> type[Any]:
     namespace = dict(cls.__dict__)
     stated = {
-        name: namespace.pop(name, MISSING)
+        name: (kind, namespace.pop(name, MISSING))
         for name, kind in cls.__annotations__.items()
         if not str(kind).startswith(("ClassVar", "typing.ClassVar"))
     }
-    for name, value in stated.items():
+    for name, (_, value) in stated.items():
         if value.__class__.__hash__ is None:
             raise ValueError(f"the default of {cls.__qualname__}.{name} can change: use a factory")
     added = {**_SHARED, **(_FROZEN if frozen else _MUTABLE), **(_SLOTTED if slots else {})}
@@ -112,10 +112,10 @@ def _fields_of(cls: type[Any]) -> tuple[Field, ...]:
     """Those of base classes first; one that is stated again stays in its place."""
     found = {each.name: each for base in cls.__mro__[:0:-1] for each in _inherited(base)}
     stated, kw_only = cls.__dict__["__record_stated__"]
-    for name, value in stated.items():
+    for name, (kind, value) in stated.items():
         each = value if isinstance(value, Field) else Field(value)
         each.name = name
-        each.type = cls.__annotations__[name]
+        each.type = kind
         each.module = cls.__module__
         if each.kw_only is None:
             each.kw_only = kw_only

@@ -40,9 +40,9 @@ def read_inputs(words: Sequence[str], inputs: Sequence[Value]) -> dict[str, valu
             given = _read_archive(Path(word), names)
         else:
             raise _unknown_input_error(word, names)
-        twice = sorted(found.keys() & given.keys())
-        if twice:
-            raise AotcError("AOTC-I027", f"input {twice[0]!r} is given twice", where=word)
+        repeated = sorted(found.keys() & given.keys())
+        if repeated:
+            raise AotcError("AOTC-I027", f"input {repeated[0]!r} is given twice", where=word)
         found |= given
     return found
 

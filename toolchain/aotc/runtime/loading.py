@@ -13,16 +13,14 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import VariantVerdict
-from aotc.contract.target import Target
 from aotc.errors import AotcError
-from aotc.host.probe import probe
 from aotc.records import replace
 from aotc.runtime.built_profile import profile_of
 from aotc.runtime.engine_imports import EngineImports
 from aotc.runtime.routing import choose, spec_of
 from aotc.store.system_store import take
 from aotc.store.user_store import StoredArtifact
-from aotc.verification.compatibility import judge
+from aotc.verification.compatibility import judge, probe_host
 from aotc.verification.gate import CompatibleArtifact, check_compatibility, remember_release
 from aotc.verification.policy.host_trust import Trust, resolve
 
@@ -169,21 +167,12 @@ def _allows_alternates(manifest: Manifest) -> bool:
     return profile_of(manifest).fallback.policy == "alternate-variant"
 
 
-def host_of(manifest: Manifest, plugins: Mapping[str, Path]) -> Target:
-    """This host, as far as the artifact's variants require; `plugins` as for `open_stored`."""
-    return probe(
-        gpus=any(variant.device != "cpu" for variant in manifest.variants),
-        digests=any(variant.requirements.plugins for variant in manifest.variants),
-        libraries=tuple(sorted(plugins.items())),
-    )
-
-
 def _choose_variants(
     stored: StoredArtifact, wanted: str | Sequence[str] | None, libraries: Mapping[str, Path]
 ) -> tuple[CompatibleArtifact, tuple[Variant, ...]]:
     """Step 2: what runs on this host, and which of it to load."""
     manifest = stored.authentic.manifest
-    compatible = check_compatibility(stored.authentic, host_of(manifest, libraries))
+    compatible = check_compatibility(stored.authentic, probe_host(manifest, libraries))
     return compatible, choose(manifest, compatible.variants, wanted)
 
 
@@ -226,7 +215,7 @@ def _files_to_read(
 ) -> frozenset[str]:
     """Payload files that loading on this host reads; empty if no variant runs."""
     try:
-        verdicts = judge(manifest, host_of(manifest, plugins)).variants
+        verdicts = judge(manifest, probe_host(manifest, plugins)).variants
         chosen = choose(manifest, verdicts, wanted)
     except AotcError:
         return frozenset()

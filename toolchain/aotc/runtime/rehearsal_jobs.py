@@ -15,11 +15,11 @@ from aotc.contract.target import Target
 from aotc.contract.trust.anchors import TrustedKey
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import PAYLOAD
-from aotc.runtime.loading import host_of, open_stored
+from aotc.runtime.loading import open_stored
 from aotc.runtime.ready_model import ReadyModel
 from aotc.store.hold import hold
 from aotc.store.user_store import StoredArtifact
-from aotc.verification.compatibility import error_of, judge
+from aotc.verification.compatibility import error_of, judge, probe_host
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import AuthenticArtifact, authenticate
 
@@ -39,7 +39,7 @@ def gate(request: Json) -> Json:
         judgement = judge(manifest, decode(Target, request["target"]))
         reasons = [error_of(refusal) for refusal in judgement.refusals]
         return {"refusals": [reason.to_dict() for reason in reasons]}
-    verdicts = judge(manifest, host_of(manifest, _libraries(request))).variants
+    verdicts = judge(manifest, probe_host(manifest, _libraries(request))).variants
     return {
         "refusals": [
             error_of(reason).to_dict()
@@ -68,15 +68,15 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> ReadyModel:
     started = time.perf_counter()
     authentic = _authenticate(request, every_byte=False)
     folder = Path(request["artifact"])
-    held = hold(folder)
-    if held is None:
+    entry_hold = hold(folder)
+    if entry_hold is None:
         raise AotcError("AOTC-R999", "the staged artifact is gone", where=str(folder))
     stored = StoredArtifact(
         folder=folder / PAYLOAD,
         authentic=authentic,
         from_store=False,
         seconds=time.perf_counter() - started,
-        hold=held,
+        hold=entry_hold,
         hashed=False,
     )
     return open_stored(stored, variants, _libraries(request))

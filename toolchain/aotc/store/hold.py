@@ -125,9 +125,11 @@ def exclusive(root: Path) -> Iterator[None]:
     """
     path = root / LOCK
     what = "another process works on the store"
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            held.enter_context(locked(path, seconds=EXCLUSIVE_SECONDS, code="AOTC-R007", what=what))
+            stack.enter_context(
+                locked(path, seconds=EXCLUSIVE_SECONDS, code="AOTC-R007", what=what)
+            )
         except OSError as error:
             raise unwritable(error, path) from None
         yield
@@ -148,10 +150,10 @@ def unwritable(error: OSError, place: Path) -> AotcError:
 def is_still_at(path: Path, descriptor: int) -> bool:
     """Whether `path`, which must not be a link, is still the open folder."""
     try:
-        found, held = path.lstat(), os.fstat(descriptor)
+        found, opened = path.lstat(), os.fstat(descriptor)
     except OSError:
         return False
-    return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
+    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
 
 
 def _lock_shared(descriptor: int) -> bool:

@@ -168,8 +168,8 @@ def _remove(entry: Path, root: Path) -> bool:
     An entry in a lower layer of an image cannot be moved, and is emptied in place, its aotc.json
     first.  What a dying process leaves is a leftover for the next prune.
     """
-    held = hold_exclusively(entry)
-    if held is None:
+    entry_hold = hold_exclusively(entry)
+    if entry_hold is None:
         return not entry.exists()
     try:
         old = root / name_with_owner(PREFIX)
@@ -181,7 +181,7 @@ def _remove(entry: Path, root: Path) -> bool:
         with suppress(OSError):
             acceptance_path(root, entry.name.removeprefix(ID_PREFIX)).unlink()
     finally:
-        held.close()
+        entry_hold.close()
     return True
 
 
@@ -259,10 +259,10 @@ def _name(manifest: Path) -> str:
 
 
 def _in_use(entry: Path) -> bool:
-    held = hold_exclusively(entry)
-    if held is None:
+    entry_hold = hold_exclusively(entry)
+    if entry_hold is None:
         return entry.exists()
-    held.close()
+    entry_hold.close()
     return False
 
 

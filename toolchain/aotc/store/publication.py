@@ -92,20 +92,20 @@ class Publication:
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                     raise
-            held = hold(entry)
-            if held is None:
+            entry_hold = hold(entry)
+            if entry_hold is None:
                 self._remove_unreadable(entry)
                 continue
             try:
-                require_ours(entry, held)
+                require_ours(entry, entry_hold)
                 with FolderContainer(entry) as other, FolderContainer(draft.folder) as own:
-                    return authenticate(other, trust, attestations=own), held
+                    return authenticate(other, trust, attestations=own), entry_hold
             except AotcError:
                 # Damaged, owned by another user, or just removed by another installer: make room.
-                held.close()
+                entry_hold.close()
                 self._remove(entry)
             except BaseException:
-                held.close()
+                entry_hold.close()
                 raise
         raise AotcError("AOTC-R006", "the store's copy stays damaged", where=str(entry))
 
@@ -140,7 +140,7 @@ class Publication:
 
     def _empty(self, entry: Path) -> None:
         deadline = time.monotonic() + _WAIT_SECONDS
-        while (held := hold_exclusively(entry)) is None:
+        while (entry_hold := hold_exclusively(entry)) is None:
             if not entry.exists():
                 return
             if time.monotonic() > deadline:
@@ -154,4 +154,4 @@ class Publication:
         try:
             move_aside(entry, self.root / name_with_owner(PREFIX))
         finally:
-            held.close()
+            entry_hold.close()

@@ -21,7 +21,7 @@ def acceptance_path(root: Path, artifact_id: str) -> Path:
     return root / f".accepted-{artifact_id}.json"
 
 
-def require_ours(entry: Path, held: Hold) -> None:
+def require_ours(entry: Path, entry_hold: Hold) -> None:
     """Raise AOTC-R016 if others than the store's owners may change an entry that is held.
 
     In a store that once belonged to another user, that user may still be there.
@@ -29,7 +29,7 @@ def require_ours(entry: Path, held: Hold) -> None:
     if not can_check_owners():
         return
     try:
-        sizes_below(held.descriptor, entry, owners())
+        sizes_below(entry_hold.descriptor, entry, owners())
     except Unsafe as error:
         raise error.refusal("AOTC-R016", "the store") from None
     except OSError as error:

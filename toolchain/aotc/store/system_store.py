@@ -163,13 +163,13 @@ def _safe_entry(system: SystemStore, artifact_id: str) -> SafeEntry | None:
             raise _unreadable_error(error, system.root) from None
         return None
     try:
-        held = hold(system.root / name)
-        if held is None:
+        entry_hold = hold(system.root / name)
+        if entry_hold is None:
             return None
         try:
-            return _require_safe_entry(system, name, root, held)
+            return _require_safe_entry(system, name, root, entry_hold)
         except BaseException as error:
-            held.close()
+            entry_hold.close()
             if isinstance(error, AotcError | Unsafe) and not system.stated:
                 return None
             if isinstance(error, Unsafe):
@@ -181,19 +181,21 @@ def _safe_entry(system: SystemStore, artifact_id: str) -> SafeEntry | None:
         os.close(root)
 
 
-def _require_safe_entry(system: SystemStore, name: str, root: int, held: Hold) -> SafeEntry | None:
+def _require_safe_entry(
+    system: SystemStore, name: str, root: int, entry_hold: Hold
+) -> SafeEntry | None:
     """The held entry, once everything in it is found safe; None if it was replaced."""
     path = system.root / name
     # The held folder must be the one with this name in the checked folder.
     below = os.stat(name, dir_fd=root, follow_symlinks=False)
-    found = os.fstat(held.descriptor)
+    found = os.fstat(entry_hold.descriptor)
     if (below.st_dev, below.st_ino) != (found.st_dev, found.st_ino):
-        held.close()
+        entry_hold.close()
         return None
-    sizes = sizes_below(held.descriptor, path, (system.owner,))
+    sizes = sizes_below(entry_hold.descriptor, path, (system.owner,))
     if not may_write(system.owner):
-        require_owners(held.descriptor, path)
-    return SafeEntry(path, held, sizes, is_shared(root))
+        require_owners(entry_hold.descriptor, path)
+    return SafeEntry(path, entry_hold, sizes, is_shared(root))
 
 
 def _authenticate_unhashed(
@@ -229,12 +231,12 @@ def _authenticate_unhashed(
 
 
 @contextmanager
-def _closed_on_error(held: Hold) -> Iterator[None]:
+def _closed_on_error(entry_hold: Hold) -> Iterator[None]:
     """Release a hold if the block fails."""
     try:
         yield
     except BaseException:
-        held.close()
+        entry_hold.close()
         raise
 
 

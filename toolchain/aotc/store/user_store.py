@@ -96,26 +96,26 @@ class Store:
         with open_container(Path(path)) as source:
             entry = self.entry(identity_of(source))
             damage: AotcError | None = None
-            held = hold(entry)
-            if held is not None:
+            entry_hold = hold(entry)
+            if entry_hold is not None:
                 try:
-                    require_ours(entry, held)
+                    require_ours(entry, entry_hold)
                     authentic = _authenticate_entry(entry, source, trust, reads)
-                    return stored_artifact(entry, authentic, held, started)
+                    return stored_artifact(entry, authentic, entry_hold, started)
                 except AotcError as error:
-                    held.close()
+                    entry_hold.close()
                     if not is_damage(error):
                         raise
                     damage = error
                 except BaseException:
-                    held.close()
+                    entry_hold.close()
                     raise
             # A load that finds its artifact does not import what writes to a store.
             from aotc.store.publication import Publication
 
             publication = Publication(self.root, self._mode)
             try:
-                authentic, held = publication.install(source, trust, durable=durable)
+                authentic, entry_hold = publication.install(source, trust, durable=durable)
             except AotcError as error:
                 if damage is not None and (damage.code, error.code) == ("AOTC-R016", "AOTC-R007"):
                     # Without write access the copy cannot be replaced: report its damage.
@@ -129,7 +129,9 @@ class Store:
                     found=damage.line(),
                     also=(damage, error),
                 ) from None
-        return stored_artifact(self.entry(authentic.id), authentic, held, started, from_store=False)
+        return stored_artifact(
+            self.entry(authentic.id), authentic, entry_hold, started, from_store=False
+        )
 
     def entry(self, artifact_id: str) -> Path:
         """The folder of the artifact with this id, whether or not it exists."""
@@ -164,20 +166,20 @@ def is_damage(error: AotcError) -> bool:
 def stored_artifact(
     entry: Path,
     authentic: AuthenticArtifact,
-    held: Hold,
+    entry_hold: Hold,
     started: float,
     *,
     from_store: bool = True,
     hashed: bool = True,
 ) -> StoredArtifact:
     """A verified entry as it is returned to a load; `started` is from `time.perf_counter`."""
-    held.touch()
+    entry_hold.touch()
     return StoredArtifact(
         folder=entry / PAYLOAD,
         authentic=authentic,
         from_store=from_store,
         seconds=time.perf_counter() - started,
-        hold=held,
+        hold=entry_hold,
         hashed=hashed,
     )
 

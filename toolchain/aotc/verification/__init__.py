@@ -1,1 +1,1 @@
-"""The gate that an artifact passes before it is loaded: read, authentic, allowed, compatible."""
+"""The gate that an artifact must pass before it is loaded: integrity, trust and compatibility."""

@@ -1,4 +1,4 @@
-"""Steps 1 to 3 of the gate: what is there, whether it can be parsed, and who vouches for it."""
+"""Steps 1 to 3 of the gate: listing the files, parsing bundles, and checking signatures."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.signing import dsse, oms, statements
 from aotc.signing.bundle_verification import VerifiedBundle, verify_bundle
 from aotc.verification.container.base import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container
-from aotc.verification.examination import Examination, malformed
+from aotc.verification.examination import Examination, malformed_manifest
 from aotc.verification.policy.signed_attestations import SignedStatement
 
-# What an unknown signer lists is read only to tell which files do not even match that.
-_MOST_CLAIMED_BYTES = 4 << 20
+# What an untrusted signer lists is read only to report missing and unlisted files.
+_MAX_CLAIMED_BYTES = 4 << 20
 _OMS: Final = KINDS["oms"]
 DOCUMENTS = ("aotc.json", "manifest.json")
-# Refusals of one signer, which another may make good: unknown, not allowed this, not valid now.
-_UNKNOWN = frozenset({"AOTC-G002", "AOTC-G038"})
-_OF_SIGNER = _UNKNOWN | {"AOTC-G027", "AOTC-G028", "AOTC-G037"}
+# Refusals of one signer, which do not matter if another signer counts.
+_UNKNOWN_SIGNER = frozenset({"AOTC-G002", "AOTC-G038"})
+_SIGNER_CODES = _UNKNOWN_SIGNER | {"AOTC-G027", "AOTC-G028", "AOTC-G037"}
 
 
 def list_files(state: Examination, attestations: Container) -> bool:
-    """Step 1.  False where there is nothing that could be examined further."""
+    """Step 1: list the files and read bundles and manifests.  False if no further step can run."""
     state.listing = state.container.listing()
     for problem in state.listing.problems:
         state.refuse(problem)
@@ -52,10 +52,10 @@ def list_files(state: Examination, attestations: Container) -> bool:
     if not _within_limits(state, payload, {name: outside.files[name] for name in names}):
         return False
     for name in names:
-        _read(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles)
+        _read_file(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles)
     for name in DOCUMENTS:
         if name in payload:
-            _read(
+            _read_file(
                 state, state.container, f"{PAYLOAD}/{name}", MAX_JSON_BYTES, state.documents, name
             )
     return all(refusal.code != "AOTC-G012" for refusal in state.refusals)
@@ -64,7 +64,10 @@ def list_files(state: Examination, attestations: Container) -> bool:
 def _within_limits(
     state: Examination, payload: Mapping[str, int], bundles: Mapping[str, int]
 ) -> bool:
-    """Whether sizes by path are ones that a reader, and a policy, take; what is not is refused."""
+    """Whether sizes (in bytes by path) are within the limits of the format and of a policy.
+
+    What exceeds a limit is refused.
+    """
     if len(bundles) > MAX_BUNDLES:
         state.refuse(
             AotcError(
@@ -100,7 +103,7 @@ def _within_limits(
 
 
 def parse_bundles(state: Examination) -> None:
-    """Step 2, of bundles: they are well-formed, or they are refused and looked at no more."""
+    """Step 2 for bundles: parse them; a malformed one is refused and not used further."""
     for path, bundle in list(state.bundles.items()):
         try:
             state.envelopes[path] = dsse.parse(bundle)
@@ -110,9 +113,9 @@ def parse_bundles(state: Examination) -> None:
 
 
 def parse_documents(state: Examination) -> None:
-    """Step 2, of the manifests: those that have the bytes which a trusted key vouches for.
+    """Step 2 for the manifests: parse those whose bytes a trusted key signed.
 
-    What anybody else wrote is not worth the time.
+    Others are not parsed, as anyone may have written them.
     """
     for name, text in state.documents.items():
         if state.digests is None or state.digests.get(name) != state.digest_of(name):
@@ -121,18 +124,18 @@ def parse_documents(state: Examination) -> None:
             state.parsed_documents[name] = strict_json(text)
         except ParseError as error:
             for problem in error.problems:
-                state.refuse(malformed(problem, f"{PAYLOAD}/{name}"))
+                state.refuse(malformed_manifest(problem, f"{PAYLOAD}/{name}"))
 
 
 def is_oms(path: str) -> bool:
-    """Whether a bundle's name is one of an OMS signature."""
+    """Whether a bundle has the name of an OMS signature."""
     return _OMS.matches_name(path)
 
 
 def check_signatures(state: Examination) -> None:
-    """Step 3: at least one OMS bundle is by a trusted key, and no bundle is a broken one.
+    """Step 3: at least one OMS bundle is signed by a trusted key, and no signature is invalid.
 
-    What a bundle is, its signed type says; a name that says something else is refused.
+    The kind of a bundle is its signed type; if its name is of another kind, it is refused.
     """
     before = len(state.refusals)
     oms_errors: list[AotcError] = []
@@ -141,36 +144,33 @@ def check_signatures(state: Examination) -> None:
     for path, envelope in state.envelopes.items():
         try:
             verified = verify_bundle(envelope, anchors, at=at)
-            said = statements.read_verified(verified)
-            if said.predicate_type == oms.PREDICATE_TYPE:
-                _take_signature(state, path, verified)
+            attestation = statements.read_verified(verified)
+            if attestation.predicate_type == oms.PREDICATE_TYPE:
+                _use_signature(state, path, verified)
             elif is_oms(path):
-                raise _relabelled(said.predicate_type)
+                raise _wrong_name(attestation.predicate_type)
             else:
-                if known := older_kind(said.predicate_type):
-                    newer = _from_the_future(path, said.predicate_type, known.predicate_type)
-                    state.findings.append(newer)
-                state.statements.append(
-                    SignedStatement(
-                        path, said.predicate_type, said.predicate, said.subjects, said.key
+                if known := older_kind(attestation.predicate_type):
+                    state.findings.append(
+                        _newer_attestation(path, attestation.predicate_type, known.predicate_type)
                     )
-                )
+                state.statements.append(SignedStatement(path, *attestation))
         except AotcError as error:
             error.where = error.where or path
-            if error.code not in _OF_SIGNER:
+            if error.code not in _SIGNER_CODES:
                 state.refuse(error)
             elif is_oms(path):
                 oms_errors.append(error)
             else:
-                state.findings.append(_counts_for_nothing(error))
-    for each in oms_errors:
+                state.findings.append(_ignored_signature(error))
+    for refusal in oms_errors:
         if state.digests is None:
-            state.refuse(each)
+            state.refuse(refusal)
         else:
-            state.findings.append(_counts_for_nothing(each))
+            state.findings.append(_ignored_signature(refusal))
     if state.digests is None:
-        state.claimed_digests = _claimed(state)
-    if state.digests is None and len(state.refusals) == before and not _broken_oms(state):
+        state.claimed_digests = _claimed_digests(state)
+    if state.digests is None and len(state.refusals) == before and not _has_refused_oms(state):
         state.refuse(
             AotcError(
                 "AOTC-G001",
@@ -186,29 +186,29 @@ def check_signatures(state: Examination) -> None:
         )
 
 
-def _take_signature(state: Examination, path: str, verified: VerifiedBundle) -> None:
-    """An OMS signature by a trusted key: of this payload, or the artifact is refused."""
+def _use_signature(state: Examination, path: str, verified: VerifiedBundle) -> None:
+    """Take the digests that a trusted key signed; all signatures must list the same."""
     digests = oms.read_digests(verified.payload)
     state.statements.append(SignedStatement(path, oms.PREDICATE_TYPE, None, {}, verified.key))
     if state.trust.policy is not None:
         from aotc.verification.policy.fitness import key_rejection
 
-        # What the policy does not let the key sign cannot say which bytes are right.
+        # The key may sign other kinds of attestations only.
         reason = key_rejection(state.trust.policy, verified.key, "oms")
         if reason is not None:
             raise reason
     if state.digests is None:
         state.digests = digests
     elif state.digests != digests:
-        raise AotcError("AOTC-G014", "two signatures list other files or digests", where=path)
+        raise AotcError("AOTC-G014", "two signatures list different files or digests", where=path)
     if verified.key not in state.signers:
         state.signers.append(verified.key)
 
 
-def _claimed(state: Examination) -> Mapping[str, str] | None:
-    """What the first OMS bundle lists, by its name and with nobody to vouch for it."""
+def _claimed_digests(state: Examination) -> Mapping[str, str] | None:
+    """What the first bundle with the name of an OMS signature lists, unverified."""
     for path, envelope in state.envelopes.items():
-        if is_oms(path) and len(envelope.payload) <= _MOST_CLAIMED_BYTES:
+        if is_oms(path) and len(envelope.payload) <= _MAX_CLAIMED_BYTES:
             try:
                 return oms.read_digests(envelope.payload)
             except AotcError as error:
@@ -217,33 +217,33 @@ def _claimed(state: Examination) -> Mapping[str, str] | None:
     return None
 
 
-def _from_the_future(path: str, found: str, known: str) -> Finding:
-    """An attestation that a later release made and this one cannot read."""
+def _newer_attestation(path: str, found: str, known: str) -> Finding:
+    """A finding for an attestation of a later version, which this release cannot read."""
     what = f"made by a newer aotc: {found[:100]}, and this release reads {known}"
     return Finding(code="AOTC-G047", what=what, where=path)
 
 
-def _relabelled(found: str) -> AotcError:
+def _wrong_name(found: str) -> AotcError:
     return AotcError(
         "AOTC-G004",
-        "the bundle is none of what its name says",
+        "the bundle is not what its name says",
         expected=f"predicateType {oms.PREDICATE_TYPE}",
         found=found[:200],
     )
 
 
-def _broken_oms(state: Examination) -> bool:
-    """Whether an OMS bundle is there that an earlier step refused."""
+def _has_refused_oms(state: Examination) -> bool:
+    """Whether an earlier step refused an OMS bundle."""
     return any(is_oms(refusal.where) for refusal in state.refusals)
 
 
-def _counts_for_nothing(error: AotcError) -> Finding:
-    """A signature that is left out of account, with another one to rely on."""
-    code = "AOTC-G018" if error.code in _UNKNOWN else error.code
+def _ignored_signature(error: AotcError) -> Finding:
+    """A finding for a signature that does not count, although another one does."""
+    code = "AOTC-G018" if error.code in _UNKNOWN_SIGNER else error.code
     return Finding(code=code, what=f"{error.what}: {error.found}", where=error.where)
 
 
-def _read(
+def _read_file(
     state: Examination,
     container: Container,
     path: str,
@@ -254,6 +254,6 @@ def _read(
     try:
         into[name or path] = container.read(path, limit)
     except AotcError as error:
-        # A bundle that was replaced since it was listed counts as one that was never there.
+        # A bundle that was removed since it was listed is ignored.
         if error.code != "AOTC-G006" or not path.startswith(f"{ATTESTATIONS}/"):
             state.refuse(error, path)

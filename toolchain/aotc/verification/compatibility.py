@@ -1,8 +1,9 @@
-"""Whether an authentic artifact runs on a host, with which variant, and how well."""
+"""Whether an authentic artifact runs on a host, and with which variant."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
@@ -18,7 +19,10 @@ from aotc.verification.checks.base import Check
 
 @record
 class CompatibilityResult:
-    """`best` names the variant to load, and is None where the verdict is incompatible."""
+    """The verdict, and the result of each variant.
+
+    `best` is the name of the variant to load, or None if the verdict is incompatible.
+    """
 
     verdict: Verdict
     best: str | None
@@ -28,9 +32,10 @@ class CompatibilityResult:
 
 
 def by_preference(variants: Iterable[Variant]) -> list[Variant]:
-    """As the manifest has them; of equal providers those for one exact ISA, the faster, first.
+    """Variants in order of preference: as in the manifest, but for equal providers by their ISA.
 
-    After them come those that require some features, and then those that require none.
+    Of these, variants for exactly one ISA come first, as they are the fastest, then those that
+    require some features, then those that require none.
     """
     groups: dict[tuple[str, ...], list[Variant]] = {}
     for variant in variants:
@@ -38,8 +43,11 @@ def by_preference(variants: Iterable[Variant]) -> list[Variant]:
     return [variant for group in groups.values() for variant in sorted(group, key=_generality)]
 
 
-def _needs_features(variant: Variant, best: Variant, verdict: VariantVerdict) -> bool:
-    """Whether a variant is but `best` for CPUs with more: a rebuild here would give no other."""
+def _lacks_only_features(variant: Variant, best: Variant, verdict: VariantVerdict) -> bool:
+    """Whether a variant differs from `best` only in the CPU features that it requires.
+
+    A build on this host would not give a better variant then.
+    """
     return (
         variant.providers == best.providers
         and not variant.requirements.isa_exact
@@ -51,34 +59,49 @@ def _generality(variant: Variant) -> tuple[bool, bool]:
     return not variant.requirements.isa_exact, not variant.requirements.isa
 
 
-def _judges() -> list[Check]:
+def _all_checks() -> list[Check]:
     return [check() for check in checks().values()]
 
 
-def asks_for_gpus(needs: Iterable[Requirements]) -> bool:
-    """Whether any check of these must know the host's GPUs and their driver."""
-    judges = _judges()
-    return any(check.asks_for_gpus(each) for each in needs for check in judges)
+def _asks_for_gpus(needs: Iterable[Requirements]) -> bool:
+    """Whether a check of these requirements must know the host's GPUs and their driver."""
+    all_checks = _all_checks()
+    return any(check.asks_for_gpus(need) for need in needs for check in all_checks)
+
+
+def probe_host(manifest: Manifest, plugins: Mapping[str, Path] | None = None) -> Target:
+    """This host, probed for what the checks of a manifest's variants need to know.
+
+    `plugins` are libraries of further plugins by their provider, as ONNX Runtime names it.
+    """
+    from aotc.host.probe import probe
+
+    needs = [variant.requirements for variant in manifest.variants]
+    return probe(
+        gpus=_asks_for_gpus(needs),
+        digests=any(need.plugins for need in needs),
+        libraries=tuple(sorted((plugins or {}).items())),
+    )
 
 
 def judge(
     manifest: Manifest, host: Target, qualified: Collection[str] | None = None
 ) -> CompatibilityResult:
-    """Run every check on every variant, and grade the best that runs.
+    """Run every check on every variant, and find the preferred variant that runs on the host.
 
-    `qualified` are the variants that the policy lets load here; None: all of them.
+    `qualified` are the names of the variants that a policy allows on this host; None: all.
     """
-    judges = _judges()
+    all_checks = _all_checks()
     verdicts: dict[str, VariantVerdict] = {}
     findings: list[Finding] = []
     for variant in manifest.variants:
         reasons: list[Refusal] = []
         if qualified is not None and variant.name not in qualified:
-            reasons.append(_at(_unqualified(), variant))
-        for check in judges:
+            reasons.append(_for_variant(_unqualified(), variant))
+        for check in all_checks:
             for result in check.run(variant.requirements, host):
                 if isinstance(result, Refusal):
-                    reasons.append(_at(result, variant))
+                    reasons.append(_for_variant(result, variant))
                 elif result not in findings:
                     findings.append(result)
         verdicts[variant.name] = VariantVerdict(
@@ -99,25 +122,31 @@ def judge(
             ),
         )
     verdict: Verdict = "optimal"
-    passed_over = ordered[: ordered.index(best)]
-    needy = [each for each in passed_over if _needs_features(each, best, verdicts[each.name])]
-    if needy:
-        names = ", ".join(f"{each.name} ({', '.join(each.requirements.isa)})" for each in needy)
+    preferred = ordered[: ordered.index(best)]
+    for_other_cpus = [
+        variant
+        for variant in preferred
+        if _lacks_only_features(variant, best, verdicts[variant.name])
+    ]
+    if for_other_cpus:
+        names = ", ".join(
+            f"{variant.name} ({', '.join(variant.requirements.isa)})" for variant in for_other_cpus
+        )
         findings.append(
             Finding(
                 code="AOTC-C014",
-                what=f"quicker, for CPUs with more features: {names}; {best.name} serves",
+                what=f"faster, for CPUs with more features: {names}; {best.name} is used",
                 where=f"target {host.name}",
             )
         )
-    passed_over = [each for each in passed_over if each not in needy]
-    if passed_over:
+    unfit = [variant for variant in preferred if variant not in for_other_cpus]
+    if unfit:
         verdict = "degraded"
-        names = ", ".join(variant.name for variant in passed_over)
+        names = ", ".join(variant.name for variant in unfit)
         findings.append(
             Finding(
                 code="AOTC-C010",
-                what=f"{names} does not fit this host, and {best.name} serves",
+                what=f"{names} does not fit this host; {best.name} is used",
                 where=f"target {host.name}",
             )
         )
@@ -136,7 +165,7 @@ def judge(
 
 
 def refusal_of(error: AotcError) -> Refusal:
-    """An error as a record; what it holds in `also` is left out."""
+    """An error as a record, without the errors in `also`."""
     return Refusal(
         code=error.code,
         what=error.what,
@@ -161,13 +190,11 @@ def error_of(refusal: Refusal) -> AotcError:
 
 def _unqualified() -> Refusal:
     return refusal_of(
-        AotcError(
-            "AOTC-G033", "the policy wants this variant qualified for the target, and it is not"
-        )
+        AotcError("AOTC-G033", "the policy requires a qualification of this variant for the target")
     )
 
 
-def _at(refusal: Refusal, variant: Variant) -> Refusal:
+def _for_variant(refusal: Refusal, variant: Variant) -> Refusal:
     return Refusal(
         code=refusal.code,
         what=refusal.what,
@@ -179,11 +206,11 @@ def _at(refusal: Refusal, variant: Variant) -> Refusal:
 
 
 def _no_variant(host: Target, verdicts: Sequence[VariantVerdict]) -> AotcError:
-    # The first reason of each, so that one line says why; all of them follow it.
+    # One line with the first reason of each variant; all reasons follow it.
     reasons = [
-        f"{each.name}: {each.reasons[0].code} {each.reasons[0].what}"
-        for each in verdicts
-        if each.reasons
+        f"{verdict.name}: {verdict.reasons[0].code} {verdict.reasons[0].what}"
+        for verdict in verdicts
+        if verdict.reasons
     ]
     return AotcError(
         "AOTC-C009",

@@ -1,7 +1,7 @@
-"""Whether aotc.json, ORT's manifest.json and the signed files say one and the same thing.
+"""Whether aotc.json, ORT's manifest.json and the list of signed files agree.
 
-ORT reads manifest.json only, so whatever it says there must be what aotc.json promises: a
-component too many or a session option unproven would be loaded by an ORT application as it is.
+ORT reads manifest.json only, so it must state exactly what aotc.json promises: applications of ORT
+would load an additional component, or use a session option that was not proven.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.provider_keys import option_problem
 from aotc.contract.session_keys import MANIFEST_KEYS, MAX_THREADS, MAX_VALUE_BYTES
 
+# A document that was refused or does not exist.
 UNREAD: Final = object()
-_TOP = {
+_PACKAGE_KEYS = {
     "schema_version",
     "package_name",
     "package_version",
@@ -29,8 +30,8 @@ _TOP = {
     "shared_assets",
     "additional_metadata",
 }
-_COMPONENT = {"component_name", "variants", "additional_metadata"}
-_VARIANT = {
+_COMPONENT_KEYS = {"component_name", "variants", "additional_metadata"}
+_VARIANT_KEYS = {
     "variant_directory",
     "ep",
     "device",
@@ -38,40 +39,41 @@ _VARIANT = {
     "executor_info",
     "additional_metadata",
 }
-_ORT = {"model_file", "session_options", "provider_options"}
+_ORT_KEYS = {"model_file", "session_options", "provider_options"}
 
 
 def contradictions(manifest: Manifest, package: Json, digests: Mapping[str, str]) -> list[Problem]:
-    """Every place where `package` (manifest.json) or `digests` (the signed files) disagrees.
+    """Every contradiction of the manifest with manifest.json and the signed files.
 
-    `package` is `UNREAD` where it was refused, or is not there, which is a contradiction by itself.
+    `package` is the content of manifest.json, or `UNREAD` if it was refused or does not exist,
+    which is reported elsewhere.  `digests` maps paths of signed files to their sha256 (hex).
     """
     return [
-        *_files(manifest, digests),
-        *_assets(manifest),
-        *_sessions(manifest),
-        *(_package(manifest, package) if package is not UNREAD else ()),
+        *_file_problems(manifest, digests),
+        *_weights_problems(manifest),
+        *_session_problems(manifest),
+        *(_package_problems(manifest, package) if package is not UNREAD else ()),
     ]
 
 
-def _files(manifest: Manifest, digests: Mapping[str, str]) -> Iterator[Problem]:
+def _file_problems(manifest: Manifest, digests: Mapping[str, str]) -> Iterator[Problem]:
     listed = {entry.path: entry.sha256 for entry in manifest.files}
     for path in sorted(listed.keys() | digests.keys()):
         if path == "aotc.json":
             if path in listed:
                 yield Problem(path, "lists itself")
         elif path not in listed:
-            yield Problem(path, "is signed, and aotc.json does not list it")
+            yield Problem(path, "is signed, but not listed in aotc.json")
         elif path not in digests:
-            yield Problem(path, "is listed in aotc.json, and not signed")
+            yield Problem(path, "is listed in aotc.json, but not signed")
         elif listed[path] != digests[path]:
-            yield Problem(path, "has another digest in aotc.json than in the signature")
+            yield Problem(path, "has different digests in aotc.json and in the signature")
     if "manifest.json" not in listed:
         yield Problem("manifest.json", "is not listed in aotc.json")
 
 
-def _assets(manifest: Manifest) -> Iterator[Problem]:
-    """A shared asset's name is the sha256 of its sorted lines `digest, two spaces, path`."""
+def _weights_problems(manifest: Manifest) -> Iterator[Problem]:
+    """The name of a shared asset is the sha256 of its sorted lines `digest, two spaces, path`."""
     for index, variant in enumerate(manifest.variants):
         if variant.weights is None:
             continue
@@ -83,10 +85,12 @@ def _assets(manifest: Manifest) -> Iterator[Problem]:
         )
         name = f"shared_assets/sha256-{hashlib.sha256(lines.encode('utf-8')).hexdigest()}"
         if variant.weights != name:
-            yield Problem(f"variants[{index}].weights", f"is not the asset of its files, {name}")
+            yield Problem(
+                f"variants[{index}].weights", f"does not match its files, whose name is {name}"
+            )
 
 
-def _sessions(manifest: Manifest) -> Iterator[Problem]:
+def _session_problems(manifest: Manifest) -> Iterator[Problem]:
     for index, variant in enumerate(manifest.variants):
         for key, value in variant.session.config.items():
             if len(value.encode()) > MAX_VALUE_BYTES or "\0" in value:
@@ -100,7 +104,7 @@ def _sessions(manifest: Manifest) -> Iterator[Problem]:
         threads = variant.session.threads
         if threads is not None and not 0 < threads <= MAX_THREADS:
             yield Problem(f"variants[{index}].session.threads", f"is not 1 to {MAX_THREADS}")
-        plugins = {each.provider for each in variant.requirements.plugins}
+        plugins = {plugin.provider for plugin in variant.requirements.plugins}
         for provider, options in variant.session.provider_options.items():
             for key, value in options.items():
                 why = option_problem(provider, key, value, plugin=provider in plugins)
@@ -109,11 +113,11 @@ def _sessions(manifest: Manifest) -> Iterator[Problem]:
                     yield Problem(place, why)
 
 
-def _package(manifest: Manifest, package: Json) -> Iterator[Problem]:
+def _package_problems(manifest: Manifest, package: Json) -> Iterator[Problem]:
     if not isinstance(package, dict):
         yield Problem("manifest.json", "is not a mapping")
         return
-    yield from _unknown(package, _TOP, "manifest.json")
+    yield from _unknown_keys(package, _PACKAGE_KEYS, "manifest.json")
     if not str(package.get("schema_version")).startswith("1."):
         yield Problem("manifest.json: schema_version", "is not 1.x")
     if package.get("layout", "portable") != "portable":
@@ -122,15 +126,15 @@ def _package(manifest: Manifest, package: Json) -> Iterator[Problem]:
         yield Problem("manifest.json: shared_assets", "moves assets to other folders")
     wanted = {(variant.component, variant.name): variant for variant in manifest.variants}
     if len(wanted) != len(manifest.variants):
-        yield Problem("variants", "two variants have one component and name")
+        yield Problem("variants", "two variants have the same component and name")
     found: set[tuple[str, str]] = set()
-    for component, body in _mapping(package.get("components")).items():
+    for component, described_component in _mapping(package.get("components")).items():
         where = f"manifest.json: components.{component}"
-        if not isinstance(body, dict):
+        if not isinstance(described_component, dict):
             yield Problem(where, "is not inline")
             continue
-        yield from _unknown(body, _COMPONENT, where)
-        for name, described in _mapping(body.get("variants")).items():
+        yield from _unknown_keys(described_component, _COMPONENT_KEYS, where)
+        for name, described in _mapping(described_component.get("variants")).items():
             found.add((component, name))
             promised = wanted.get((component, name))
             if promised is None:
@@ -138,15 +142,15 @@ def _package(manifest: Manifest, package: Json) -> Iterator[Problem]:
             elif not isinstance(described, dict):
                 yield Problem(f"{where}.variants.{name}", "is not a mapping")
             else:
-                yield from _variant(promised, described, name, f"{where}.variants.{name}")
+                yield from _variant_problems(promised, described, name, f"{where}.variants.{name}")
     for component, name in sorted(wanted.keys() - found):
         yield Problem(f"manifest.json: components.{component}", f"has no variant {name}")
 
 
-def _variant(
+def _variant_problems(
     promised: Variant, described: Mapping[str, Json], name: str, where: str
 ) -> Iterator[Problem]:
-    yield from _unknown(described, _VARIANT, where)
+    yield from _unknown_keys(described, _VARIANT_KEYS, where)
     provider = promised.providers[0] if promised.providers else None
     if described.get("ep") != provider:
         yield Problem(f"{where}.ep", f"is not {provider}")
@@ -158,9 +162,9 @@ def _variant(
     executors = _mapping(described.get("executor_info"))
     ort = executors.get("ort")
     if set(executors) != {"ort"} or not isinstance(ort, dict):
-        yield Problem(f"{where}.executor_info", "is not ort's alone, inline")
+        yield Problem(f"{where}.executor_info", "must hold only ort, inline")
         return
-    yield from _unknown(ort, _ORT, f"{where}.executor_info.ort")
+    yield from _unknown_keys(ort, _ORT_KEYS, f"{where}.executor_info.ort")
     folder = described.get("variant_directory", name)
     model = posixpath.join(str(folder), str(ort.get("model_file")))
     if model != promised.model:
@@ -178,7 +182,7 @@ def _variant(
             yield Problem(f"{where}.executor_info.ort.provider_options.{key}", "is not promised")
 
 
-def _unknown(data: Mapping[str, Json], known: set[str], where: str) -> Iterator[Problem]:
+def _unknown_keys(data: Mapping[str, Json], known: set[str], where: str) -> Iterator[Problem]:
     for key in data:
         if key not in known:
             yield Problem(f"{where}.{key}", "is unknown")

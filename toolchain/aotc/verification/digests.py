@@ -1,8 +1,8 @@
-"""Digests of many or large files: streamed, in parallel, in little memory.
+"""Digests of many or large files: streamed in parallel, with little memory.
 
-A file with chunk digests is split at its chunks among threads; `hashlib` and `readinto` release
-the interpreter's lock.  Nothing is memory-mapped, so a file that shrinks is a mismatch and not a
-signal.  With a sink, what is hashed is also written, from the same buffer.
+Threads share the chunks of a file that has chunk digests; `hashlib` and `readinto` release the
+interpreter lock.  Files are not memory-mapped, so a file that shrinks is a mismatch and not a
+signal. With a sink, the hashed bytes are also written, from the same buffer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aotc.verification.container.base import ArtifactFile, Container
 # Small enough to stay in a core's caches between the read and the hash, and large enough that a
 # thread seldom has to wait for the interpreter's lock while another one imports modules.
 BUFFER_BYTES = 1 << 20
-# Below this a pool of threads costs more than it saves.
+# Below this, threads cost more than they save.
 PARALLEL_BYTES = 4 << 20
 MAX_THREADS = 16
 
@@ -34,25 +34,28 @@ _Result: TypeAlias = "tuple[AotcError | None, int]"
 
 
 class Writer(Protocol):
-    """One file of a sink, written at offsets; several writers may share a file."""
+    """Writes to one file of a sink at offsets; several writers may share a file."""
 
     def write(self, offset: int, data: memoryview) -> None:
         """Write all of `data` at `offset`."""
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
 
 
 class Sink(Protocol):
-    """Where verified bytes are copied to while they are hashed."""
+    """The destination of a copy that is made while files are hashed."""
 
     def open(self, path: str) -> Writer:
-        """A writer for one file, created where it is not there yet; called from any thread."""
+        """A writer for one file, which is created if necessary; called from any thread."""
 
 
 @record(kw_only=False)
 class ExpectedFile:
-    """What a file must be.  `size` is None where only the digest is known."""
+    """A file with its expected size and digests; `size` is None if only the digest is known.
+
+    `chunks` are the digests of its chunks of `CHUNK_BYTES`, for a larger file.
+    """
 
     path: str
     sha256: str
@@ -62,7 +65,7 @@ class ExpectedFile:
 
 @record(kw_only=False)
 class DigestResult:
-    """What was found: one refusal a file at most, and the bytes that were hashed."""
+    """At most one refusal per file, and the number of bytes that were hashed."""
 
     problems: tuple[AotcError, ...]
     bytes_hashed: int
@@ -76,38 +79,39 @@ class _Span:
     length: int | None = None
     copy: bool = True
     checksum: bool = False
-    """Whether the CRC-32 of a packed file is to be what the archive states."""
+    """Whether to check the CRC-32 that a packed artifact states."""
 
-    def weight(self) -> int:
+    def byte_count(self) -> int:
         return self.length if self.length is not None else self.wanted.size or 0
 
 
 @record(kw_only=False)
-class _Read:
+class _SpanDigest:
     sha256: str
     crc32: int
     count: int
 
 
-def check(
+def check_files(
     container: Container,
     files: Iterable[ExpectedFile],
     *,
     sink: Sink | None = None,
     full: bool = False,
 ) -> DigestResult:
-    """Hash `files` of `container` and compare; with `full`, whole files beside their chunks.
+    """Hash `files` of `container` and compare their sizes and digests.
 
-    Raises only what the sink raises; a file that is missing, no plain one, or not as wanted
-    is a problem of the result (G005, G006, G008, I001; with `full`, of a packed artifact G039),
-    sorted by path.
+    With `full`, files with chunks are also hashed as a whole, and the CRC-32s of a packed artifact
+    are checked.  With `sink`, the files are copied there.  Raises only what the sink raises; the
+    problems of the result, sorted by path, are files that are missing (AOTC-G006), not regular
+    (G008), not readable (I001), different (G005) or of another CRC-32 (G039).
     """
     spans = sorted(
         (span for wanted in files for span in _spans(wanted, full)),
-        key=lambda span: -span.weight(),
+        key=lambda span: -span.byte_count(),
     )
     threads = min(len(spans), _processors(), MAX_THREADS)
-    if threads > 1 and sum(span.weight() for span in spans) >= PARALLEL_BYTES:
+    if threads > 1 and sum(span.byte_count() for span in spans) >= PARALLEL_BYTES:
         results = _in_threads(threads, lambda span: _check_span(container, span, sink), spans)
     else:
         results = [_check_span(container, span, sink) for span in spans]
@@ -124,10 +128,10 @@ def check(
 def _in_threads(
     count: int, check_span: Callable[[_Span], _Result], spans: Sequence[_Span]
 ) -> list[_Result]:
-    """The result of each span, by this thread and `count - 1` others, which take them in order.
+    """The results of the spans, computed by this thread and `count - 1` others.
 
-    To import `concurrent.futures` takes as long as to hash some megabytes.  Raises the first
-    exception of any thread; no further span is taken then, and no thread is left.
+    Importing `concurrent.futures` would take as long as hashing some megabytes.  Raises the first
+    exception of a thread; the threads then take no further span, and have ended.
     """
     pending = deque(enumerate(spans))
     results: dict[int, _Result] = {}
@@ -150,14 +154,14 @@ def _in_threads(
         try:
             other.start()
         except RuntimeError:
-            break  # The system gives no more threads: those that there are do the work.
+            break  # The system has no more threads: those that were started do the work.
         others.append(other)
     work()
     for other in others:
         try:
             other.join()
         except BaseException as error:
-            # An interrupt: nothing may read the artifact once it is let go.
+            # An interrupt: no thread may read the artifact after it is closed.
             failures.append(error)
             other.join()
     if failures:
@@ -210,7 +214,7 @@ def _check_span(container: Container, span: _Span, sink: Sink | None) -> _Result
 
 def _stream(
     file: ArtifactFile, offset: int, length: int, writer: Writer | None, *, checksum: bool
-) -> _Read:
+) -> _SpanDigest:
     hasher = hashlib.sha256()
     crc32 = 0
     buffer = memoryview(bytearray(min(BUFFER_BYTES, length)))
@@ -225,7 +229,7 @@ def _stream(
         if writer is not None:
             writer.write(offset + done, buffer[:count])
         done += count
-    return _Read(hasher.hexdigest(), crc32, done)
+    return _SpanDigest(hasher.hexdigest(), crc32, done)
 
 
 def _mismatch(

@@ -1,4 +1,4 @@
-"""What the gate has found of one artifact so far; its steps only add to it."""
+"""What the gate has found about an artifact so far; its steps only add to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aotc.verification.container.base import Container, Listing
 from aotc.verification.policy.host_trust import Trust
 from aotc.verification.policy.signed_attestations import SignedStatement
 
-# Nobody reads more, and an unauthenticated bundle may claim any number of files.
+# An untrusted bundle may list any number of files.
 MAX_REFUSALS = 1000
 
 
@@ -25,12 +25,12 @@ MAX_REFUSALS = 1000
 class Examination:
     """The state of one run of the gate.
 
-    Only `digests`, `signers`, `statements` and `manifest` were vouched for by a trusted key;
-    of `statements` a policy may take some only.  `claimed` is what some bundle lists, where no
-    trusted key vouches for anything.  `envelopes` are the parsed `bundles`.  `hashed` are the files
-    whose bytes were checked, where not all of them were; `unread` says why some were not read at
-    all.  `documents` are read once into memory, checked and parsed there, so that what is checked
-    is what is read.
+    Only `digests`, `signers`, `statements` and `manifest` are signed by a trusted key, and a policy
+    may accept only some of the `statements`.  If there is no trusted signature, `claimed_digests`
+    is what some bundle lists.  `envelopes` are the parsed `bundles`.  `files_to_read` selects the
+    payload files that are hashed, and `hashed_files` are those that were; None: all.
+    `unread_reason` says why files were not hashed.  `documents` are read once into memory, and
+    checked and parsed there, so that the checked bytes are the parsed ones.
     """
 
     container: Container
@@ -52,27 +52,27 @@ class Examination:
     manifest_problems: list[AotcError] = field(default_factory=list)
     refusals: list[AotcError] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    seen: set[tuple[str, str, str]] = field(default_factory=set)
+    known_refusals: set[tuple[str, str, str]] = field(default_factory=set)
     bytes_hashed: int = 0
     decision: PolicyDecision | None = None
 
     def refuse(self, error: AotcError, where: str = "") -> None:
-        """Keep an error and those beside it, once each."""
-        for each in (error, *error.also):
-            each.where = each.where or where
-            known = (each.code, each.where, each.found)
-            if known not in self.seen and len(self.refusals) < MAX_REFUSALS:
-                self.seen.add(known)
-                each.also = ()
-                self.refusals.append(each)
+        """Add an error and those in its `also`, without repetition; `where` is a default."""
+        for refusal in (error, *error.also):
+            refusal.where = refusal.where or where
+            identity = (refusal.code, refusal.where, refusal.found)
+            if identity not in self.known_refusals and len(self.refusals) < MAX_REFUSALS:
+                self.known_refusals.add(identity)
+                refusal.also = ()
+                self.refusals.append(refusal)
 
     @property
     def artifact_id(self) -> str:
-        """sha256 (hex) of aotc.json, or an empty string where it was not read."""
+        """The sha256 (hex) of aotc.json; empty if it was not read."""
         return self.digest_of("aotc.json")
 
     def digest_of(self, document: str) -> str:
-        """sha256 (hex) of a document, or an empty string where it was not read."""
+        """The sha256 (hex) of a document; empty if it was not read."""
         text = self.documents.get(document)
         if text is None:
             return ""
@@ -81,6 +81,8 @@ class Examination:
         return self.document_digests[document]
 
 
-def malformed(problem: Problem, where: str) -> AotcError:
-    """A G009 refusal."""
-    return AotcError("AOTC-G009", "the manifest is malformed", where=where, found=str(problem))
+def malformed_manifest(problem: Problem, where: str) -> AotcError:
+    """AOTC-G009 for a problem of a manifest."""
+    return AotcError(
+        "AOTC-G009", "the manifest is malformed_manifest", where=where, found=str(problem)
+    )

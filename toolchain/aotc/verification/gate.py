@@ -1,20 +1,19 @@
-"""The gate: what an artifact must pass before anything of it is believed, loaded or run.
+"""The gate: what an artifact must pass before it is trusted, loaded or run.
 
-1. Container and limits: plain files of its own, not too many, not too deep, not too large.
-2. Strict parse: bundles, aotc.json and manifest.json are JSON without ambiguity.
-3. Signature: an OMS bundle is by a trusted key; every other bundle is intact.
-4. Digests: every signed file is there, with the signed bytes.
-5. Nothing unlisted: no file, and no folder, beside the signed ones.
-6. Schema: aotc.json fits its record, and agrees with manifest.json and the signature.
-7. Policy: where there is one, exactly one of its rules is for the artifact, and all of it is met.
-8. Host compatibility: the requirements of each variant against the host or target.
+1. Container and limits: regular files, not too many, not too deep, not too large.
+2. Strict parse: bundles, aotc.json and manifest.json are unambiguous JSON.
+3. Signature: an OMS bundle is signed by a trusted key; no other bundle is invalid.
+4. Digests: every signed file exists and has the signed digest.
+5. Nothing unlisted: there is no file and no folder besides the signed ones.
+6. Schema: aotc.json matches its record, and agrees with manifest.json and the signature.
+7. Policy: if there is one, exactly one of its rules matches the artifact, and it is met.
+8. Host compatibility: the requirements of each variant are checked against the host or target.
 9. Verdict: optimal, degraded or incompatible.
 
-`verify` collects every reason that costs little.  A step whose ground was not established is
-`not-run`; what an unknown signer claims may add refusals, and never takes one away.  For nobody no
-manifest is parsed and no file hashed: step 3 comes before that part of step 2.  `authenticate` is
-for loading: it stops at the first failed step, and returns the artifact only when steps 1 to 7
-hold.
+`verify` collects all reasons that are cheap to find.  A step that lacks the result of an earlier
+one is `not-run`.  The claims of an untrusted signer can add refusals, but never remove one.
+Without a trusted signature no manifest is parsed and no file is hashed: step 3 precedes that part
+of step 2. `authenticate`, for loading, stops at the first step that fails.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from aotc.records import record, replace
 from aotc.verification import authenticity, contents
 from aotc.verification.compatibility import (
     CompatibilityResult,
-    asks_for_gpus,
     error_of,
     judge,
+    probe_host,
     refusal_of,
 )
 from aotc.verification.container.base import Container
@@ -60,13 +59,16 @@ STEPS = (
     "9 verdict",
 )
 
-# What is at the path cannot be read as an artifact at all.
-_NO_ARTIFACT = frozenset({"AOTC-G008", "AOTC-G012", "AOTC-G015", "AOTC-G039"})
+# What is at the path cannot be read as an artifact.
+_NOT_AN_ARTIFACT = frozenset({"AOTC-G008", "AOTC-G012", "AOTC-G015", "AOTC-G039"})
 
 
 @record
 class AuthenticArtifact:
-    """An artifact that passed steps 1 to 7: a trusted key vouches for all that is here."""
+    """An artifact that passed steps 1 to 7: trusted `keys` signed all of its content.
+
+    `id` is the sha256 (hex) of aotc.json; `digests` maps every signed file to its sha256.
+    """
 
     manifest: Manifest
     id: str
@@ -75,20 +77,20 @@ class AuthenticArtifact:
     findings: tuple[Finding, ...]
     bytes_hashed: int
     hashed_files: frozenset[str] | None
-    """Files whose bytes were checked; None: all."""
+    """The payload files whose digests were checked; None: all."""
     trust: Trust
-    """What it was judged by, at the moment of that."""
+    """The trust by which it was verified, at that time."""
     decision: PolicyDecision | None = None
 
     @property
     def development(self) -> bool:
-        """Whether only a development key vouches."""
+        """Whether it is signed by development keys only."""
         return all(key.development for key in self.keys)
 
 
 @record
 class CompatibleArtifact:
-    """An authentic artifact of which at least the variant `best` runs on `host`."""
+    """An authentic artifact that runs on `host`, preferably with the variant `best`."""
 
     authentic: AuthenticArtifact
     host: Target
@@ -106,21 +108,20 @@ def authenticate(
     attestations: Container | None = None,
     files_to_read: Callable[[Manifest], Collection[str]] | None = None,
 ) -> AuthenticArtifact:
-    """Steps 1 to 7, for loading: each failed step ends it.
+    """Run steps 1 to 7, for loading; stops at the first step that fails.
 
-    `reads` says which payload files the caller will read, once the manifest is vouched for: of the
-    others only the presence is checked, and the caller must not read them.
-
-    With `sink`, what is verified is copied there from the same reads.  With `attestations`,
-    the signatures are read from there, for a payload that is held elsewhere.
-    Its release is not remembered yet: see `remember_release`.
-    Raises the first refusal (AOTC-G, I001), the others of that step in `also`.
+    `files_to_read` gives, for the verified manifest, the payload files that the caller will read.
+    The existence of the other files is checked, but not their digests, so the caller must not read
+    them.  With `sink`, the verified bytes are copied there while they are read.  With
+    `attestations`, the signatures are read from that container instead.
+    The release of the artifact is not remembered yet: see `remember_release`.
+    Raises the first refusal (AOTC-G, or I001), with the others of that step in `also`.
     """
     state = Examination(container, Trust.of(trust).at_present(), files_to_read=files_to_read)
-    _examine(state, attestations or container, sink=sink, full=False, collect=False)
+    _run_steps(state, attestations or container, sink=sink, full=False, collect=False)
     _raise_first(state)
     if state.manifest is None or state.digests is None or not state.signers:
-        raise AotcError("AOTC-R999", "the gate passed an artifact that nobody vouches for")
+        raise AotcError("AOTC-R999", "the gate passed an artifact without a trusted signature")
     return AuthenticArtifact(
         manifest=state.manifest,
         id=state.artifact_id,
@@ -135,9 +136,9 @@ def authenticate(
 
 
 def require_signer(container: Container, trust: Trust | Iterable[Anchor]) -> None:
-    """Steps 1 to 3, but for the manifests: what is asked before an artifact is copied anywhere.
+    """Run steps 1 to 3 without parsing manifests, before an artifact is copied anywhere.
 
-    Raises the first refusal, the others of that step in `also`.
+    Raises the first refusal, with the others of that step in `also`.
     """
     state = Examination(container, Trust.of(trust).at_present())
     authenticity.list_files(state, container)
@@ -156,28 +157,31 @@ def _raise_first(state: Examination) -> None:
 
 
 def remember_release(authentic: AuthenticArtifact) -> None:
-    """Note, for a policy, that this release was accepted, once all that is asked of it holds.
+    """Remember, for a policy, that this release was accepted, after every other check.
 
-    Raises G030, G035, G036.
+    Raises AOTC-G030 (a later one was accepted), G035 (no usable trust state) or G036 (the clock).
     """
     if authentic.decision is not None:
         note_release(authentic.trust, authentic.decision, authentic.id)
 
 
 def check_compatibility(authentic: AuthenticArtifact, host: Target) -> CompatibleArtifact:
-    """Steps 8 and 9; raises C009, with each variant's reasons in `also`, where none runs."""
-    judgement = judge(authentic.manifest, host, allowed_variants(authentic.decision))
-    if judgement.best is None:
-        first, *others = (error_of(refusal) for refusal in judgement.refusals)
+    """Run steps 8 and 9.
+
+    Raises AOTC-C009 if no variant runs, with the reasons of each variant in `also`.
+    """
+    result = judge(authentic.manifest, host, allowed_variants(authentic.decision))
+    if result.best is None:
+        first, *others = (error_of(refusal) for refusal in result.refusals)
         first.also = tuple(others)
         raise first
     return CompatibleArtifact(
         authentic=authentic,
         host=host,
-        verdict=judgement.verdict,
-        best=judgement.best,
-        variants=judgement.variants,
-        findings=(*authentic.findings, *judgement.findings),
+        verdict=result.verdict,
+        best=result.best,
+        variants=result.variants,
+        findings=(*authentic.findings, *result.findings),
     )
 
 
@@ -191,17 +195,18 @@ def verify(
     channel: str | None = None,
     unsafe_no_trust_state: bool = False,
 ) -> VerifyReport:
-    """Run the whole gate on an artifact and report every reason.
+    """Run the complete gate on an artifact, and report every reason for a refusal.
 
-    `trust` (a trust policy, or a file of public keys) or `key` (one public key) replaces the
-    default trust, which is this user's development key; on a host with root keys, only a policy
-    that they signed is taken.  `channel` is what a policy judges the artifact for.
-    `target` is "host", a built-in target or a target file.
-    `full` also hashes whole files whose chunks were hashed.
-    `unsafe_no_trust_state` remembers nothing of what a policy takes, as where no file can be kept,
-    so that older policies and releases may be taken later; a finding says so.
-    Never raises for a bad artifact; raises I001 (no such path or key file), G013, G019 to G022,
-    G035, G036, G041, G042, I021, I022, I023 and I027 for arguments that cannot be used.
+    `artifact` is the path of a folder or packed artifact, or `sha256-<id>` for an entry of a store.
+    `trust` (the path of a trust policy or a file of public keys) or `key` (the path of one public
+    key) replaces the default trust, this user's development key.  A host with root keys takes only
+    a policy that they signed.  `channel` is the channel for which a policy is applied.  `target` is
+    "host", the name of a built-in target, or the path of a target file.  `full` also hashes files
+    as a whole whose chunks were hashed.  With `unsafe_no_trust_state`, nothing is remembered about
+    a policy and the releases it accepts, so older ones may be accepted later; a finding says so.
+
+    A bad artifact raises no error.  Arguments that cannot be used raise AOTC-I001 (there is no such
+    file), G013, G019 to G022, G035, G036, G041, G042, I021, I022, I023 or I027.
     """
     started = time.perf_counter()
     path = artifact_path(artifact)
@@ -215,19 +220,19 @@ def verify(
     ).at_present()
     return reread(
         path,
-        lambda: _judged(path, trusted, described, full=full, started=started),
+        lambda: _verify_once(path, trusted, described, full=full, started=started),
         holds=lambda report: report.authentic,
     )
 
 
-def _judged(
+def _verify_once(
     path: Path, trusted: Trust, described: Target | None, *, full: bool, started: float
 ) -> VerifyReport:
-    """All steps on what is at the path now."""
+    """Run all steps on what is at the path now."""
     try:
         container = open_container(path)
     except AotcError as error:
-        if error.code not in _NO_ARTIFACT:
+        if error.code not in _NOT_AN_ARTIFACT:
             raise
         return VerifyReport(
             artifact=str(path),
@@ -235,60 +240,60 @@ def _judged(
             verdict="unverified",
             target=described.name if described else "host",
             steps=_not_run(0, failed=True),
-            refusals=tuple(refusal_of(each) for each in (error, *error.also)),
+            refusals=tuple(refusal_of(refusal) for refusal in (error, *error.also)),
             seconds=time.perf_counter() - started,
         )
     with container:
         state = Examination(container, trusted)
-        steps = _examine(state, container, sink=None, full=full, collect=True)
+        steps = _run_steps(state, container, sink=None, full=full, collect=True)
     asked = stated_id(path)
     if asked is not None and state.artifact_id not in ("", asked):
-        # It was the one that was asked for when it was opened.
+        # It was replaced after it was opened.
         state.refuse(other_artifact(container.root, asked, state.artifact_id))
     authentic = not state.refusals
-    judgement: CompatibilityResult | None = None
+    compatibility: CompatibilityResult | None = None
     if authentic and state.manifest is not None:
         # 8.
-        host = described or _probe(state.manifest)
-        judgement = judge(state.manifest, host, allowed_variants(state.decision))
-        fits = judgement.best is not None
-        if fits and state.decision is not None:
+        host = described or probe_host(state.manifest)
+        compatibility = judge(state.manifest, host, allowed_variants(state.decision))
+        runs = compatibility.best is not None
+        if runs and state.decision is not None:
             try:
                 note_release(trusted, state.decision, state.artifact_id)
             except AotcError as error:
-                # Another process accepted a later one just now.
+                # Another process has just accepted a later release.
                 state.refuse(error)
                 state.decision = replace(state.decision, accepted=False)
                 authentic = False
-        steps.append(_result(7, "passed" if fits else "failed", f"target {host.name}"))
+        steps.append(_step_result(7, "passed" if runs else "failed", f"target {host.name}"))
         # 9.
-        detail = judgement.verdict + (f": {judgement.best}" if judgement.best else "")
-        steps.append(_result(8, "passed" if fits else "failed", detail))
+        detail = compatibility.verdict + (f": {compatibility.best}" if compatibility.best else "")
+        steps.append(_step_result(8, "passed" if runs else "failed", detail))
     else:
         steps += _not_run(7)
     return VerifyReport(
         artifact=str(path),
         artifact_id=state.artifact_id,
         authentic=authentic,
-        verdict=judgement.verdict if judgement else "unverified",
-        signers=tuple(key_id(each.pem) for each in state.signers),
-        signer_names=tuple(trusted.names_of(each) for each in state.signers),
-        development_key=bool(state.signers) and all(each.development for each in state.signers),
+        verdict=compatibility.verdict if compatibility else "unverified",
+        signers=tuple(key_id(key.pem) for key in state.signers),
+        signer_names=tuple(trusted.names_of(key) for key in state.signers),
+        development_key=bool(state.signers) and all(key.development for key in state.signers),
         target=described.name if described else "host",
         steps=tuple(steps),
         refusals=(
             *(refusal_of(error) for error in state.refusals),
-            *(judgement.refusals if judgement else ()),
+            *(compatibility.refusals if compatibility else ()),
         ),
-        findings=(*state.findings, *(judgement.findings if judgement else ())),
-        variants=judgement.variants if judgement else (),
+        findings=(*state.findings, *(compatibility.findings if compatibility else ())),
+        variants=compatibility.variants if compatibility else (),
         policy=state.decision,
         bytes_hashed=state.bytes_hashed,
         seconds=time.perf_counter() - started,
     )
 
 
-def _examine(
+def _run_steps(
     state: Examination,
     attestations: Container,
     *,
@@ -296,96 +301,90 @@ def _examine(
     full: bool,
     collect: bool,
 ) -> list[CheckResult]:
-    """Steps 1 to 7 into `state`; without `collect`, the first failed one ends it."""
+    """Run steps 1 to 7; without `collect`, stop at the first step that fails."""
     steps: list[CheckResult] = []
     state.findings += state.trust.findings
-    seen = 0
+    reported = 0
 
-    def done(*, established: bool = True) -> bool:
-        """Note the step's result; whether to go on."""
-        nonlocal seen
-        found, seen = len(state.refusals) - seen, len(state.refusals)
+    def finish_step(*, established: bool = True) -> bool:
+        """Add the result of a step; returns whether to continue."""
+        nonlocal reported
+        found, reported = len(state.refusals) - reported, len(state.refusals)
         if found:
-            steps.append(_result(len(steps), "failed", f"{found} refused"))
+            steps.append(_step_result(len(steps), "failed", f"{found} refused"))
         else:
-            steps.append(_result(len(steps), "passed" if established else "not-run"))
+            steps.append(_step_result(len(steps), "passed" if established else "not-run"))
         return collect or not state.refusals
 
     # 1.
-    goes_on = authenticity.list_files(state, attestations)
-    if not done() or not goes_on:
+    can_continue = authenticity.list_files(state, attestations)
+    if not finish_step() or not can_continue:
         return [*steps, *_not_run(len(steps), before=7)]
     # 2 and 3.
-    if not _find_signers(state, collect=collect, done=done):
+    if not _check_bundles(state, collect=collect, finish_step=finish_step):
         return steps
-    vouched = state.digests is not None
-    if not vouched:
-        steps[1] = _with_detail(steps[1], "bundles alone: nobody vouches for the manifests")
+    is_signed = state.digests is not None
+    if not is_signed:
+        detail = "bundles only: there is no trusted signature over the manifests"
+        steps[1] = _with_detail(steps[1], detail)
     # 4.
     contents.check_digests(state, sink=sink, full=full)
-    goes_on = done(established=vouched and not state.unread_reason)
+    can_continue = finish_step(established=is_signed and not state.unread_reason)
     steps[-1] = _with_detail(steps[-1], state.unread_reason)
-    if not goes_on:
+    if not can_continue:
         return steps
     # 5.
     contents.check_unlisted(state, sink)
-    if not done(established=vouched):
+    if not finish_step(established=is_signed):
         return steps
     # 6.
     contents.check_schema(state)
-    if not done(established=state.manifest is not None):
+    if not finish_step(established=state.manifest is not None):
         return steps
     # 7.
     detail = check_policy(state)
-    done(established=state.decision is not None)
+    finish_step(established=state.decision is not None)
     steps[-1] = replace(steps[-1], detail=steps[-1].detail or detail)
     return steps
 
 
-def _find_signers(state: Examination, *, collect: bool, done: Callable[[], bool]) -> bool:
-    """Steps 2 and 3; whether to go on.
+def _check_bundles(state: Examination, *, collect: bool, finish_step: Callable[[], bool]) -> bool:
+    """Run steps 2 and 3; returns whether to continue.
 
-    The bundles come first, and the manifests once a trusted key vouches for their bytes; what is
-    wrong with them stands before what is wrong with signatures all the same.
+    The manifests are parsed after a trusted signature over their bytes was found; their refusals
+    still come before those of signatures.
     """
     authenticity.parse_bundles(state)
     if state.refusals and not collect:
-        return done()
-    place = len(state.refusals)
+        return finish_step()
+    start = len(state.refusals)
     authenticity.check_signatures(state)
-    of_signatures = state.refusals[place:]
-    if collect or not of_signatures:
+    signature_refusals = state.refusals[start:]
+    if collect or not signature_refusals:
         authenticity.parse_documents(state)
-    of_documents = state.refusals[place + len(of_signatures) :]
-    state.refusals[place:] = of_documents
-    goes_on = done()
-    state.refusals += of_signatures
-    return goes_on and done()
+    document_refusals = state.refusals[start + len(signature_refusals) :]
+    state.refusals[start:] = document_refusals
+    can_continue = finish_step()
+    state.refusals += signature_refusals
+    return can_continue and finish_step()
 
 
 def _with_detail(result: CheckResult, detail: str) -> CheckResult:
-    return replace(result, detail="; ".join(each for each in (result.detail, detail) if each))
+    return replace(result, detail="; ".join(text for text in (result.detail, detail) if text))
 
 
-def _result(index: int, status: Status, detail: str = "") -> CheckResult:
+def _step_result(index: int, status: Status, detail: str = "") -> CheckResult:
     return CheckResult(step=STEPS[index], status=status, detail=detail)
 
 
 def _not_run(
     start: int, *, before: int = len(STEPS), failed: bool = False
 ) -> tuple[CheckResult, ...]:
-    """Results of the steps that were not reached; with `failed`, the first of them failed."""
+    """The results of steps that were not run; with `failed`, the first of them failed."""
     return tuple(
-        _result(index, "failed" if failed and index == start else "not-run")
+        _step_result(index, "failed" if failed and index == start else "not-run")
         for index in range(start, before)
     )
-
-
-def _probe(manifest: Manifest) -> Target:
-    from aotc.host.probe import probe
-
-    needs = [variant.requirements for variant in manifest.variants]
-    return probe(gpus=asks_for_gpus(needs), digests=any(each.plugins for each in needs))
 
 
 def _load_target(target: str | Path) -> Target:

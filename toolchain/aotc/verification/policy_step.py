@@ -1,4 +1,4 @@
-"""Step 7 of the gate: the policy about an artifact that is what its signers say it is."""
+"""Step 7 of the gate: applying a policy to an artifact whose signatures and digests are valid."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def check_policy(state: Examination) -> str:
-    """Judge; what decided, in words.  Nothing is remembered yet.
+    """Apply the policy; returns the detail of the step, such as `rule default`.
 
-    Where the ground is missing (no manifest that somebody vouched for) nothing is decided.
+    Without a signed manifest nothing is decided.  Nothing is remembered yet.
     """
     if state.trust.policy is None:
         return "no policy"
     if not state.trust.rules:
-        return "the keys of the policy, and none of its rules"
+        return "the keys of the policy, without its rules"
     if state.manifest is None or state.digests is None:
         return ""
     from aotc.verification.policy.evaluate import judge
@@ -38,12 +38,12 @@ def check_policy(state: Examination) -> str:
 
 
 def allowed_variants(decision: PolicyDecision | None) -> tuple[str, ...] | None:
-    """The variants that a policy lets load; None: all."""
+    """The names of the variants that a policy allows; None: all."""
     return decision.qualified if decision is not None else None
 
 
 def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
-    """Note the release of an accepted artifact; raises G030, G035, G036."""
+    """Remember the release of an accepted artifact; raises AOTC-G030, G035 and G036."""
     from aotc.verification.policy import evaluate
 
     evaluate.note_release(trust, decision, artifact_id)

@@ -1,8 +1,8 @@
-"""Where stores are, whose they have to be, and which entry an id names.
+"""Where stores are, who must own them, and which entry an id names.
 
-A store belongs to root, to the user of this process, or to the user whom $AOTC_SYSTEM_STORE_OWNER
-names, and so does each folder that leads to it; nobody else may write them (`files.ownership`).
-Else its owner could swap what is in it between check and use.
+A store, and each folder on its path, must belong to root, to the user of this process, or to the
+user that $AOTC_SYSTEM_STORE_OWNER names, and nobody else may write to them (`files.ownership`).
+Otherwise its owner could replace its content between check and use.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from aotc.files.ownership import ROOT_USER, Unsafe, can_check_owners, open_folde
 from aotc.files.user_folders import cache_folder
 
 DEFAULT_ROOT: Final = Path("/var/lib/aotc/store")
-_ELSEWHERE: Final = "--store, AOTC_STORE"
+_STORE_OPTIONS: Final = "--store, AOTC_STORE"
 
 
 def default_root() -> Path:
-    """$AOTC_STORE, or aotc/store in $XDG_CACHE_HOME or ~/.cache; raises R007 with no home."""
+    """The store of this user: $AOTC_STORE, or aotc/store in $XDG_CACHE_HOME or ~/.cache.
+
+    Raises AOTC-R007 if the user does not have a home folder.
+    """
     stated = os.environ.get("AOTC_STORE")
     if stated:
         return Path(stated)
     cache = cache_folder()
     if cache is None:
-        raise AotcError("AOTC-R007", "this user has no home folder for a store")
+        raise AotcError("AOTC-R007", "this user does not have a home folder for a store")
     return cache / "aotc" / "store"
 
 
 def system_root() -> Path | None:
-    """$AOTC_SYSTEM_STORE, or /var/lib/aotc/store; None where the variable is empty."""
+    """The system-wide store: $AOTC_SYSTEM_STORE or /var/lib/aotc/store; None if that is empty."""
     stated = os.environ.get("AOTC_SYSTEM_STORE")
     if stated is None:
         return DEFAULT_ROOT
@@ -42,7 +45,10 @@ def system_root() -> Path | None:
 
 
 def system_owner() -> int:
-    """The user that $AOTC_SYSTEM_STORE_OWNER names, or root; raises R016 for no such user."""
+    """The user id that $AOTC_SYSTEM_STORE_OWNER names, or root's.
+
+    Raises AOTC-R016 if there is no such user.
+    """
     stated = os.environ.get("AOTC_SYSTEM_STORE_OWNER", "")
     if not stated:
         return ROOT_USER
@@ -55,7 +61,7 @@ def system_owner() -> int:
     except KeyError:
         raise AotcError(
             "AOTC-R016",
-            "there is no such user to own the system-wide store",
+            "the owner of the system-wide store is not a user of this host",
             where="AOTC_SYSTEM_STORE_OWNER",
             expected="a user's name or number",
             found=stated,
@@ -64,15 +70,15 @@ def system_owner() -> int:
 
 
 def owners() -> tuple[int, ...]:
-    """Who may own a store beside root: this user, and whom the environment names; raises R016."""
+    """The user ids that may own a store besides root: this user, and `system_owner`."""
     return (os.geteuid(), system_owner())
 
 
 def require_safe(root: Path, *, make: int | None = None) -> bool:
-    """Whether a store is there; R016 where others than its owners may change it.
+    """Whether a store exists; raises AOTC-R016 if users other than its owners can change it.
 
-    With a mode to `make` them with, it and the folders above it that are missing are made.
-    Raises OSError where it cannot be looked at or made.
+    With `make`, a file mode, it and missing folders above it are created with that mode.
+    Raises OSError if it cannot be examined or created.
     """
     if not can_check_owners():
         if make is not None:
@@ -83,29 +89,29 @@ def require_safe(root: Path, *, make: int | None = None) -> bool:
     except FileNotFoundError:
         return False
     except Unsafe as error:
-        raise error.refusal("AOTC-R016", "the store", _ELSEWHERE) from None
+        raise error.refusal("AOTC-R016", "the store", _STORE_OPTIONS) from None
     return True
 
 
 def entry_path(artifact_id: str, roots: Iterable[Path] | None = None) -> Path:
-    """The entry of an id in the first of these stores that has it.
+    """The path of an entry in the first store that has it.
 
-    Without `roots` they are the system-wide one and this user's.  Raises I001 where none has it,
-    R016 where one that is looked into is not safe.
+    `roots` are the stores; by default the system-wide store and this user's.  Raises AOTC-I001 if
+    no store has it, and R016 if a store that is searched is not safe.
     """
     name = f"{ID_PREFIX}{artifact_id}"
-    looked = []
+    searched = []
     for root in _safe_roots() if roots is None else roots:
-        looked.append(str(root.absolute()))
+        searched.append(str(root.absolute()))
         if (root.absolute() / name).is_dir():
             return root.absolute() / name
     raise AotcError(
         "AOTC-I001",
-        "no store has an artifact of this id",
+        "no store has an artifact with this id",
         where=name,
-        expected="sha256- and all 64 digits of an id, to take an entry of a store",
-        found=f"an id that is not in {' or '.join(looked)}",
-        fix=f"'aotc store list --json' tells a store's ids. A folder of this name is ./{name}",
+        expected="sha256- and all 64 digits of an id, for an entry of a store",
+        found=f"an id that is not in {' or '.join(searched)}",
+        fix=f"'aotc store list --json' shows the ids of a store. A folder of this name is ./{name}",
     )
 
 
@@ -116,7 +122,7 @@ def _safe_roots() -> Iterator[Path]:
             if require_safe(system):
                 yield system
         except (AotcError, OSError):
-            # One that nobody named is passed over; this user's may still have it.
+            # The default one is skipped if it is unsafe; a named one is not.
             if "AOTC_SYSTEM_STORE" in os.environ:
                 raise
     own = default_root()

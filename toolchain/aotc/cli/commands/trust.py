@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar import suggestions
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Artifact, Channel, Json, TargetHost
+from aotc.cli.grammar.policy_options import (
+    AllowedRollbacks,
+    Authority,
+    ChannelPattern,
+    KeyName,
+    KeyUsage,
+    MinimumVersion,
+    NamePattern,
+    NewPolicyName,
+    PolicyExpiry,
+    PolicyPublicKey,
+    Requirements,
+    RevokedArtifacts,
+    RevokedKeys,
+    RuleName,
+    ValidFrom,
+    ValidUntil,
+)
 from aotc.cli.grammar.typed_values import pairs, positive
 from aotc.errors import EXIT_NO, EXIT_YES
 
@@ -18,10 +35,6 @@ if TYPE_CHECKING:
     from aotc.contract.results.trust_reports import TrustReport
 
 app = new_app("Make, sign, check and explain trust policies.")
-
-_A_KEY: Final = "a key, or a certificate authority"
-_A_RULE: Final = "a rule"
-_OTHER: Final = "other changes"
 
 _Policy = Annotated[
     Path, typer.Argument(metavar="POLICY", parser=Path, help="policy file, such as trust.yaml")
@@ -78,155 +91,22 @@ def init(
 def add(
     policy: _Policy,
     *,
-    id: Annotated[
-        str | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="its name in the policy; one of that name is replaced",
-            rich_help_panel=_A_KEY,
-        ),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            "--key", metavar="PUB", parser=Path, help="public key", rich_help_panel=_A_KEY
-        ),
-    ] = None,
-    authority: Annotated[
-        Path | None,
-        typer.Option(
-            "--authority",
-            metavar="CERT",
-            parser=Path,
-            help="certificate of an authority",
-            rich_help_panel=_A_KEY,
-        ),
-    ] = None,
-    usage: Annotated[
-        str | None,
-        typer.Option(
-            "--usage",
-            metavar="KIND[,KIND]",
-            help="what it may sign, such as approval",
-            rich_help_panel=_A_KEY,
-            autocompletion=suggestions.usages,
-        ),
-    ] = None,
-    valid_from: Annotated[
-        str | None,
-        typer.Option(
-            "--valid-from",
-            metavar="MOMENT",
-            help="when its validity begins, such as 2027-01-31",
-            rich_help_panel=_A_KEY,
-        ),
-    ] = None,
-    valid_until: Annotated[
-        str | None,
-        typer.Option(
-            "--valid-until",
-            metavar="MOMENT",
-            help="when its validity ends",
-            rich_help_panel=_A_KEY,
-        ),
-    ] = None,
-    rule: Annotated[
-        str | None,
-        typer.Option(
-            "--rule",
-            metavar="NAME",
-            help="its name; one of that name is replaced",
-            rich_help_panel=_A_RULE,
-        ),
-    ] = None,
-    match: Annotated[
-        str | None,
-        typer.Option(
-            "--match",
-            metavar="PATTERN",
-            help="names of the artifacts that it is for",
-            show_default="all",
-            rich_help_panel=_A_RULE,
-        ),
-    ] = None,
-    match_channel: Annotated[
-        str | None,
-        typer.Option(
-            "--match-channel",
-            metavar="PATTERN",
-            help="channels that it is for",
-            show_default="all",
-            rich_help_panel=_A_RULE,
-        ),
-    ] = None,
-    require: Annotated[
-        list[str],
-        typer.Option(
-            "--require",
-            metavar="KIND:ID[,ID][:N]",
-            default_factory=list,
-            help="an attestation by N of these keys",
-            rich_help_panel=_A_RULE,
-        ),
-    ],
-    min_version: Annotated[
-        str | None,
-        typer.Option(
-            "--min-version",
-            metavar="VERSION",
-            help="minimum release of the artifact",
-            rich_help_panel=_A_RULE,
-        ),
-    ] = None,
-    revoke_artifact: Annotated[
-        list[str],
-        typer.Option(
-            "--revoke-artifact",
-            metavar="SHA256",
-            default_factory=list,
-            help="id of an artifact to revoke",
-            rich_help_panel=_OTHER,
-        ),
-    ],
-    revoke_key: Annotated[
-        list[str],
-        typer.Option(
-            "--revoke-key",
-            metavar="ID[=REASON]",
-            default_factory=list,
-            help="key to revoke: a name in the policy, or the sha256 of a public key's PEM",
-            rich_help_panel=_OTHER,
-        ),
-    ],
-    allow_rollback: Annotated[
-        list[str],
-        typer.Option(
-            "--allow-rollback",
-            metavar="SHA256",
-            default_factory=list,
-            help="artifact to accept although a later release was seen",
-            rich_help_panel=_OTHER,
-        ),
-    ],
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            "--expires",
-            metavar="MOMENT",
-            help="when the policy expires",
-            rich_help_panel=_OTHER,
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="new name of the policy, which then states that it replaces the old one",
-            rich_help_panel=_OTHER,
-        ),
-    ] = None,
+    id: KeyName = None,
+    key: PolicyPublicKey = None,
+    authority: Authority = None,
+    usage: KeyUsage = None,
+    valid_from: ValidFrom = None,
+    valid_until: ValidUntil = None,
+    rule: RuleName = None,
+    match: NamePattern = None,
+    match_channel: ChannelPattern = None,
+    require: Requirements,
+    min_version: MinimumVersion = None,
+    revoke_artifact: RevokedArtifacts,
+    revoke_key: RevokedKeys,
+    allow_rollback: AllowedRollbacks,
+    expires: PolicyExpiry = None,
+    name: NewPolicyName = None,
     json: Json = False,
 ) -> int:
     """Add keys, rules and revocations.
@@ -383,7 +263,7 @@ def root(
     from aotc.signing.keys.key_loading import load_one_public
     from aotc.verification.policy.policy_document import read_roots
 
-    keys = [load_one_public(each) for each in key]
+    keys = [load_one_public(path) for path in key]
     write_roots(output, keys, threshold, policy=policy, new=not force)
     found = read_roots(output)
     answer = RootReport(

@@ -163,15 +163,15 @@ def padded_points(domain: Domain, buckets: Mapping[str, int]) -> list[dict[str, 
         return []
     optimal = {name: dim.opt for name, dim in domain.dims.items()}
     full = {name: domain.dims[name].padded_size(size) or size for name, size in edge.items()}
-    ways: list[Callable[[int, int], int]] = [
+    positions: list[Callable[[int, int], int]] = [
         lambda low, high: low,
         lambda low, high: (low + high) // 2,
         lambda low, high: high - 1,
         *((lambda low, high, grid=grid: (high - 1) // grid * grid) for grid in (32, 16, 8, 4, 2)),
     ]
     points: list[dict[str, int]] = []
-    for way in ways:
-        sizes = {name: way(low, full[name]) for name, low in edge.items()}
+    for position in positions:
+        sizes = {name: position(low, full[name]) for name, low in edge.items()}
         if all(edge[name] <= size < full[name] for name, size in sizes.items()):
             point = domain.complete({**optimal, **buckets, **sizes})
             if point not in points:

@@ -119,11 +119,11 @@ class Box:
             self._raise_minimum(name)
 
     def _raise_minimum(self, name: str) -> None:
-        dim, held = self.dims[name], self._anchor_size(name)
+        dim, anchor_size = self.dims[name], self._anchor_size(name)
         self._raised_minimums.setdefault(name, dim.min)
         step = dim.multiple_of
-        size = min(held, max(dim.min + step, dim.min * 2))
-        tested = {held, size, *(s for s in dim.tested if s >= size)}
+        size = min(anchor_size, max(dim.min + step, dim.min * 2))
+        tested = {anchor_size, size, *(s for s in dim.tested if s >= size)}
         gaps = tuple(gap for gap in dim.gaps if gap > size)
         self.dims[name] = replace(dim, min=size, tested=tuple(sorted(tested)), gaps=gaps)
 

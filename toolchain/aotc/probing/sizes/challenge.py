@@ -100,7 +100,7 @@ class Challenge:
         """
         step = self._step(relation.dim)
         size = self.base[relation.dim]
-        points = [{**self.base, relation.dim: size + way * step} for way in (1, -1)]
+        points = [{**self.base, relation.dim: size + sign * step} for sign in (1, -1)]
         size = second_base[relation.dim]
         sizes = (size + step, size - step, size + math.lcm(step, _FAR_SHIFT))
         points += [{**second_base, relation.dim: moved} for moved in sizes]

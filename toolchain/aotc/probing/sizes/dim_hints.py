@@ -180,9 +180,9 @@ def _grown_dims(inputs: Sequence[Value], outputs: Sequence[Value]) -> Iterable[t
     A cache enters with one dim and leaves with another, which counts everything then in it.
     """
     dims = {dim for value in inputs for dim in value.shape or () if isinstance(dim, str)}
-    for given, made in itertools.product(inputs, outputs):
-        before, after = given.shape or (), made.shape or ()
-        if len(before) != len(after) or given.dtype != made.dtype or len(before) < 3:
+    for given, output in itertools.product(inputs, outputs):
+        before, after = given.shape or (), output.shape or ()
+        if len(before) != len(after) or given.dtype != output.dtype or len(before) < 3:
             continue
         changed = [(new, old) for new, old in zip(after, before, strict=True) if new != old]
         if len(changed) == 1:

@@ -27,20 +27,24 @@ def relations_of(
     Each set of dims that moves together is led by one dim that is in no other set, preferably one
     of `bounded`, then of `stated`; every further dim is the sum of those that lead its sets.
     """
-    ways: list[Move] = []
+    joint_moves: list[Move] = []
     for move in moves.values():
-        known = move is None or any(set(move.dims) == set(way.dims) for way in ways)
+        known = move is None or any(set(move.dims) == set(joint.dims) for joint in joint_moves)
         if move is not None and len(move.dims) > 1 and not known:
-            ways.append(move)
+            joint_moves.append(move)
     leads: dict[str, Move] = {}
-    for way in ways:
-        own = [d for d in moves if d in way.dims and sum(d in other.dims for other in ways) == 1]
+    for joint in joint_moves:
+        own = [
+            d
+            for d in moves
+            if d in joint.dims and sum(d in other.dims for other in joint_moves) == 1
+        ]
         own.sort(key=lambda dim: (dim not in bounded, dim not in stated))
         if own:
-            leads[own[0]] = way
+            leads[own[0]] = joint
     result = []
     for dim in moves:
-        terms = tuple(lead for lead, way in leads.items() if dim in way.dims and dim != lead)
+        terms = tuple(lead for lead, joint in leads.items() if dim in joint.dims and dim != lead)
         if terms and dim not in leads:
             constant = base[dim] - sum(base[term] for term in terms)
             result.append(Relation(dim=dim, terms=terms, constant=constant))

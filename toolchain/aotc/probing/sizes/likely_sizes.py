@@ -84,8 +84,8 @@ def _combinations(
         yield dict.fromkeys(free, 16) | dict.fromkeys(pixels, size) | batches | fixed
     for grouped in (True, False):
         groups = _groups(inner, hints) if grouped else [[dim] for dim in inner]
-        ways = itertools.permutations(range(len(groups)), 3)
-        for total, one, other in itertools.islice(ways, _MAX_DIM_SUMS):
+        triples = itertools.permutations(range(len(groups)), 3)
+        for total, one, other in itertools.islice(triples, _MAX_DIM_SUMS):
             if one < other:
                 sizes = {**dict.fromkeys(groups[one], 3), **dict.fromkeys(groups[other], 5)}
                 sizes |= dict.fromkeys(groups[total], 8)
@@ -156,18 +156,18 @@ def _sum_sizes(
 ) -> Iterator[dict[str, int]]:
     """Sizes at which one dim or all dims are the sums that their names suggest."""
     known = [relation for relation in sums if relation.dim in free]
-    ways = [[relation] for relation in known]
+    groups = [[relation] for relation in known]
     if len({relation.dim for relation in known}) == len(known) > 1:
-        ways.insert(0, known)
-    for way, size in itertools.product(ways, _FIRST[2:4]):
+        groups.insert(0, known)
+    for group, size in itertools.product(groups, _FIRST[2:4]):
         sizes = dict.fromkeys(free, size) | batches | fixed
         for position, term in enumerate(
-            dict.fromkeys(t for relation in way for t in relation.terms)
+            dict.fromkeys(t for relation in group for t in relation.terms)
         ):
             if term in free and term not in batches:
                 sizes[term] = size + position
-        if all(sizes.keys() >= set(relation.terms) for relation in way):
-            yield sizes | {relation.dim: relation.value(sizes) for relation in way}
+        if all(sizes.keys() >= set(relation.terms) for relation in group):
+            yield sizes | {relation.dim: relation.value(sizes) for relation in group}
 
 
 def _decoding_sizes(

@@ -132,7 +132,7 @@ class Mover:
             *([*similar, other] for other in rest),
             *([*similar, *kind] for kind in kinds),
             [*others],
-            *([o for o in others if o != left] for left in rest),
+            *([o for o in others if o != skipped] for skipped in rest),
             *([o for o in others if o not in kind] for kind in kinds),
         ):
             key = frozenset(chosen)

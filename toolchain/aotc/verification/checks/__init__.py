@@ -1,6 +1,6 @@
-"""Compatibility checks, one a file; a file's check is in use by being here.
+"""Compatibility checks, one per file; every check in a file of this package is used.
 
-A check of a new requirement is its file, the requirement's field, and the reason of its code.
+To add a check, add its file, the field of the requirement, and the reason of its code.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from aotc.reasons import REASONS
 from aotc.reasons.reason import NO
 from aotc.verification.checks.base import Check
 
-# Why a host is refused beside its requirements: none of the variants fits, or the provider says no.
-_BESIDE: Final = frozenset({"AOTC-C009", "AOTC-C013"})
+# Compatibility codes without a check here: no variant runs, or the provider itself refuses.
+_WITHOUT_CHECK: Final = frozenset({"AOTC-C009", "AOTC-C013"})
 
 
 @cache
 def checks() -> Mapping[str, type[Check]]:
-    """Every check by its code, in the order of codes; imports them all.
+    """All checks by code, in the order of the codes; imports them.
 
-    Raises ValueError where two have one code: one of the two would be hidden.  Raises ImportError
-    where the catalogue has a code whose check is not found, as nothing may pass for want of a file.
+    Raises ValueError if two checks have the same code, and ImportError if the catalogue has a code
+    without a check, so that a missing file never makes a host pass.
     """
     found: dict[str, type[Check]] = {}
     for name in _modules():
-        for each in vars(import_module(name)).values():
-            if not isinstance(each, type) or each.__module__ != name:
+        for value in vars(import_module(name)).values():
+            if not isinstance(value, type) or value.__module__ != name:
                 continue
-            if issubclass(each, Check) and each is not Check:
-                if each.code in found:
-                    raise ValueError(f"check {each.code!r} is there twice")
-                found[each.code] = each
-    if missing := _demanded() - found.keys():
-        raise ImportError(f"the installation lacks the checks {', '.join(sorted(missing))}")
+            if issubclass(value, Check) and value is not Check:
+                if value.code in found:
+                    raise ValueError(f"two checks have the code {value.code!r}")
+                found[value.code] = value
+    if missing := _required_codes() - found.keys():
+        raise ImportError(f"the installation does not have the checks {', '.join(sorted(missing))}")
     return dict(sorted(found.items()))
 
 
 def _modules() -> list[str]:
-    """The modules of this room; `pkgutil` would find them too, and import `inspect` for it."""
+    """The names of the modules of this package, without `pkgutil`, which would import `inspect`."""
     files = (file for folder in __path__ for file in Path(folder).glob("*.py*"))
     return [f"{__name__}.{stem}" for stem in sorted({file.stem for file in files} - {"__init__"})]
 
 
-def _demanded() -> set[str]:
-    """Codes of the catalogue that a check refuses with."""
+def _required_codes() -> set[str]:
+    """The codes of the catalogue for which there must be a check."""
     refusals = {
         code for code, row in REASONS.items() if code[:6] == "AOTC-C" and row.exit_status == NO
     }
-    return refusals - _BESIDE
+    return refusals - _WITHOUT_CHECK

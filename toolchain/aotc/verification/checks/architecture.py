@@ -12,8 +12,7 @@ from aotc.verification.checks.base import Check
 class Architecture(Check):
     """The host has the CPU architecture that the variant was optimized for.
 
-    Optimized graphs hold operators and layouts that exist on one architecture only, and
-    parity was shown there.
+    Optimized graphs hold operators and layouts of one architecture, and parity was proven there.
     """
 
     code = "AOTC-C002"

@@ -1,4 +1,4 @@
-"""What a compatibility check is: pure, from a variant's requirements and a host to findings."""
+"""The base of compatibility checks: functions of a variant's requirements and a host only."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ UNCHECKED = "AOTC-C011"
 
 
 class Check(ABC):
-    """One requirement, checked.  The class's docstring explains it to a user."""
+    """Checks one requirement.  The docstring of a subclass explains it to users."""
 
     code: ClassVar[str]
 
     @property
     def fix(self) -> str:
-        """What a user can do about a refusal."""
+        """The fix of a refusal, from the catalogue."""
         return REASONS[self.code].fix
 
     @abstractmethod
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
-        """Refusals with `code`, findings with C011 for what the host does not say, or nothing."""
+        """Refusals with `code`, or findings with AOTC-C011 for what the host does not state."""
 
     def asks_for_gpus(self, requirements: Requirements) -> bool:
-        """Whether the host must be asked for its GPUs and their driver, which may take seconds."""
+        """Whether the host must be probed for its GPUs and their driver, which may take seconds."""
         return False
 
     def refuse(
         self, what: str, *, expected: str, found: str, fix: str = ""
     ) -> tuple[Refusal | Finding, ...]:
-        """One refusal."""
+        """A refusal with the code of this check; `fix` defaults to the catalogue's."""
         return (
             Refusal(
                 code=self.code,
@@ -48,14 +48,14 @@ class Check(ABC):
         )
 
     def unchecked(self, what: str, host: Target) -> tuple[Refusal | Finding, ...]:
-        """One finding: the described target is silent on this requirement."""
+        """A finding that the described target does not state what this check needs."""
         return (
             Finding(code=UNCHECKED, what=f"{what} is not checked", where=f"target {host.name}"),
         )
 
 
-def at_least(found: str, least: str) -> bool:
-    """Whether version `found` is not older than `least`; missing parts count as zero."""
-    have, want = release(found), release(least)
+def at_least(found: str, minimum: str) -> bool:
+    """Whether version `found` is not older than `minimum`; missing parts count as zero."""
+    have, want = release(found), release(minimum)
     width = max(len(have), len(want))
     return have + (0,) * (width - len(have)) >= want + (0,) * (width - len(want))

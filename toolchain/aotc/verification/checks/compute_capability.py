@@ -15,11 +15,11 @@ class ComputeCapability(Check):
     code = "AOTC-C008"
 
     def asks_for_gpus(self, requirements: Requirements) -> bool:
-        """Where a variant is compiled for some."""
+        """If the variant is compiled for certain compute capabilities."""
         return bool(requirements.compute_capabilities)
 
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
-        """Look for one GPU that fits."""
+        """Look for a GPU with one of them."""
         wanted = requirements.compute_capabilities
         if not wanted:
             return ()

@@ -10,16 +10,16 @@ from aotc.verification.checks.base import Check, at_least
 
 
 class NvidiaDriver(Check):
-    """The host's NVIDIA driver is new enough, and supports the CUDA major version needed."""
+    """The host's NVIDIA driver is new enough, and supports the required CUDA version."""
 
     code = "AOTC-C007"
 
     def asks_for_gpus(self, requirements: Requirements) -> bool:
-        """Where a variant needs either."""
+        """If the variant requires a driver or a CUDA version."""
         return requirements.nvidia_driver_min is not None or requirements.cuda_major is not None
 
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
-        """Compare the driver's version, then the newest CUDA major version it supports."""
+        """Compare the version of the driver, then the newest CUDA version that it supports."""
         results: list[Refusal | Finding] = []
         if requirements.nvidia_driver_min is not None:
             expected = f"NVIDIA driver {requirements.nvidia_driver_min} or newer"

@@ -8,22 +8,22 @@ from aotc.contract.results.reports import Refusal
 from aotc.contract.target import ISA_FEATURES, Target
 from aotc.verification.checks.base import Check
 
-# Part of every CPU of the architecture; x86-64's own baseline has none of the listed features.
+# Features of every CPU of the architecture; the baseline of x86-64 has none of the listed ones.
 _BASELINE = {"aarch64": frozenset({"asimd"})}
 
 
 class IsaFeatures(Check):
     """The host's CPU has the features that the variant was optimized for.
 
-    A variant at the highest optimization level holds the build host's memory layout, so it
-    requires exactly that host's set: a feature more may mean another layout, and one less other
-    kernels.  A target that states no features is taken to have the baseline only.
+    A variant at the highest optimization level holds the memory layout of its build host, so it
+    requires exactly that host's features: with more of them the layout may differ, and with fewer
+    the kernels.  A target that does not state features is assumed to have the baseline only.
     """
 
     code = "AOTC-C004"
 
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
-        """Compare the sets: equal where the variant is exact, else contained."""
+        """Compare the sets: equal if the variant requires exactly them, else contained."""
         wanted = frozenset(requirements.isa)
         have = frozenset(host.isa or ()) | _BASELINE.get(host.architecture, frozenset())
         missing = sorted(wanted - have)

@@ -10,15 +10,15 @@ from aotc.verification.checks.base import Check, at_least
 
 
 class CLibrary(Check):
-    """The host's C library is the one that the ONNX Runtime of the variant links, or newer.
+    """The host's C library is the one that the variant's ONNX Runtime is built for, or newer.
 
-    A glibc build does not start under musl, nor under a glibc older than the wheel's tag.
+    A build for glibc does not start with musl, or with a glibc older than the wheel's tag.
     """
 
     code = "AOTC-C003"
 
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
-        """Compare name, then least version."""
+        """Compare the name, then the version."""
         wanted, have = requirements.libc, host.libc
         if wanted is None:
             return ()

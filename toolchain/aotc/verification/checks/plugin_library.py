@@ -12,20 +12,20 @@ from aotc.verification.checks.base import Check
 class PluginLibrary(Check):
     """The plugin libraries of the host are those that the variant was compiled and proven with.
 
-    A library of the same version may have been replaced: it is native code that computes the
-    answers, so its digest counts and not its name.
+    It is native code that computes the answers, and one of the same version may have been replaced,
+    so digests are compared and not names.
     """
 
     code = "AOTC-C012"
 
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
-        """Compare digests of plugins that the host has in the right version."""
+        """Compare the digests of plugins that the host has in the required version."""
         have = {(plugin.name, plugin.version): plugin for plugin in host.plugins}
         results: list[Refusal | Finding] = []
         for plugin in requirements.plugins:
             found = have.get((plugin.name, plugin.version))
             if plugin.sha256 is None or found is None:
-                continue  # AOTC-C006 says it.
+                continue  # AOTC-C006 reports it.
             if found.sha256 is None:
                 results += self.unchecked(f"the digest of plugin {plugin.name}", host)
             elif found.sha256 != plugin.sha256:

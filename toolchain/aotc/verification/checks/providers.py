@@ -9,14 +9,16 @@ from aotc.contract.results.reports import Refusal
 from aotc.contract.target import Target
 from aotc.verification.checks.base import Check
 
-_ELSEWHERE = "Load it on a machine that the plugin serves, or build it for this one without it."
+_FIX_NO_DEVICE = (
+    "Load it on a machine that the plugin supports, or build it for this one without it."
+)
 
 
 class ExecutionProviders(Check):
     """The host's ONNX Runtime has every execution provider and plugin of the variant.
 
-    ONNX Runtime replaces a provider that it lacks by the CPU with no more than a warning, so
-    this is decided before a session is made.  A plugin must have the version that was proven.
+    ONNX Runtime replaces a missing provider by the CPU with only a warning, so this is checked
+    before a session is created.  A plugin must have the version that was proven.
     """
 
     code = "AOTC-C006"
@@ -24,28 +26,28 @@ class ExecutionProviders(Check):
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
         """Look up providers, then plugins by name and version."""
         if host.onnxruntime is None and host.probed:
-            return ()  # AOTC-C005 says it.
+            return ()  # AOTC-C005 reports it.
         results: list[Refusal | Finding] = []
         if host.providers is None:
             results += self.unchecked(
                 f"execution providers {', '.join(requirements.providers)}", host
             )
         else:
-            # Of a plugin that is missing the plugin is told, with what installs it.
+            # For a provider of a missing plugin, the plugin is reported, with what installs it.
             have = {(plugin.name, plugin.version) for plugin in host.plugins}
-            told = {p.provider for p in requirements.plugins if (p.name, p.version) not in have}
-            told = told if host.probed or host.plugins else set()
+            reported = {p.provider for p in requirements.plugins if (p.name, p.version) not in have}
+            reported = reported if host.probed or host.plugins else set()
             for name in requirements.providers:
                 idle = [plugin for plugin in host.plugins if plugin.provider == name]
                 known = BY_ORT_NAME.get(name)
-                if name not in host.providers and name not in told and idle:
+                if name not in host.providers and name not in reported and idle:
                     results += self.refuse(
-                        "a plugin is installed, and offers no device on this machine",
+                        "a plugin is installed, but offers no device on this machine",
                         expected=name,
                         found=" ".join(filter(None, (idle[0].name, idle[0].version))),
-                        fix=(known.fix_idle if known else "") or _ELSEWHERE,
+                        fix=(known.fix_idle if known else "") or _FIX_NO_DEVICE,
                     )
-                elif name not in host.providers and name not in told:
+                elif name not in host.providers and name not in reported:
                     results += self.refuse(
                         "an execution provider is missing",
                         expected=name,

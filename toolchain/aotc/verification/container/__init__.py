@@ -1,1 +1,1 @@
-"""An artifact as bytes: a folder or a packed file, read without leaving it."""
+"""Reading the files of an artifact, from a folder or a packed file, and nothing outside it."""

@@ -1,4 +1,4 @@
-"""An artifact in its packed form, read in place through one descriptor."""
+"""A packed artifact, read in place through one descriptor."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ if TYPE_CHECKING:
 
 
 class ArchiveContainer(Container):
-    """A packed artifact, with the methods of a folder.
+    """A packed artifact as a container.
 
-    The file is opened once, never through a link; all reads are at offsets in that descriptor,
-    so that threads share it.  Its structure is checked here, once; contents are what digests
-    are for.
+    The file is opened once, and not through a link.  All reads are at offsets of that descriptor,
+    so threads can share it.  Its structure is checked once, when it is opened.
     """
 
     def __init__(self, root: Path) -> None:
-        """Raises I001 where there is nothing to read, G015 where it is nothing packed.
+        """Raises AOTC-I001 if it cannot be read, and G015 if it is not a packed artifact.
 
-        G008 where the path is a link or something special, or the file has other links; and
-        what `archive_structure.read_files` raises.
+        Raises G008 if it is a link or a special file, or has several links, and what `read_files`
+        raises.
         """
         self.root = root
         self._guard = threading.Lock()
-        self._descriptor: int | None = _opened(root)
+        self._descriptor: int | None = _open_descriptor(root)
         try:
-            size = _plain_size(self._descriptor, root)
+            size = _regular_size(self._descriptor, root)
             if not archive_structure.looks_packed(self._read_at, size):
                 raise AotcError(
-                    "AOTC-G015", "the path is neither a folder nor packed", where=str(root)
+                    "AOTC-G015",
+                    "the path is neither a folder nor a packed artifact",
+                    where=str(root),
                 )
             files = archive_structure.read_files(self._read_at, size)
         except AotcError as error:
@@ -54,7 +55,7 @@ class ArchiveContainer(Container):
         self._files = {file.name: file for file in files}
 
     def listing(self, folder: str = "") -> Listing:
-        """Everything below `folder`; a packed artifact with a problem was not opened."""
+        """The files and folders below `folder`; there are no problems, or it was not opened."""
         start = f"{folder}/" if folder else ""
         files = {path: file.size for path, file in self._files.items() if path.startswith(start)}
         folders = set()
@@ -65,19 +66,23 @@ class ArchiveContainer(Container):
         return Listing(files, frozenset(folders), ())
 
     def open(self, path: str) -> ArchiveMember:
-        """A file, to be read at any place; raises G006 where it is missing."""
+        """Open a file for reading at any offset; raises AOTC-G006 if it does not exist."""
         file = self._files.get(path)
         if file is None:
             raise AotcError("AOTC-G006", "a file of the artifact is missing", where=path)
         return ArchiveMember(self, file.data, file.size, file.crc32)
 
     def read(self, path: str, limit: int) -> bytes:
-        """A small file's bytes; raises what `open` does, G012 beyond `limit`, G039 on its CRC."""
+        """The bytes of a small file.
+
+        Raises what `open` does, AOTC-G012 if it is larger than `limit`, and G039 if its CRC-32 is
+        wrong.
+        """
         data = super().read(path, limit)
         file = self._files[path]
         if len(data) != file.size or zlib.crc32(data) != file.crc32:
             raise archive_structure.malformed(
-                "the bytes of a file do not have the CRC-32 that the archive states",
+                "a file does not have the CRC-32 that the archive states",
                 path,
                 f"{file.size} bytes, {file.crc32:08x}",
                 f"{len(data)} bytes, {zlib.crc32(data):08x}",
@@ -85,7 +90,7 @@ class ArchiveContainer(Container):
         return data
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` from the file at `offset`; how many bytes there were."""
+        """Fill `buffer` from the archive at `offset`; returns the number of bytes."""
         if self._descriptor is None:
             raise ValueError("the archive is closed")
         if hasattr(os, "preadv"):
@@ -108,7 +113,7 @@ class ArchiveContainer(Container):
 
 
 class ArchiveMember(RawIOBase):
-    """One file of a packed artifact.  `fileno` raises, as for all that is no file by itself."""
+    """One file of a packed artifact; it has no descriptor, so `fileno` raises OSError."""
 
     def __init__(self, container: ArchiveContainer, start: int, size: int, crc32: int) -> None:
         self.size = size
@@ -118,19 +123,19 @@ class ArchiveMember(RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """The position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Where the next read begins from now on, in bytes."""
+        """Set the position of the next read, in bytes."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
         if base + offset < 0:
             raise ValueError(f"negative position {base + offset}")
@@ -138,7 +143,7 @@ class ArchiveMember(RawIOBase):
         return self._position
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill `buffer` as far as a read gives; 0 at the end."""
+        """Read into `buffer`; returns the number of bytes, 0 at the end."""
         view = memoryview(buffer).cast("B")
         view = view[: max(0, self.size - self._position)]
         count = self._container.read_into(view, self._start + self._position) if view else 0
@@ -147,7 +152,7 @@ class ArchiveMember(RawIOBase):
 
 
 def is_packed(path: Path) -> bool:
-    """Whether what is at `path` is a file that begins or ends as a packed artifact does."""
+    """Whether `path` is a file that begins or ends like a packed artifact."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -161,17 +166,17 @@ def is_packed(path: Path) -> bool:
         return False
 
 
-def _opened(root: Path) -> int:
+def _open_descriptor(root: Path) -> int:
     try:
         return os.open(root, READ_FILE)
     except OSError as error:
         raise _unreadable(error, root) from None
 
 
-def _plain_size(descriptor: int, root: Path) -> int:
+def _regular_size(descriptor: int, root: Path) -> int:
     status = os.fstat(descriptor)
     if stat.S_ISDIR(status.st_mode):
-        raise AotcError("AOTC-G015", "the path is a folder, and not packed", where=str(root))
+        raise AotcError("AOTC-G015", "the path is a folder, not a packed artifact", where=str(root))
     problem = special_file_refusal(status, str(root))
     if problem is not None:
         raise problem
@@ -182,9 +187,9 @@ def _unreadable(error: OSError, root: Path) -> AotcError:
     if error.errno in (errno.ELOOP, errno.ENXIO):
         return AotcError(
             "AOTC-G008",
-            "a packed artifact must be a plain file of its own",
+            "a packed artifact must be a regular file with one link",
             where=str(root),
-            expected="a plain file with one link",
+            expected="a regular file with one link",
             found="a link or special file",
         )
     return cannot_read(error, "cannot read the artifact", str(root))

@@ -1,4 +1,4 @@
-"""What an artifact is to its readers, whichever form it has: files by path, and their limits."""
+"""The interface of an artifact's files, in either form, and the limits of reading them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from aotc.records import record
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
 MAX_BUNDLES = 64
-# Of all bundles together: they are read before anybody vouches for them.
+# For all bundles together, which are read before any signature is checked.
 MAX_BUNDLES_BYTES = 64 << 20
 
 READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-# O_NONBLOCK: opening a FIFO must not wait for a writer; plain files ignore it.
+# O_NONBLOCK: opening a FIFO must not wait for a writer; regular files ignore it.
 READ_FILE = READ | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @record(kw_only=False)
 class Listing:
-    """What a folder holds: sizes in bytes by path, folders, and what is refused in it."""
+    """The content of a folder: sizes of files (bytes, by path), folders, and refusals."""
 
     files: Mapping[str, int]
     folders: frozenset[str]
     problems: tuple[AotcError, ...]
 
     def under(self, prefix: str) -> dict[str, int]:
-        """Files below `prefix/`, with paths relative to it."""
+        """The files below `prefix/`, with paths relative to it."""
         start = f"{prefix}/"
         return {
             path[len(start) :]: size for path, size in self.files.items() if path.startswith(start)
@@ -41,27 +41,27 @@ class Listing:
 
 
 class ArtifactFile(Protocol):
-    """One file of an artifact, open for reading, unbuffered."""
+    """A file of an artifact, open for unbuffered reading."""
 
     size: int
-    """In bytes, when it was opened."""
+    """The size in bytes when it was opened."""
     crc32: int | None
-    """What a packed artifact states; nothing may be believed because of it."""
+    """The CRC-32 that a packed artifact states, which proves nothing; None in a folder."""
 
     def fileno(self) -> int:
-        """A descriptor of this file alone; raises OSError where it has none."""
+        """A descriptor of this file only; raises OSError if it has none."""
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Where the next read begins."""
+        """Set the position of the next read, in bytes."""
 
     def read(self, size: int = -1, /) -> bytes | None:
-        """At most `size` bytes; none at the end."""
+        """At most `size` bytes; no bytes at the end."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fill `buffer` as far as a read gives; 0 at the end."""
+        """Read into `buffer`; returns the number of bytes, 0 at the end."""
 
     def close(self) -> None:
-        """Release it."""
+        """Close it."""
 
     def __enter__(self) -> Self: ...
 
@@ -74,7 +74,7 @@ class ArtifactFile(Protocol):
 
 
 class Container(ABC):
-    """An artifact, held open; use with `with`."""
+    """An open artifact; a context manager that closes it."""
 
     root: Path
     _descriptor: int | None
@@ -91,26 +91,26 @@ class Container(ABC):
         self.close()
 
     def close(self) -> None:
-        """Release it."""
+        """Close it."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     @abstractmethod
     def listing(self, folder: str = "") -> Listing:
-        """Everything below `folder`; links, special files and excesses are its problems."""
+        """The content of `folder`; links, special files and exceeded limits are its problems."""
 
     @abstractmethod
     def open(self, path: str) -> ArtifactFile:
-        """A plain file; raises G006 where it is missing."""
+        """Open a regular file; raises AOTC-G006 if it does not exist."""
 
     def read(self, path: str, limit: int) -> bytes:
-        """A small file's bytes, read once; raises what `open` does, and G012 beyond `limit`."""
+        """The bytes of a small file; raises what `open` does, and AOTC-G012 beyond `limit`."""
         with self.open(path) as file:
             if file.size > limit:
                 raise AotcError(
                     "AOTC-G012",
-                    "the file is larger than is read",
+                    "the file exceeds the limit of its size",
                     where=path,
                     expected=f"at most {limit} bytes",
                     found=f"{file.size} bytes",
@@ -125,7 +125,7 @@ class Container(ABC):
 
 
 def special_file_refusal(status: os.stat_result, path: str) -> AotcError | None:
-    """G008 for what is no plain file with a single link."""
+    """AOTC-G008 if a file is not a regular file with one link; None if it is."""
     if stat.S_ISREG(status.st_mode):
         # Windows reports no link count without opening the file.
         if status.st_nlink <= 1:
@@ -137,8 +137,8 @@ def special_file_refusal(status: os.stat_result, path: str) -> AotcError | None:
         found = "a folder or special file"
     return AotcError(
         "AOTC-G008",
-        "the artifact holds something that is no plain file of its own",
+        "the artifact has something that is not a regular file with one link",
         where=path,
-        expected="a plain file with one link",
+        expected="a regular file with one link",
         found=found,
     )

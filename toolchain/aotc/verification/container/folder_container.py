@@ -1,9 +1,9 @@
-"""An artifact's folder, read without following anything that leads out of it.
+"""An artifact's folder, read without following links out of it.
 
-Where the system allows, every step from the root is an `openat` with O_NOFOLLOW on a descriptor
-that is held, so that a folder that is swapped while it is read cannot redirect a read.  Each
-file must be a plain one with a single link.  Elsewhere (Windows) paths are checked before and
-after opening.
+If the system supports it, every path is opened from the root part by part, with `openat` and
+O_NOFOLLOW, so that a folder that is replaced while it is read cannot redirect a read.  On other
+systems (Windows), paths are checked before and after they are opened.  Each file must be a regular
+file with one link.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aotc.verification.container.base import (
     special_file_refusal,
 )
 
-# The name by which a load takes an artifact from a store.
+# The name of an entry of a store, also with a wrong number of digits.
 _STORED = r"sha256-([0-9a-fA-F]*)"
 _ID_DIGITS = 64
 
@@ -41,7 +41,7 @@ _READ_FOLDER = READ | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 
 
 
 class RegularFile(FileIO):
-    """A file of a folder."""
+    """A regular file of a folder."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "rb")
@@ -50,16 +50,16 @@ class RegularFile(FileIO):
 
 
 class FolderContainer(Container):
-    """An artifact's folder, held open.  The root itself may be reached through a link."""
+    """An artifact's folder, held open.  The path of the root itself may have links."""
 
     def __init__(self, root: Path) -> None:
-        """Raises I001 where there is nothing to read, G015 where it is no folder."""
+        """Raises AOTC-I001 if it cannot be read, and G015 if it is not a folder."""
         self.root = root
         self._descriptor: int | None = None
         if stated_id(root) is not None:
             raise AotcError(
                 "AOTC-I001",
-                "an artifact of a store cannot be taken here by its id",
+                "an id of a store's entry cannot be used here",
                 where=str(root),
                 expected="a folder",
                 fix=f"A folder of this name is ./{root}",
@@ -70,7 +70,7 @@ class FolderContainer(Container):
                     "AOTC-G015",
                     "the path is not a folder",
                     where=str(root),
-                    fix="Give the artifact's folder; 'aotc unpack' makes it of a packed one.",
+                    fix="Give the artifact's folder; 'aotc unpack' makes one of a packed artifact.",
                 )
             if _BY_DESCRIPTOR:
                 self._descriptor = os.open(root, READ | os.O_DIRECTORY)
@@ -78,7 +78,7 @@ class FolderContainer(Container):
             raise _unreachable(error, root) from None
 
     def listing(self, folder: str = "") -> Listing:
-        """Everything below `folder`; links, special files and excesses are its problems."""
+        """The content of `folder`; links, special files and exceeded limits are its problems."""
         files: dict[str, int] = {}
         folders: set[str] = set()
         problems: list[AotcError] = []
@@ -90,7 +90,9 @@ class FolderContainer(Container):
                 path = f"{place}/{name}" if place else name
                 seen += 1
                 if seen > MAX_ENTRIES:
-                    problems.append(_excess(f"more than {MAX_ENTRIES} files and folders", ""))
+                    problems.append(
+                        _limit_exceeded(f"more than {MAX_ENTRIES} files and folders", "")
+                    )
                     return Listing(files, frozenset(folders), tuple(problems))
                 if status is None:
                     problems.append(_unlistable(path))
@@ -98,7 +100,7 @@ class FolderContainer(Container):
                 if stat.S_ISDIR(status.st_mode):
                     folders.add(path)
                     if path.count("/") >= MAX_DEPTH:
-                        problems.append(_excess(f"folders deeper than {MAX_DEPTH}", path))
+                        problems.append(_limit_exceeded(f"folders deeper than {MAX_DEPTH}", path))
                     else:
                         pending.append(path)
                     continue
@@ -111,10 +113,10 @@ class FolderContainer(Container):
         return Listing(dict(sorted(files.items())), frozenset(folders), tuple(problems))
 
     def open(self, path: str) -> ArtifactFile:
-        """A plain file.
+        """Open a regular file.
 
-        Raises G006 where it is missing, G008 where it or a folder on the way is a link or
-        something special, I001 where it cannot be read.
+        Raises AOTC-G006 if it does not exist, G008 if it or a folder on its path is a link or
+        special file, and I001 if it cannot be read.
         """
         try:
             file = RegularFile(self._open(path, READ_FILE))
@@ -129,9 +131,11 @@ class FolderContainer(Container):
     def _entries(
         self, folder: str, problems: list[AotcError]
     ) -> Iterator[tuple[str, os.stat_result | None]]:
-        """Names in a folder; None for one that no signature can list."""
+        """Names in a folder with their status; None for a name that no signature can list."""
         try:
-            source = self._open(folder, _READ_FOLDER) if _BY_DESCRIPTOR else self._checked(folder)
+            source = (
+                self._open(folder, _READ_FOLDER) if _BY_DESCRIPTOR else self._checked_path(folder)
+            )
         except OSError as error:
             problems.append(_unreadable(error, folder))
             return
@@ -139,11 +143,11 @@ class FolderContainer(Container):
             with os.scandir(source) as entries:
                 for entry in entries:
                     status = None
-                    if _usable(entry.name):
+                    if _is_listable(entry.name):
                         try:
                             status = entry.stat(follow_symlinks=False)
                         except FileNotFoundError:
-                            continue  # Gone since it was listed: it might have been before.
+                            continue  # It was removed since the folder was listed.
                     yield entry.name, status
         except OSError as error:
             problems.append(_unreadable(error, folder))
@@ -167,8 +171,8 @@ class FolderContainer(Container):
             if at != self._descriptor:
                 os.close(at)
 
-    def _checked(self, path: str) -> Path:
-        """The path, once no part of it below the root is found to be a link."""
+    def _checked_path(self, path: str) -> Path:
+        """The path below the root; raises OSError if a part of it is a link."""
         place = self.root
         for part in path.split("/") if path else ():
             place = place / part
@@ -177,7 +181,7 @@ class FolderContainer(Container):
         return place
 
     def _open_checked(self, path: str, flags: int) -> int:
-        place = self._checked(path)
+        place = self._checked_path(path)
         before = place.lstat()
         descriptor = os.open(place, flags)
         after = os.fstat(descriptor)
@@ -196,13 +200,13 @@ def _unreachable(error: OSError, root: Path) -> AotcError:
         "AOTC-I001",
         f"{what}: {system_message(error)}",
         where=str(root),
-        expected=f"sha256- and all {_ID_DIGITS} digits of an id, to load an entry of a store",
+        expected=f"sha256- and all {_ID_DIGITS} digits of an id, for an entry of a store",
         found=f"{len(name[1])} digits",
-        fix="'aotc store list --json' tells the ids of a store's entries.",
+        fix="'aotc store list --json' shows the ids of a store's entries.",
     )
 
 
-def _usable(name: str) -> bool:
+def _is_listable(name: str) -> bool:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -216,17 +220,17 @@ def _unreadable(error: OSError, path: str) -> AotcError:
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO):
         return AotcError(
             "AOTC-G008",
-            "the artifact holds something that is no plain file of its own",
+            "the artifact has something that is not a regular file with one link",
             where=path,
-            expected="a plain file with one link",
+            expected="a regular file with one link",
             found="a link or special file",
         )
     return cannot_read(error, "a file of the artifact cannot be read", path)
 
 
 def _unlistable(path: str) -> AotcError:
-    return AotcError("AOTC-G007", "a name is one that no signature can list", where=repr(path))
+    return AotcError("AOTC-G007", "no signature can list this name", where=repr(path))
 
 
-def _excess(found: str, path: str) -> AotcError:
+def _limit_exceeded(found: str, path: str) -> AotcError:
     return AotcError("AOTC-G012", "the artifact exceeds the limits", where=path, found=found)

@@ -1,4 +1,4 @@
-"""What is at a path, opened as what it is: a folder, a packed artifact, or an entry of a store."""
+"""Opening an artifact: a folder, a packed artifact, or an entry of a store."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from aotc.verification.container.folder_container import FolderContainer
 
 
 def open_container(path: Path) -> Container:
-    """The artifact at a path: a folder, or a packed one; or of an id (see `artifact_names`).
+    """Open the artifact at a path, or the entry of an id (see `artifact_names`).
 
-    Raises I001 where there is nothing to read, G015 where it is neither; of what is packed also
-    G008, G012 and G039; I027 for what is no path; of an id what `open_entry` does.
+    Raises AOTC-I001 if there is nothing to read, G015 if it is neither a folder nor a packed
+    artifact, G008, G012 and G039 for a packed artifact, I027 if it cannot be a path, and what
+    `open_entry` does for an id.
     """
     asked = stated_id(path)
     if asked is not None:
@@ -36,10 +37,10 @@ def open_container(path: Path) -> Container:
 
 
 def open_entry(artifact_id: str) -> Container:
-    """The entry of this id in the system-wide store, or in this user's.
+    """Open the entry with this id in the system-wide store or in this user's store.
 
-    Raises I001 where neither has it, R006 where it holds another artifact, R016 for a store that
-    others may change.
+    Raises AOTC-I001 if neither has it, R006 if the entry holds another artifact, and R016 if others
+    can change a store.
     """
     from aotc.verification.stores import entry_path
 
@@ -55,7 +56,7 @@ def open_entry(artifact_id: str) -> Container:
 
 
 def other_artifact(entry: Path, asked: str, found: str) -> AotcError:
-    """R006 for an entry that holds another artifact than the one that was asked for."""
+    """AOTC-R006 for an entry that holds another artifact than its name says."""
     return AotcError(
         "AOTC-R006",
         "the entry of the store holds another artifact than its name says",

@@ -1,8 +1,7 @@
 """Reading an artifact that another command replaces meanwhile (`--force`).
 
-The name leads to the old folder or to the new one at every moment, but who had opened the old one
-finds its files removed.  A reading that fails is repeated where the name leads elsewhere by now.
-It is repeated whole: nothing of the one is taken for the other.
+Its path always leads to the old or the new folder, but the files of an open old folder are removed.
+So a read that fails is repeated from the start if the path leads to another folder afterwards.
 """
 
 from __future__ import annotations
@@ -14,20 +13,19 @@ from typing import Final, TypeVar
 
 from aotc.errors import AotcError
 
-# Whoever replaces it all the time keeps nobody for longer.
-_TRIES: Final = 10
+# The limit for an artifact that is replaced all the time.
+_MAX_READS: Final = 10
 
-_Read = TypeVar("_Read")
+T = TypeVar("T")
 
 
-def reread(
-    place: Path, read: Callable[[], _Read], *, holds: Callable[[_Read], bool] = lambda _: True
-) -> _Read:
-    """What `read` makes of the artifact at `place`, of one that stayed there meanwhile.
+def reread(place: Path, read: Callable[[], T], *, holds: Callable[[T], bool] = lambda _: True) -> T:
+    """The result of `read` for the artifact at `place`, if that was not replaced meanwhile.
 
-    A reading failed that raises, or of whose result `holds` says so.  Raises what the last one did.
+    `read` is repeated if it raises an AotcError, or `holds` is false for its result, and the
+    artifact was replaced.  Raises what the last read does.
     """
-    for _ in range(_TRIES - 1):
+    for _ in range(_MAX_READS - 1):
         before = _identity(place)
         try:
             found = read()
@@ -41,9 +39,9 @@ def reread(
 
 
 def _identity(place: Path) -> tuple[int, int, int] | None:
-    """Of what the name leads to; the time of its last change, as inodes come again."""
+    """Identifies the folder at a path, with its time of change, as inodes are reused."""
     try:
-        found = os.stat(place)  # noqa: PTH116 - a name that no file can have is told by who opens it
+        found = os.stat(place)  # noqa: PTH116 - opening it reports a name that no file can have
     except (OSError, ValueError):
         return None
     return found.st_dev, found.st_ino, found.st_ctime_ns

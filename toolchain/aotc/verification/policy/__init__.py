@@ -1,1 +1,1 @@
-"""Trust policies: read, checked against the roots, and applied to an artifact's attestations."""
+"""Trust policies: reading them, checking their signatures, and applying them to artifacts."""

@@ -1,4 +1,4 @@
-"""The channel that an artifact is judged for: the one asked for, else that of its approvals."""
+"""The channel for which a policy is applied: the requested one, or that of the approvals."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ from aotc.verification.policy.signed_attestations import SignedStatement
 
 @record(kw_only=False)
 class Channel:
-    """Its name, and who said so; an empty name where nobody did."""
+    """The name of a channel and its source; the name is empty if there is none."""
 
     name: str
     source: ChannelSource
 
 
 def channel_of(
-    asked: str | None, statements: Iterable[SignedStatement], applied: AppliedPolicy
+    requested: str | None, statements: Iterable[SignedStatement], applied: AppliedPolicy
 ) -> Channel:
-    """The channel; raises G024 where none is asked for and approvals are for several."""
-    if asked is not None:
-        return Channel(asked, "argument")
+    """The channel `requested`, or that of the approvals that count.
+
+    Raises AOTC-G024 if none is requested and the approvals are for several channels.
+    """
+    if requested is not None:
+        return Channel(requested, "argument")
     names: dict[str, None] = {}
-    for each in statements:
-        if each.usage != "approval":
+    for statement in statements:
+        if statement.usage != "approval":
             continue
         try:
-            name = each.approval().channel
+            name = statement.approval().channel
         except AotcError:
-            continue  # The requirement that looks at it says what is wrong.
-        if statement_rejection(applied, each, Subject("", name, None), None) is None:
+            continue  # The requirement of approvals reports it.
+        if statement_rejection(applied, statement, Subject("", name, None), None) is None:
             names[name] = None
     if len(names) > 1:
         raise AotcError(

@@ -1,4 +1,4 @@
-"""How many distinct signers some signatures are by, in whichever order they are looked at."""
+"""The number of distinct signers of some signatures, which does not depend on their order."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Iterable
 
 
 def distinct_signers(signed: Iterable[tuple[str, str]]) -> int:
-    """The most signers that can be told apart: each has a key and a name that no other has.
+    """The maximum number of signers that have both a key and a name of their own.
 
-    `signed` holds the key and the name of each signature, of which there are few: an artifact has
-    64 bundles at most.  One name may go with several keys, and one key may be certified for
-    several names, so this is the size of a maximum matching of keys with names (Berge's theorem:
-    there is no larger one where no augmenting path is left).
+    `signed` are pairs of the key and the name of each signature, of which there are few: an
+    artifact has at most 64 bundles.  A name may have several keys, and a key may be certified for
+    several names, so this is the size of a maximum matching of keys and names (by Berge's theorem,
+    a matching without an augmenting path is a maximum).
     """
     names: dict[str, set[str]] = {}
     for key, name in signed:
         names.setdefault(key, set()).add(name)
-    holders: dict[str, str] = {}
+    keys: dict[str, str] = {}
 
-    def placed(key: str, tried: set[str]) -> bool:
-        """Give a key a name, others taking another one where they must."""
+    def assign(key: str, tried: set[str]) -> bool:
+        """Assign a name to a key, moving other keys to other names if necessary."""
         for name in sorted(names[key] - tried):
             if name in tried:
                 continue
             tried.add(name)
-            if name not in holders or placed(holders[name], tried):
-                holders[name] = key
+            if name not in keys or assign(keys[name], tried):
+                keys[name] = key
                 return True
         return False
 
-    return sum(placed(key, set()) for key in names)
+    return sum(assign(key, set()) for key in names)

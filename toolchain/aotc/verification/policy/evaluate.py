@@ -1,12 +1,12 @@
-"""What a policy decides of an artifact whose payload and signature hold.
+"""Applying a policy to an artifact whose digests and signatures are valid.
 
 1. The artifact is not revoked.
-2. Exactly one rule is for its name and channel.
+2. Exactly one rule matches its name and channel.
 3. Every requirement of the rule is met, by distinct public keys.
-4. Its release is not below what the policy demands, nor below what this host has accepted.
+4. Its release is not older than the policy requires, or than one that this host has accepted.
 
-Nothing counts that does not: a key counts by itself, never by its name, its hint or its
-signature's bytes; an attestation counts by its signed type, never by its file's name.
+Keys are compared themselves, not their names, hints or signatures; the kind of an attestation is
+its signed type, not the name of its file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from aotc.verification.policy.state import check_artifact
 
 @record(frozen=False, kw_only=False)
 class PolicyResult:
-    """The decision, and every reason for a no."""
+    """The decision of a policy, and every reason for a refusal."""
 
     decision: PolicyDecision
     refusals: list[AotcError] = field(default_factory=list)
@@ -48,9 +48,9 @@ class PolicyResult:
 def judge(
     trust: Trust, artifact_id: str, name: str, statements: Sequence[SignedStatement]
 ) -> PolicyResult:
-    """Apply the policy of `trust` to an artifact; nothing is remembered here.
+    """Apply the policy of `trust` to an artifact, without remembering anything.
 
-    The artifact's bytes and the statements' signatures must have been verified.
+    The digests of the artifact and the signatures of the statements must have been verified.
     """
     applied = trust.policy
     if applied is None:
@@ -66,22 +66,22 @@ def judge(
     rule: Rule | None = None
     try:
         channel = channel_of(trust.channel, statements, applied)
-        looked_at = match_rules(applied.policy, name, channel.name)
-        rule = select_rule(applied.policy, looked_at, name, channel.name)
+        rule_matches = match_rules(applied.policy, name, channel.name)
+        rule = select_rule(applied.policy, rule_matches, name, channel.name)
     except AotcError as error:
-        looked_at = match_rules(applied.policy, name, channel.name)
+        rule_matches = match_rules(applied.policy, name, channel.name)
         refusals.append(error)
-    outcomes: list[RequirementResult] = []
+    results: list[RequirementResult] = []
     subject = Subject(name, channel.name, trust.target)
-    for need in rule.require if rule else ():
-        outcome, refused = _required(applied, need, subject, statements)
-        outcomes.append(outcome)
+    for requirement in rule.require if rule else ():
+        result, refused = _check_requirement(applied, requirement, subject, statements)
+        results.append(result)
         refusals += refused
-    release = _release(applied, subject, rule, statements) if rule else None
+    release = _find_release(applied, subject, rule, statements) if rule else None
     qualified = qualified_variants(applied, rule, subject, statements) if rule else None
     highest = applied.state.read().artifacts.get(name) if applied.state else None
     if rule is not None:
-        refusals += _too_old(applied, rule, name, artifact_id, release, highest)
+        refusals += _release_refusals(applied, rule, name, artifact_id, release, highest)
     return PolicyResult(
         PolicyDecision(
             policy=applied.policy.name,
@@ -94,8 +94,8 @@ def judge(
             channel_from=channel.source,
             accepted=not refusals,
             rule=rule.name if rule else "",
-            rules=looked_at,
-            requirements=tuple(outcomes),
+            rules=rule_matches,
+            requirements=tuple(results),
             qualified=qualified,
             release=release,
             highest=highest,
@@ -105,9 +105,9 @@ def judge(
 
 
 def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
-    """Note the release of an accepted artifact; raises G030, G035, G036.
+    """Remember the release of an accepted artifact.
 
-    Another process may have noted a later one since it was judged.
+    Raises AOTC-G030 if another process has meanwhile remembered a later one, G035 and G036.
     """
     applied = trust.policy
     if applied is None or applied.state is None or not applied.remembers:
@@ -122,38 +122,38 @@ def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> No
     )
 
 
-def _required(
+def _check_requirement(
     applied: AppliedPolicy,
-    need: Requirement,
+    requirement: Requirement,
     subject: Subject,
     statements: Iterable[SignedStatement],
 ) -> tuple[RequirementResult, list[AotcError]]:
     considered: list[ConsideredAttestation] = []
     newer: list[str] = []
-    spoiled: list[AotcError] = []
-    strays: list[AotcError] = []
+    rejected: list[AotcError] = []
+    by_others: list[AotcError] = []
     counted: list[tuple[str, str]] = []
-    for each in statements:
-        if each.usage != need.predicate:
-            known = older_kind(each.predicate_type)
-            if known is not None and known.usage == need.predicate:
-                newer.append(each.path)
+    for statement in statements:
+        if statement.usage != requirement.predicate:
+            known = older_kind(statement.predicate_type)
+            if known is not None and known.usage == requirement.predicate:
+                newer.append(statement.path)
             continue
-        reason = statement_rejection(applied, each, subject, need)
-        holder = applied.signer_of(each.key)
+        reason = statement_rejection(applied, statement, subject, requirement)
+        signer = applied.signer_of(statement.key)
         if reason is None:
-            # Neither a person with two keys nor a key with two names is two signers.
-            counted.append((each.key.pem, applied.signer_name(each.key)))
-        # What is not by a signer of the rule, or for another channel, spoils nothing.
-        elif holder is not None and holder.id in need.signers and reason.code != "AOTC-G025":
-            spoiled.append(reason)
+            # A person with two keys is one signer, and so is a key with two names.
+            counted.append((statement.key.pem, applied.signer_name(statement.key)))
+        # Statements by other signers, or for another channel, do not make the requirement fail.
+        elif signer is not None and signer.id in requirement.signers and reason.code != "AOTC-G025":
+            rejected.append(reason)
         elif reason.code != "AOTC-G025":
-            strays.append(reason)
+            by_others.append(reason)
         considered.append(
             ConsideredAttestation(
-                path=each.path,
-                key=key_id(each.key.pem),
-                id=holder.id if holder else "",
+                path=statement.path,
+                key=key_id(statement.key.pem),
+                id=signer.id if signer else "",
                 counts=reason is None,
                 code=reason.code if reason else "",
                 why=reason.what + expected_and_found(reason.expected, reason.found)
@@ -162,116 +162,119 @@ def _required(
             )
         )
     distinct = distinct_signers(counted)
-    met = distinct >= need.threshold
-    outcome = RequirementResult(
-        predicate=need.predicate,
-        signers=need.signers,
-        threshold=need.threshold,
+    met = distinct >= requirement.threshold
+    result = RequirementResult(
+        predicate=requirement.predicate,
+        signers=requirement.signers,
+        threshold=requirement.threshold,
         distinct=distinct,
         met=met,
         considered=tuple(considered),
     )
     if met:
-        return outcome, []
-    return outcome, _unmet(need, subject, outcome, spoiled, strays, newer)
+        return result, []
+    return result, _unmet(requirement, subject, result, rejected, by_others, newer)
 
 
 def _unmet(
-    need: Requirement,
+    requirement: Requirement,
     subject: Subject,
-    outcome: RequirementResult,
-    spoiled: list[AotcError],
-    strays: list[AotcError],
+    result: RequirementResult,
+    rejected: list[AotcError],
+    by_others: list[AotcError],
     newer: list[str],
 ) -> list[AotcError]:
-    """Why a requirement is not met: what spoils attestations by its signers, or who is missing."""
-    if spoiled and outcome.distinct + len(spoiled) >= need.threshold:
-        return spoiled
-    wanted = f"{need.predicate} by {need.threshold} of: {', '.join(need.signers)}"
-    counts = {each.id for each in outcome.considered if each.counts}
-    missing = ", ".join(each for each in need.signers if each not in counts)
-    if not counts and not spoiled:
-        where = f"channel {subject.channel!r}" if need.predicate == "approval" else ATTESTATIONS
-        others = f"; {len(outcome.considered)} others do not count" if outcome.considered else ""
+    """Why a requirement is not met: rejected attestations of its signers, or missing signers."""
+    if rejected and result.distinct + len(rejected) >= requirement.threshold:
+        return rejected
+    signers = ", ".join(requirement.signers)
+    expected = f"{requirement.predicate} by {requirement.threshold} of: {signers}"
+    counts = {attestation.id for attestation in result.considered if attestation.counts}
+    missing = ", ".join(signer for signer in requirement.signers if signer not in counts)
+    if not counts and not rejected:
+        where = ATTESTATIONS
+        if requirement.predicate == "approval":
+            where = f"channel {subject.channel!r}"
+        others = f"; {len(result.considered)} others do not count" if result.considered else ""
         others += f"; made by a newer aotc: {', '.join(newer)}" if newer else ""
         return [
             AotcError(
                 "AOTC-G025",
-                f"the required {need.predicate} is missing",
+                f"the required {requirement.predicate} is missing",
                 where=where,
-                expected=wanted,
+                expected=expected,
                 found=f"none by them{others}",
             ),
-            *strays,
+            *by_others,
         ]
     return [
         AotcError(
             "AOTC-G026",
-            f"too few distinct keys made the required {need.predicate}",
+            f"too few distinct keys made the required {requirement.predicate}",
             where=ATTESTATIONS,
-            expected=wanted,
-            found=f"{outcome.distinct} that count" + (f"; none by {missing}" if missing else ""),
+            expected=expected,
+            found=f"{result.distinct} that count" + (f"; none by {missing}" if missing else ""),
         ),
-        *spoiled,
+        *rejected,
     ]
 
 
-def _release(
-    applied: AppliedPolicy, subject: Subject, rule: Rule, statements: Iterable[SignedStatement]
+def _find_release(
+    applied: AppliedPolicy,
+    subject: Subject,
+    rule: Rule,
+    statements: Iterable[SignedStatement],
 ) -> ArtifactRelease:
-    """The release of an artifact, by statements that the policy takes (see `release`).
+    """The release of an artifact, by statements that the policy accepts (see `release`).
 
-    Of several the latest that as many signers as the rule asks for say of it: equal payloads may be
-    released again, and one of two signers alone cannot renew an artifact.
+    It is the latest release that as many signers as the rule requires agree on: an equal payload
+    may be released again, which must not need fewer signers than the rule requires.
     """
-    said: dict[str, list[tuple[ArtifactRelease, str, str]]] = {
+    stated: dict[str, list[tuple[ArtifactRelease, str, str]]] = {
         "version": [],
         "approved": [],
         "built": [],
     }
-    for each in statements:
-        needs: list[Requirement | None] = []
-        needs += [need for need in rule.require if need.predicate == each.usage]
+    for statement in statements:
+        requirements: list[Requirement | None] = []
+        requirements += [need for need in rule.require if need.predicate == statement.usage]
         if all(
-            statement_rejection(applied, each, subject, need) is not None
-            for need in needs or [None]
+            statement_rejection(applied, statement, subject, need) is not None
+            for need in requirements or [None]
         ):
             continue
-        signer = (each.key.pem, applied.signer_name(each.key))
-        made = each.made_at()
+        signer = (statement.key.pem, applied.signer_name(statement.key))
+        made = statement.made_at()
         if made is not None and made > applied.now + FUTURE_SLACK:
-            # Remembered, it would have every honest release refused until then.
+            # Once remembered, a future time would make every later release too old.
             made = None
-        if each.usage == "provenance":
-            if is_version(each.version()):
-                said["version"].append(
-                    (ArtifactRelease(kind="version", value=each.version()), *signer)
-                )
+        if statement.usage == "provenance":
+            if is_version(statement.version()):
+                release = ArtifactRelease(kind="version", value=statement.version())
+                stated["version"].append((release, *signer))
             if made is not None:
-                said["built"].append(
-                    (ArtifactRelease(kind="built", value=format_instant(made)), *signer)
-                )
-        elif each.usage == "approval" and made is not None:
-            said["approved"].append(
-                (ArtifactRelease(kind="approved", value=format_instant(made)), *signer)
-            )
+                release = ArtifactRelease(kind="built", value=format_instant(made))
+                stated["built"].append((release, *signer))
+        elif statement.usage == "approval" and made is not None:
+            release = ArtifactRelease(kind="approved", value=format_instant(made))
+            stated["approved"].append((release, *signer))
     for kind, usage in (
         ("version", "provenance"),
         ("approved", "approval"),
         ("built", "provenance"),
     ):
-        asked = max((need.threshold for need in rule.require if need.predicate == usage), default=1)
+        thresholds = (need.threshold for need in rule.require if need.predicate == usage)
+        threshold = max(thresholds, default=1)
         signed: list[tuple[str, str]] = []
-        for release, key, person in sorted(
-            said[kind], key=lambda one: release_order(one[0]), reverse=True
-        ):
-            signed.append((key, person))
-            if distinct_signers(signed) >= asked:
+        latest_first = sorted(stated[kind], key=lambda item: release_order(item[0]), reverse=True)
+        for release, key, name in latest_first:
+            signed.append((key, name))
+            if distinct_signers(signed) >= threshold:
                 return release
     return ArtifactRelease(kind="built", value="")
 
 
-def _too_old(
+def _release_refusals(
     applied: AppliedPolicy,
     rule: Rule,
     name: str,
@@ -283,14 +286,14 @@ def _too_old(
     if release is None:
         return found
     allowed = artifact_id in applied.policy.rollback
-    for least in (rule.min_version, applied.policy.min_versions.get(name)):
-        if least is not None and is_below(release, least):
+    for minimum in (rule.min_version, applied.policy.min_versions.get(name)):
+        if minimum is not None and is_below(release, minimum):
             found.append(
                 AotcError(
                     "AOTC-G030",
-                    "the artifact is older than the policy demands",
+                    "the artifact is older than the policy requires",
                     where=name,
-                    expected=f"{least} or later",
+                    expected=f"{minimum} or later",
                     found=f"{release.kind} {release.value}" if release.value else "no version",
                 )
             )

@@ -1,4 +1,4 @@
-"""Whether one attestation counts: its key, its age, and what it says."""
+"""Whether an attestation counts for a policy: its key, its age and its content."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from aotc.records import record
 from aotc.verification.policy.host_trust import AppliedPolicy
 from aotc.verification.policy.signed_attestations import SignedStatement
 
-# Clocks of signers run ahead by so much without harm.
+# How far the clocks of signers may be ahead.
 FUTURE_SLACK = timedelta(hours=1)
 
 
 @record(kw_only=False)
 class Subject:
-    """What is judged: the artifact's name, for which channel, and for which host (None: this)."""
+    """The name, channel and target host (None: this one) for which a policy is applied."""
 
     name: str
     channel: str
@@ -28,86 +28,110 @@ class Subject:
 
 
 def statement_rejection(
-    applied: AppliedPolicy, said: SignedStatement, subject: Subject, need: Requirement | None
+    applied: AppliedPolicy,
+    statement: SignedStatement,
+    subject: Subject,
+    requirement: Requirement | None,
 ) -> AotcError | None:
-    """Why a statement does not count for `need`, or by itself where no rule asks; None: it does."""
-    if said.usage is None:
-        return _refusal("AOTC-G025", said, "the policy knows no such attestation", "", "")
-    reason = key_rejection(applied, said.key, said.usage)
+    """Why a statement does not count for a requirement; None if it counts.
+
+    Without a requirement, only its key and its own content are checked.
+    """
+    if statement.usage is None:
+        return _refusal(
+            "AOTC-G025", statement, "the policy does not know this kind of attestation", "", ""
+        )
+    reason = key_rejection(applied, statement.key, statement.usage)
     if reason is not None:
-        reason.where = said.path
+        reason.where = statement.path
         return reason
-    holder = applied.signer_of(said.key)
-    if need is not None and (holder is None or holder.id not in need.signers):
+    signer = applied.signer_of(statement.key)
+    if requirement is not None and (signer is None or signer.id not in requirement.signers):
         return _refusal(
             "AOTC-G026",
-            said,
+            statement,
             "the rule does not name this key",
-            ", ".join(need.signers),
-            holder.id if holder else key_id(said.key.pem),
+            ", ".join(requirement.signers),
+            signer.id if signer else key_id(statement.key.pem),
         )
     try:
-        if said.usage == "approval":
-            return _unfit_approval(applied, said, subject, need) or _aged(applied, said, need)
-        if said.usage == "qualification":
-            return _unfit_qualification(said, subject, need) or _aged(applied, said, need)
+        if statement.usage == "approval":
+            return _approval_rejection(applied, statement, subject, requirement) or _age_rejection(
+                applied, statement, requirement
+            )
+        if statement.usage == "qualification":
+            return _qualification_rejection(statement, subject, requirement) or _age_rejection(
+                applied, statement, requirement
+            )
     except AotcError as error:
         return error
-    allowed = need.builders if need is not None and said.usage == "provenance" else ()
-    if allowed and said.builder() not in allowed:
+    allowed = (
+        requirement.builders if requirement is not None and statement.usage == "provenance" else ()
+    )
+    if allowed and statement.builder() not in allowed:
         return _refusal(
             "AOTC-G031",
-            said,
-            "the builder is not one of the rule's",
+            statement,
+            "the rule does not list the builder",
             ", ".join(allowed),
-            said.builder() or "no builder",
+            statement.builder() or "no builder",
         )
-    return _aged(applied, said, need)
+    return _age_rejection(applied, statement, requirement)
 
 
 def key_rejection(applied: AppliedPolicy, key: TrustedKey, usage: Usage) -> AotcError | None:
-    """Why a key's signature of this kind does not count now (G027, G028); None where it does."""
-    holder = applied.signer_of(key)
+    """Why a key's signature of a kind does not count now; None if it counts.
+
+    The reason is AOTC-G002 (unknown key), G027 (not allowed) or G028 (revoked, or not valid now).
+    """
+    signer = applied.signer_of(key)
     identity = key_id(key.pem)
-    if holder is None:
+    if signer is None:
         return AotcError("AOTC-G002", "the policy does not know the key", found=identity)
-    if usage not in holder.usage:
+    if usage not in signer.usage:
         return AotcError(
             "AOTC-G027",
             "the policy does not allow the key this kind of attestation",
-            expected=f"{holder.id}: {', '.join(holder.usage)}",
+            expected=f"{signer.id}: {', '.join(signer.usage)}",
             found=usage,
         )
-    reason = _revoked(applied.policy, holder, (identity, *key.issuers))
+    reason = _revocation(applied.policy, signer, (identity, *key.issuers))
     if reason:
-        return AotcError("AOTC-G028", "the key is revoked", expected=holder.id, found=reason)
+        return AotcError("AOTC-G028", "the key is revoked", expected=signer.id, found=reason)
     now = applied.now
-    if holder.valid_from is not None and now < parse_instant(holder.valid_from):
-        return _untimely(holder, f"from {holder.valid_from}", now)
-    if holder.valid_until is not None and now >= parse_instant(holder.valid_until):
-        return _untimely(holder, f"before {holder.valid_until}", now)
+    if signer.valid_from is not None and now < parse_instant(signer.valid_from):
+        return _outside_validity(signer, f"from {signer.valid_from}", now)
+    if signer.valid_until is not None and now >= parse_instant(signer.valid_until):
+        return _outside_validity(signer, f"before {signer.valid_until}", now)
     return None
 
 
-def _revoked(policy: TrustPolicy, holder: PolicySigner, keys: tuple[str, ...]) -> str:
-    """Why the holder, the key or a CA on its path is revoked; empty where none is."""
-    if holder.revoked is not None:
-        return holder.revoked
-    for each in (holder.id, *keys):
-        if each in policy.revoked.keys:
-            return f"{each} is listed under revoked.keys"
+def _revocation(policy: TrustPolicy, signer: PolicySigner, keys: tuple[str, ...]) -> str:
+    """Why the signer, the key or a CA on its path is revoked; empty if none is."""
+    if signer.revoked is not None:
+        return signer.revoked
+    for id_ in (signer.id, *keys):
+        if id_ in policy.revoked.keys:
+            return f"{id_} is listed under revoked.keys"
     return ""
 
 
-def _unfit_approval(
-    applied: AppliedPolicy, said: SignedStatement, subject: Subject, need: Requirement | None
+def _approval_rejection(
+    applied: AppliedPolicy,
+    statement: SignedStatement,
+    subject: Subject,
+    requirement: Requirement | None,
 ) -> AotcError | None:
-    approval = said.approval()
-    wanted = need.channel if need is not None and need.channel is not None else subject.channel
+    approval = statement.approval()
+    wanted = (
+        requirement.channel
+        if requirement is not None and requirement.channel is not None
+        else subject.channel
+    )
     if approval.channel != wanted:
         return _refusal(
             "AOTC-G025",
-            said,
+            statement,
             "the approval is for another channel",
             f"channel {wanted!r}",
             f"channel {approval.channel!r}",
@@ -115,7 +139,7 @@ def _unfit_approval(
     if applied.now >= parse_instant(approval.expires):
         return _refusal(
             "AOTC-G032",
-            said,
+            statement,
             "the approval has expired",
             f"before {approval.expires}",
             format_instant(applied.now),
@@ -123,22 +147,22 @@ def _unfit_approval(
     return None
 
 
-def _unfit_qualification(
-    said: SignedStatement, subject: Subject, need: Requirement | None
+def _qualification_rejection(
+    statement: SignedStatement, subject: Subject, requirement: Requirement | None
 ) -> AotcError | None:
-    found = said.qualification()
-    # What was measured on one host says nothing of the name that it is filed under.
+    found = statement.qualification()
+    # The digest identifies the host, so it must be that of the target.
     if found.target_sha256 != target_digest(found.target) or found.verdict == "incompatible":
         return _refusal(
-            "AOTC-G033", said, "the qualification did not pass, or contradicts itself", "", ""
+            "AOTC-G033", statement, "the qualification failed, or contradicts itself", "", ""
         )
-    if need is None or need.target == "any":
+    if requirement is None or requirement.target == "any":
         return None
     wanted = target_digest(_host(subject, found.target))
     if found.target_sha256 != wanted:
         return _refusal(
             "AOTC-G033",
-            said,
+            statement,
             "the qualification is for another kind of host",
             f"target {wanted}",
             f"target {found.target_sha256}",
@@ -147,7 +171,7 @@ def _unfit_qualification(
 
 
 def _host(subject: Subject, like: Target) -> Target:
-    """The target that is judged for; of this host, with its GPUs where the other has some."""
+    """The target host; for this host, its GPUs are probed only if `like` has some."""
     if subject.target is not None:
         return subject.target
     from aotc.host.probe import probe
@@ -155,32 +179,34 @@ def _host(subject: Subject, like: Target) -> Target:
     return probe(gpus=bool(like.gpus or like.nvidia_driver or like.cuda_major is not None))
 
 
-def _aged(
-    applied: AppliedPolicy, said: SignedStatement, need: Requirement | None
+def _age_rejection(
+    applied: AppliedPolicy, statement: SignedStatement, requirement: Requirement | None
 ) -> AotcError | None:
-    if need is None or need.max_age is None:
+    if requirement is None or requirement.max_age is None:
         return None
-    made = said.made_at()
-    oldest = applied.now - timedelta(days=need.max_age)
+    made = statement.made_at()
+    oldest = applied.now - timedelta(days=requirement.max_age)
     if made is not None and oldest <= made <= applied.now + FUTURE_SLACK:
         return None
     return _refusal(
         "AOTC-G032",
-        said,
+        statement,
         "the attestation is too old, or does not say when it was made",
         f"{format_instant(oldest)} or later, and not in the future",
         format_instant(made) if made is not None else "no time",
     )
 
 
-def _untimely(holder: PolicySigner, expected: str, now: datetime) -> AotcError:
+def _outside_validity(signer: PolicySigner, expected: str, now: datetime) -> AotcError:
     return AotcError(
         "AOTC-G028",
-        "the key is outside of its validity",
-        expected=f"{holder.id}: {expected}",
+        "the key is outside its validity period",
+        expected=f"{signer.id}: {expected}",
         found=format_instant(now),
     )
 
 
-def _refusal(code: str, said: SignedStatement, what: str, expected: str, found: str) -> AotcError:
-    return AotcError(code, what, where=said.path, expected=expected, found=found)
+def _refusal(
+    code: str, statement: SignedStatement, what: str, expected: str, found: str
+) -> AotcError:
+    return AotcError(code, what, where=statement.path, expected=expected, found=found)

@@ -1,4 +1,4 @@
-"""Who may vouch for an artifact on this host: keys by themselves, or a policy about them."""
+"""Whom this host trusts: a set of keys, or a trust policy."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from aotc.verification.policy.state import StateFile
 
 
-# "no" looks and adds nothing; "unsafe-none" takes what it judges, and would not know it again.
+# Whether the trust state is updated: "no" only compares, and "unsafe-none" accepts without it.
 Remembering = Literal["yes", "no", "unsafe-none"]
 
 
 @record
 class AppliedPolicy:
-    """A policy that was taken, for the moment `now`.
+    """A policy that is used, at the time `now`.
 
-    `roots` are key ids of those that signed it; `state` is what this user has seen, which
-    nothing is added to unless it `remembers`.  With `moves`, each artifact is judged for the
-    moment at which it is looked at, and else for the one that was stated.
+    `roots` are the key ids of the root keys that signed it.  `state` is what this user has seen; it
+    is updated only if `remembers` is true.  With `follows_clock`, each artifact is verified for the
+    time of its verification, else for the time `now`.
     """
 
     policy: TrustPolicy
@@ -44,35 +44,35 @@ class AppliedPolicy:
     follows_clock: bool = False
 
     def signer_of(self, key: TrustedKey) -> PolicySigner | None:
-        """What the policy says of the key that signed, or of who vouched for that key."""
-        for each in self.policy.keys:
-            if each.pem == key.pem:
-                return each
-        vouching: dict[str, PolicySigner] = {each.id: each for each in self.policy.authorities}
-        vouching.update((each.id, each) for each in self.policy.identities)
-        return vouching.get(key.origin)
+        """The key, authority or identity of the policy by which `key` is trusted, or None."""
+        for known in self.policy.keys:
+            if known.pem == key.pem:
+                return known
+        issuers: dict[str, PolicySigner] = {item.id: item for item in self.policy.authorities}
+        issuers.update((item.id, item) for item in self.policy.identities)
+        return issuers.get(key.origin)
 
     def signer_name(self, key: TrustedKey) -> str:
-        """Who signed, for counting: a name of the policy, or of the certificate of an authority.
+        """The name by which signers are counted: an id of the policy, or the name in a certificate.
 
-        Keyless signers have another key each time, and an authority certifies many people.
+        Keyless signers have a new key each time, and an authority certifies many people.
         """
-        holder = self.signer_of(key)
-        if holder is None or holder in self.policy.authorities:
-            # Two intermediates of one authority may certify one person twice.
+        signer = self.signer_of(key)
+        if signer is None or signer in self.policy.authorities:
+            # Two intermediate CAs of an authority may certify the same person.
             name = key.subject or key.certificate
             return f"{key.origin}: {name}" if name else key.pem
-        return holder.id
+        return signer.id
 
 
 @record
 class Trust:
-    """Keys, authorities and identities that may vouch; with a policy, all that it knows.
+    """The trusted keys, authorities and identities; with a policy, those that it knows.
 
-    Deliberately no iterable: who takes the keys out of it leaves the policy behind.
-    `channel` is what the artifact is to be loaded for, None where its approvals say so;
-    `target` describes the host that it is for, None for this one.  Without `rules`, of a policy
-    only the keys count, each with its usage, validity and revocation.
+    It is not iterable on purpose, since keys without their policy would be trusted too much.
+    `channel` is the channel for which an artifact is loaded; None: that of its approvals.  `target`
+    is the host that it is for; None: this host.  If `rules` is false, only the keys of a policy are
+    used, with their usage, validity and revocation, and not its rules.
     """
 
     keys: tuple[TrustedKey, ...] = ()
@@ -85,7 +85,10 @@ class Trust:
     findings: tuple[Finding, ...] = field(default=())
 
     def at_present(self) -> Trust:
-        """The same for this moment, where its policy moves; raises G020 where that has ended."""
+        """The same at the current time, if its policy follows the clock.
+
+        Raises AOTC-G020 if the policy is not valid at that time.
+        """
         if self.policy is None or not self.policy.follows_clock:
             return self
         now = datetime.now(UTC)
@@ -94,24 +97,24 @@ class Trust:
 
     @classmethod
     def of(cls, trust: Trust | Iterable[Anchor]) -> Trust:
-        """Plain keys and authorities as trust without a policy."""
+        """`trust` itself, or anchors as trust without a policy."""
         if isinstance(trust, Trust):
             return trust
         listed = tuple(trust)
         return cls(
-            keys=tuple(each for each in listed if isinstance(each, TrustedKey)),
-            authorities=tuple(each for each in listed if isinstance(each, TrustedAuthority)),
-            identities=tuple(each for each in listed if isinstance(each, TrustedIdentity)),
+            keys=tuple(item for item in listed if isinstance(item, TrustedKey)),
+            authorities=tuple(item for item in listed if isinstance(item, TrustedAuthority)),
+            identities=tuple(item for item in listed if isinstance(item, TrustedIdentity)),
         )
 
     def names_of(self, key: TrustedKey) -> str:
-        """A key's id in the policy, and what its certificate names; empty: neither."""
-        holder = self.policy.signer_of(key) if self.policy is not None else None
-        names = (holder.id if holder is not None else "", key.subject or key.certificate)
+        """The key's id in the policy and the name in its certificate; empty if it has neither."""
+        signer = self.policy.signer_of(key) if self.policy is not None else None
+        names = (signer.id if signer is not None else "", key.subject or key.certificate)
         return ", ".join(name for name in names if name)
 
     def anchors(self) -> tuple[Anchor, ...]:
-        """Keys, authorities and identities in one."""
+        """The keys, authorities and identities."""
         return (*self.keys, *self.authorities, *self.identities)
 
 
@@ -124,18 +127,20 @@ def resolve(
     remember: bool = True,
     unsafe_no_trust_state: bool = False,
 ) -> Trust:
-    """Whom to trust: a policy or list of keys in the file `trust`, the key in `key`, or default.
+    """The trust in a file `trust` (a policy or a list of keys), in a file `key`, or the default.
 
-    Where the host has root keys, only a policy that enough of them signed is taken: `trust`, or
-    trust.yaml beside the file of root keys.  With `remember`, its sequence is noted, unless
-    `unsafe_no_trust_state`: then what this user has seen is compared with where it can be read, and
-    nothing is added, so that what is older may be taken later; a finding says so.
-    What was resolved before is taken as it is, for another channel or target where one is given.
-    Raises I001, I023, G013, G019 to G022, G035, G036, G041 and G042; I027 for a channel without a
-    policy, and for a key beside one.
+    A host with root keys takes only a policy that enough of them signed: `trust`, or trust.yaml
+    next to the file of root keys.  With `remember`, the sequence of the policy is remembered.  With
+    `unsafe_no_trust_state` it is only compared with the trust state, if that can be read, and a
+    finding says that older policies may be taken later.  A `Trust` is returned as it is, but for
+    another `channel` or `target` if these are given.
+
+    Raises AOTC-I001 and I023 (a file or key is unusable), G013 (a list of keys is), G019 to G022
+    and G042 (the policy is not taken), G035, G036 and G041 (the trust state or the clock), and I027
+    for a channel without a policy or a key in addition to one.
     """
     if isinstance(trust, Trust):
-        found = _narrowed(trust, key, channel, target)
+        found = _with_scope(trust, key, channel, target)
         if unsafe_no_trust_state and found.policy is not None:
             found = replace(found, policy=replace(found.policy, remembers=False))
         return found
@@ -146,8 +151,8 @@ def resolve(
     if roots is not None:
         if key is not None:
             raise _not_a_policy(roots, f"the key {key}")
-        path = Path(trust) if trust is not None else _policy_beside(roots)
-        return _by_policy(path, roots, channel, target, remembering)
+        path = Path(trust) if trust is not None else _default_policy(roots)
+        return _resolve_policy(path, roots, channel, target, remembering)
     if trust is not None:
         from aotc.verification.policy.policy_document import is_policy, read_bytes
 
@@ -157,11 +162,11 @@ def resolve(
             if key is not None:
                 raise AotcError(
                     "AOTC-I027",
-                    "a policy and a key beside it cannot be given",
+                    "a policy and a key cannot be given together",
                     where="--key",
                     fix="Put the key into the policy.",
                 )
-            return _by_policy(path, None, channel, target, remembering, data=data)
+            return _resolve_policy(path, None, channel, target, remembering, data=data)
     if channel is not None:
         raise _channel_without_policy()
     return replace(Trust.of(resolve_trust(trust, key)), target=target)
@@ -176,7 +181,7 @@ def apply_policy(
     remembers: bool = True,
     follows_clock: bool = False,
 ) -> AppliedPolicy:
-    """A policy for the moment `now`; raises G020 where it is outside of its period."""
+    """A policy at the time `now`; raises AOTC-G020 if that is outside its period of validity."""
     _require_period(file.policy, now, str(file.path))
     return AppliedPolicy(
         policy=file.policy,
@@ -192,21 +197,21 @@ def apply_policy(
 def trust_in_policy(
     applied: AppliedPolicy, *, channel: str | None = None, target: Target | None = None
 ) -> Trust:
-    """Trust in what a policy knows."""
+    """Trust in the keys, authorities and identities of a policy, by its rules."""
     policy = applied.policy
     return Trust(
-        keys=tuple(TrustedKey(pem=each.pem, origin=each.id) for each in policy.keys),
+        keys=tuple(TrustedKey(pem=key.pem, origin=key.id) for key in policy.keys),
         authorities=tuple(
-            TrustedAuthority(pem=each.pem, origin=each.id) for each in policy.authorities
+            TrustedAuthority(pem=item.pem, origin=item.id) for item in policy.authorities
         ),
         identities=tuple(
             TrustedIdentity(
-                identity=each.identity,
-                issuer=each.issuer,
-                origin=each.id,
-                trusted_root=each.trusted_root,
+                identity=item.identity,
+                issuer=item.issuer,
+                origin=item.id,
+                trusted_root=item.trusted_root,
             )
-            for each in policy.identities
+            for item in policy.identities
         ),
         policy=applied,
         channel=channel,
@@ -214,7 +219,7 @@ def trust_in_policy(
     )
 
 
-def _by_policy(
+def _resolve_policy(
     path: Path,
     roots: Roots | None,
     channel: str | None,
@@ -236,7 +241,7 @@ def _by_policy(
     policy, findings = file.policy, list(unmatched_revocations(file))
     if roots is None:
         signers: tuple[str, ...] = ()
-        what = "this host has no root keys: the trust policy is taken as it is, unsigned"
+        what = "this host has no root keys: the trust policy is used without a signature"
         findings.insert(0, Finding(code="AOTC-G021", what=what, where=str(path)))
     else:
         signers = require_root_signatures(file, roots.record)
@@ -248,7 +253,7 @@ def _by_policy(
     applied = apply_policy(
         file, now, roots=signers, state=state, remembers=remembering == "yes", follows_clock=True
     )
-    # A policy that nobody signed cannot push one aside that was.
+    # An unsigned policy must not replace a signed one.
     name = policy.name if roots is not None else f"{UNSIGNED}{policy.name}"
     replaces = policy.replaces if roots is not None else ()
     seen = SeenPolicy(sequence=policy.sequence, sha256=file.sha256)
@@ -271,9 +276,9 @@ def _state(remembering: Remembering) -> StateFile | None:
 
 
 def _nothing_remembered(state: StateFile | None) -> Finding:
-    what = "nothing is remembered, so that an older policy or release may be taken later"
+    what = "nothing is remembered, so an older policy or release may be accepted later"
     if state is None:
-        what += "; nor is anything compared: no trust state can be read"
+        what += "; nor is anything compared: there is no readable trust state"
     return Finding(code="AOTC-G045", what=what, where=str(state.path) if state else "")
 
 
@@ -281,30 +286,30 @@ def _require_period(policy: TrustPolicy, now: datetime, where: str) -> None:
     from aotc.contract.trust.attestations import parse_instant
 
     if now >= parse_instant(policy.expires):
-        raise _untimely(where, f"before {policy.expires}", now)
+        raise _outside_period(where, f"before {policy.expires}", now)
     if policy.valid_from is not None and now < parse_instant(policy.valid_from):
-        raise _untimely(where, f"from {policy.valid_from}", now)
+        raise _outside_period(where, f"from {policy.valid_from}", now)
 
 
-def _untimely(where: str, expected: str, now: datetime) -> AotcError:
+def _outside_period(where: str, expected: str, now: datetime) -> AotcError:
     from aotc.contract.trust.attestations import format_instant
 
     return AotcError(
         "AOTC-G020",
-        "the trust policy is outside of its period",
+        "the trust policy is outside its period of validity",
         where=where,
         expected=expected,
         found=format_instant(now),
     )
 
 
-def _narrowed(
+def _with_scope(
     trust: Trust, key: str | Path | None, channel: str | None, target: Target | None
 ) -> Trust:
     if key is not None:
         raise AotcError(
             "AOTC-I027",
-            "a key beside what is trusted already cannot be given",
+            "a key cannot be given in addition to a Trust",
             where="key",
             fix="Put the key into the policy, or into the list of keys.",
         )
@@ -320,21 +325,21 @@ def _narrowed(
 def _channel_without_policy() -> AotcError:
     return AotcError(
         "AOTC-I027",
-        "a channel says something only to a trust policy",
+        "a channel can only be given with a trust policy",
         where="--channel",
         fix="Give the policy with --trust.",
     )
 
 
-def _policy_beside(roots: Roots) -> Path:
-    """The policy of a host with root keys, where none is named; raises I001 where there is none."""
+def _default_policy(roots: Roots) -> Path:
+    """The default policy of a host with root keys; raises AOTC-I001 if it does not exist."""
     path = roots.policy_path
     if not os.path.lexists(path):
         raise AotcError(
             "AOTC-I001",
-            f"this host has root keys ({roots.path}), and no trust policy beside them",
+            f"this host has root keys ({roots.path}), but no trust policy next to them",
             where=str(path),
-            fix="Give a policy that the roots signed with --trust, or put it there.",
+            fix="Give a policy that the root keys signed with --trust, or put it there.",
         )
     return path
 
@@ -342,9 +347,9 @@ def _policy_beside(roots: Roots) -> Path:
 def _not_a_policy(roots: Roots, found: str) -> AotcError:
     return AotcError(
         "AOTC-G021",
-        "this host has root keys, so only a policy that they signed is taken",
+        "this host has root keys, so it takes only a policy that they signed",
         where=str(roots.path),
         expected=f"a trust policy signed by {roots.record.threshold} root keys",
         found=found,
-        fix="Give one with --trust, and nothing beside it; 'aotc trust sign' signs it.",
+        fix="Give only such a policy, with --trust; 'aotc trust sign' signs it.",
     )

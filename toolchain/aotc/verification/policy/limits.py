@@ -1,4 +1,4 @@
-"""The largest artifact that a policy lets in, by sizes on disk: before anything of it is hashed."""
+"""The limits of a policy for the size of an artifact, checked before anything is hashed."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from aotc.errors import AotcError
 
 
 def exceeded_limits(limits: Limits, payload: Mapping[str, int], bundles: int) -> list[AotcError]:
-    """A G034 refusal for each limit; `payload` holds sizes in bytes by path."""
+    """AOTC-G034 for each limit that is exceeded.
+
+    `payload` maps paths to sizes in bytes, and `bundles` is the number of bundles.
+    """
     found = []
-    for name, most, count in (
+    for name, maximum, count in (
         ("payload_bytes", limits.payload_bytes, sum(payload.values())),
         ("files", limits.files, len(payload)),
         ("bundles", limits.bundles, bundles),
     ):
-        if most is not None and count > most:
+        if maximum is not None and count > maximum:
             found.append(
                 AotcError(
                     "AOTC-G034",
                     "the artifact exceeds a limit of the policy",
                     where=f"limits.{name}",
-                    expected=f"at most {most}",
+                    expected=f"at most {maximum}",
                     found=str(count),
                 )
             )

@@ -1,4 +1,4 @@
-"""Which rule of a policy is for an artifact: exactly one must be."""
+"""The rule of a policy for an artifact: exactly one must match."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aotc.errors import AotcError
 
 
 def match_rules(policy: TrustPolicy, name: str, channel: str) -> tuple[RuleMatch, ...]:
-    """Every rule, and whether it is for this name and channel."""
+    """For every rule of the policy, whether it matches this name and channel."""
     return tuple(
         RuleMatch(
             rule=rule.name,
@@ -23,17 +23,17 @@ def match_rules(policy: TrustPolicy, name: str, channel: str) -> tuple[RuleMatch
 
 
 def select_rule(
-    policy: TrustPolicy, looked_at: tuple[RuleMatch, ...], name: str, channel: str
+    policy: TrustPolicy, rule_matches: tuple[RuleMatch, ...], name: str, channel: str
 ) -> Rule:
-    """The one rule that matches; raises G023 for none and G024 for several."""
-    chosen = [each.rule for each in looked_at if each.matches]
+    """The rule that matches; raises AOTC-G023 if none does, and G024 if several do."""
+    chosen = [match.rule for match in rule_matches if match.matches]
     found = f"name {name!r}, channel {channel!r}"
     if not chosen:
         raise AotcError(
             "AOTC-G023",
-            "no rule of the policy matches the artifact, so it is denied",
+            "no rule of the policy matches the artifact, so it is refused",
             where=f"policy {policy.name}",
-            expected="; ".join(f"{each.name} in {each.channel}" for each in looked_at),
+            expected="; ".join(f"{match.name} in {match.channel}" for match in rule_matches),
             found=found,
         )
     if len(chosen) > 1:

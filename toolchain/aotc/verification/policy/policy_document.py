@@ -1,4 +1,4 @@
-"""Policies and root keys as files: strict YAML into records, every key in one spelling."""
+"""Reading files of policies and root keys: strict YAML, with every key in normalized form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aotc.signing.keys.p256 import p256_key, public_pem
 
 T = TypeVar("T", TrustPolicy, RootKeys)
 
-# What every policy says of itself, in YAML or JSON; no line of a PEM block has a colon.
+# The schema that every policy states, in YAML or JSON; no line of a PEM block has a colon.
 _SCHEMA = re.compile(
     rb"""(?:^|[{,])(?:\xef\xbb\xbf|[ \t])*["']?schema["']?[ \t]*:[ \t]*["']?aotc\.trust/""",
     re.MULTILINE,
@@ -26,7 +26,7 @@ _SCHEMA = re.compile(
 
 @record(kw_only=False)
 class PolicyFile:
-    """A policy as one file holds it.  `data` is what was parsed, and what roots sign."""
+    """A policy and its file.  `data` are the bytes of the file, which root keys sign."""
 
     path: Path
     data: bytes
@@ -34,20 +34,17 @@ class PolicyFile:
 
     @property
     def sha256(self) -> str:
-        """sha256 (hex) of the file's bytes."""
+        """The sha256 (hex) of the file."""
         return hashlib.sha256(self.data).hexdigest()
 
 
 def is_policy(path: Path, data: bytes) -> bool:
-    """Whether a trust file is a policy, and not a list of PEM keys: by its name or its schema.
-
-    What is neither by these is read as a list of keys, which holds nothing else.
-    """
+    """Whether a trust file is a policy, by its name or its schema, and not a list of PEM keys."""
     return path.suffix.lower() in (".yaml", ".yml") or _SCHEMA.search(data) is not None
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """A small file, read once; raises I001."""
+    """The bytes of a small file; raises AOTC-I001, whose message names `what`."""
     try:
         with path.open("rb") as file:
             return file.read(MAX_YAML_BYTES + 1)
@@ -58,56 +55,57 @@ def read_bytes(path: Path, what: str) -> bytes:
 
 
 def parse_policy(data: bytes, path: Path) -> PolicyFile:
-    """A policy from the bytes of its file; raises G019 with every problem, and I046."""
+    """The policy in the bytes of a file; raises AOTC-G019 with every problem, and I046."""
     policy = _parse(data, TrustPolicy, path)
     problems: list[Problem] = []
     keys = tuple(
-        _one_spelling(each, f"keys[{index}].pem", problems)
-        for index, each in enumerate(policy.keys)
+        _normalized_key(key, f"keys[{index}].pem", problems)
+        for index, key in enumerate(policy.keys)
     )
     authorities = tuple(
-        _one_certificate(each, f"authorities[{index}].pem", problems)
-        for index, each in enumerate(policy.authorities)
+        _normalized_certificate(authority, f"authorities[{index}].pem", problems)
+        for index, authority in enumerate(policy.authorities)
     )
-    _find_doubles([(each.pem, each.id) for each in keys], "keys", problems)
-    _find_doubles([(each.pem, each.id) for each in authorities], "authorities", problems)
+    _find_duplicates([(key.pem, key.id) for key in keys], "keys", problems)
+    _find_duplicates([(item.pem, item.id) for item in authorities], "authorities", problems)
     if problems:
         raise _malformed(problems, path)
     return PolicyFile(path, data, replace(policy, keys=keys, authorities=authorities))
 
 
 def read_policy(path: Path) -> PolicyFile:
-    """A policy by its path; raises I001, I046, G019."""
+    """The policy of a file; raises AOTC-I001, I046 and G019."""
     return parse_policy(read_bytes(path, "trust policy"), path)
 
 
 def read_roots(path: Path) -> RootKeys:
-    """The root keys of a host; raises I001, I046, G019."""
+    """The root keys of a file; raises AOTC-I001, I046 and G019."""
     roots = _parse(read_bytes(path, "file of root keys"), RootKeys, path)
     problems: list[Problem] = []
     keys = []
     for index, pem in enumerate(roots.keys):
         try:
-            keys.append(public_key(pem))
+            keys.append(normalized_public_key(pem))
         except ValueError as error:
             problems.append(Problem(f"keys[{index}]", str(error)))
-    _find_doubles([(pem, str(index)) for index, pem in enumerate(keys)], "keys", problems)
+    _find_duplicates([(pem, str(index)) for index, pem in enumerate(keys)], "keys", problems)
     if problems:
         raise _malformed(problems, path)
     return replace(roots, keys=tuple(keys))
 
 
-def public_key(pem: str) -> str:
-    """A P-256 public key in the one PEM that OpenSSL writes; raises ValueError, saying why.
+def normalized_public_key(pem: str) -> str:
+    """A P-256 public key in the PEM form that OpenSSL writes; raises ValueError if it is not one.
 
-    One key has several encodings (a compressed point, line lengths): only this one is compared.
+    A key has several encodings (a compressed point, other line lengths), but only this one is
+    compared.
     """
-    wanted = "is not one PEM public key on P-256"
+    expected = "is not one PEM public key on P-256"
     if pem.count("-----BEGIN ") != 1 or not pem.strip().startswith("-----BEGIN PUBLIC KEY-----"):
-        raise ValueError(wanted)
+        raise ValueError(expected)
     key = p256_key(pem.strip() + "\n")
     if key is None:
-        raise ValueError(wanted)
+        raise ValueError(expected)
     return public_pem(key)
 
 
@@ -118,16 +116,16 @@ def _parse(data: bytes, record: type[T], path: Path) -> T:
         raise _malformed(error.problems, path) from None
 
 
-def _one_spelling(key: PolicyKey, where: str, problems: list[Problem]) -> PolicyKey:
+def _normalized_key(key: PolicyKey, where: str, problems: list[Problem]) -> PolicyKey:
     try:
-        return replace(key, pem=public_key(key.pem))
+        return replace(key, pem=normalized_public_key(key.pem))
     except ValueError as error:
         problems.append(Problem(where, str(error)))
         return key
 
 
-def _one_certificate(authority: PolicyKey, where: str, problems: list[Problem]) -> PolicyKey:
-    """An authority with its certificate alone: OpenSSL may write text before the block."""
+def _normalized_certificate(authority: PolicyKey, where: str, problems: list[Problem]) -> PolicyKey:
+    """An authority with only its certificate; OpenSSL may write text before the block."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -142,7 +140,7 @@ def _one_certificate(authority: PolicyKey, where: str, problems: list[Problem]) 
     return replace(authority, pem=certificate.public_bytes(Encoding.PEM).decode("ascii"))
 
 
-def _find_doubles(keys: list[tuple[str, str]], where: str, problems: list[Problem]) -> None:
+def _find_duplicates(keys: list[tuple[str, str]], where: str, problems: list[Problem]) -> None:
     first: dict[str, str] = {}
     for pem, name in keys:
         other = first.setdefault(pem, name)

@@ -1,4 +1,4 @@
-"""Which variants a rule lets load on a target: those that enough signers saw accepted there."""
+"""The variants that a rule allows on a target: those with enough qualifications for it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,30 @@ from aotc.verification.policy.signed_attestations import SignedStatement
 def qualified_variants(
     applied: AppliedPolicy, rule: Rule, subject: Subject, statements: Iterable[SignedStatement]
 ) -> tuple[str, ...] | None:
-    """Names, sorted; None where the rule asks for no qualification for the target.
+    """The sorted names of these variants; None if the rule does not require such a qualification.
 
-    A qualification says nothing of variants that were not loaded for it.
+    A qualification covers only the variants that were loaded for it.
     """
-    needs = [each for each in rule.require if each.predicate == "qualification"]
-    asked = [each for each in needs if each.target != "any"]
-    if not asked:
+    requirements = [
+        requirement
+        for requirement in rule.require
+        if requirement.predicate == "qualification" and requirement.target != "any"
+    ]
+    if not requirements:
         return None
-    listed = [each for each in statements if each.usage == "qualification"]
+    qualifications = [item for item in statements if item.usage == "qualification"]
     allowed: set[str] | None = None
-    for need in asked:
+    for requirement in requirements:
         signed: dict[str, list[tuple[str, str]]] = {}
-        for each in listed:
-            if statement_rejection(applied, each, subject, need) is None:
-                for name in each.qualification().variants:
-                    who = (each.key.pem, applied.signer_name(each.key))
-                    signed.setdefault(name, []).append(who)
-        found = {name for name, who in signed.items() if distinct_signers(who) >= need.threshold}
+        for statement in qualifications:
+            if statement_rejection(applied, statement, subject, requirement) is None:
+                signer = (statement.key.pem, applied.signer_name(statement.key))
+                for name in statement.qualification().variants:
+                    signed.setdefault(name, []).append(signer)
+        found = {
+            name
+            for name, signers in signed.items()
+            if distinct_signers(signers) >= requirement.threshold
+        }
         allowed = found if allowed is None else allowed & found
     return tuple(sorted(allowed or ()))

@@ -1,8 +1,8 @@
-"""Which of two releases of an artifact is the later one.
+"""The order of the releases of an artifact.
 
-A version that the provenance states counts first, then the moment of the latest approval, then
-the moment at which the build ended.  Those who approve decide what runs, so that approving an old
-artifact anew makes it the current one; a version is their word only where they state one.
+The version that the provenance states counts first, then the time of the latest approval, then the
+time when the build ended.  Without versions, those who approve decide what runs: approving an old
+artifact again makes it the current one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _KINDS = ("built", "approved", "version")
 
 
 def release_order(release: ArtifactRelease) -> tuple[int, tuple[float, ...]]:
-    """What orders releases: the kind first, so that leaving a version out is no way around it.
+    """The sort key of releases: a version is later than none, so it cannot be omitted.
 
-    Raises ValueError where the value is none of its kind.
+    Raises ValueError if the value is not valid for its kind.
     """
     if release.kind == "version":
         return _KINDS.index(release.kind), _version(release.value)
@@ -28,30 +28,30 @@ def release_order(release: ArtifactRelease) -> tuple[int, tuple[float, ...]]:
 
 
 def is_older(one: ArtifactRelease, other: ArtifactRelease) -> bool:
-    """Whether `one` comes before `other`."""
+    """Whether `one` is an older release than `other`."""
     return release_order(one) < release_order(other)
 
 
-def is_below(release: ArtifactRelease, least: str) -> bool:
-    """Whether a release is below what a policy demands: a version, or a moment.
+def is_below(release: ArtifactRelease, minimum: str) -> bool:
+    """Whether a release is older than a policy's minimum, which is a version or a time.
 
-    What cannot be compared is below: a moment says nothing of a version.
+    A release that cannot be compared with it counts as older.
     """
-    if "T" in least:
+    if "T" in minimum:
         if release.kind == "version" or not release.value:
             return True
-        return parse_instant(release.value) < parse_instant(least)
-    return release.kind != "version" or _version(release.value) < _version(least)
+        return parse_instant(release.value) < parse_instant(minimum)
+    return release.kind != "version" or _version(release.value) < _version(minimum)
 
 
 def is_version(text: str) -> bool:
-    """Whether a text orders releases; what is like no release is no version."""
+    """Whether a text is a version such as 1.4.0."""
     return re.fullmatch(RELEASE, text) is not None
 
 
 def _version(text: str) -> tuple[float, ...]:
     if not is_version(text):
-        raise ValueError(f"{text[:40]!r} is no version")
+        raise ValueError(f"{text[:40]!r} is not a version")
     parts = [int(part) for part in text.split(".")]
     while len(parts) > 1 and parts[-1] == 0:
         parts.pop()

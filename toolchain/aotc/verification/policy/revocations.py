@@ -1,4 +1,4 @@
-"""Keys that a policy revokes, as they are written: whether each is a key that the policy knows."""
+"""Whether the keys that a policy revokes are keys that it knows."""
 
 from __future__ import annotations
 
@@ -17,42 +17,43 @@ if TYPE_CHECKING:
 
 
 def unmatched_revocations(file: PolicyFile) -> tuple[Finding, ...]:
-    """A finding for each revoked sha256 that is the id of no key of the policy, and revokes none.
+    """A finding for each revoked digest that is not the id of a key of the policy.
 
-    Where authorities or identity providers certify keys, which nobody knows before they sign, only
-    for what is a known key in other words.
+    If authorities or identity providers certify keys, which are not known before they sign, there
+    is a finding only for a digest of another form of a known key.
     """
     policy = file.policy
-    digests = [each for each in policy.revoked.keys if each not in {h.id for h in policy.signers()}]
+    ids_of_signers = {signer.id for signer in policy.signers()}
+    digests = [key for key in policy.revoked.keys if key not in ids_of_signers]
     if not digests:
         return ()
-    ids, others = _spellings(policy)
+    ids, others = _key_digests(policy)
     certified = bool(policy.authorities or policy.identities)
     found = []
-    for each in digests:
-        if each in ids or (certified and each not in others):
+    for digest in digests:
+        if digest in ids or (certified and digest not in others):
             continue
-        what = f"{each} is listed as revoked, and is the id of no key that the policy knows"
-        if each in others:
-            what += f"; it is a digest of another form of {others[each]!r}, which stays valid"
+        what = f"{digest} is listed as revoked, but is not the id of a key that the policy knows"
+        if digest in others:
+            what += f"; it is a digest of another form of {others[digest]!r}, which stays valid"
         found.append(Finding(code="AOTC-G044", what=what, where=f"{file.path}: revoked.keys"))
     return tuple(found)
 
 
-def _spellings(policy: TrustPolicy) -> tuple[set[str], dict[str, str]]:
-    """The ids of all keys, and digests of their other forms, each with its name in the policy."""
-    public = [(each.id, each.pem) for each in policy.keys]
+def _key_digests(policy: TrustPolicy) -> tuple[set[str], dict[str, str]]:
+    """The ids of all keys, and the names of keys by digests of their other forms."""
+    public = [(key.id, key.pem) for key in policy.keys]
     others: dict[str, str] = {}
     for authority in policy.authorities:
         public.append((authority.id, _public_of(authority.pem)))
-        others.update((each, authority.id) for each in _digests(authority.pem))
+        others.update((digest, authority.id) for digest in _digests(authority.pem))
     for name, pem in public:
-        others.update((each, name) for each in _digests(pem))
+        others.update((digest, name) for digest in _digests(pem))
     return {key_id(pem) for _, pem in public}, others
 
 
 def _digests(pem: str) -> Iterator[str]:
-    """What tools take the sha256 of: the file as it is or with other line ends, and the DER."""
+    """Digests that tools compute: of the file with different line ends, and of the DER."""
     der = base64.b64decode("".join(pem.strip().splitlines()[1:-1]))
     forms: Iterable[bytes] = (
         pem.encode(), pem.strip().encode(), pem.replace("\n", "\r\n").encode(), der,

@@ -1,9 +1,9 @@
-"""Root keys: whose signatures make a policy one of this host's.
+"""Root keys, which must sign the policy of a host.
 
-The policy file `trust.yaml` has one bundle a root key beside it:
+Next to the policy file `trust.yaml` there is a bundle for each root key that signed it:
 `trust.yaml.<first 16 digits of the key id>.sigstore.json`, a DSSE envelope with an in-toto
-statement whose subject is the sha256 of the file's bytes.  The host's own file of root keys says
-how many are required.
+Statement whose subject is the sha256 of the policy file.  The host's file of root keys states how
+many must have signed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SYSTEM_ROOT: Final = Path("/etc/aotc/root.yaml")
 POLICY_NAME: Final = "trust.yaml"
 MAX_BUNDLES: Final = 64
 _SUFFIX: Final = ".sigstore.json"
-# The catalogue's are for bundles of artifacts.
-_MENDS: Final = {
+# The fixes of the catalogue are for bundles of artifacts.
+_FIXES: Final = {
     "AOTC-G002": "Have the holder of a root key of this host sign with 'aotc trust sign', or "
     "remove the file.",
     "AOTC-G003": "The policy was changed after it was signed: sign again with 'aotc trust sign'.",
@@ -40,22 +40,22 @@ _MENDS: Final = {
 
 @record(kw_only=False)
 class Roots:
-    """The roots of this host, and the file that states them."""
+    """The root keys of this host, and the file that states them."""
 
     path: Path
     record: RootKeys
 
     @property
     def policy_path(self) -> Path:
-        """The policy that is used where none is named."""
+        """The policy that is used by default."""
         return self.path.with_name(POLICY_NAME)
 
 
 def host_roots() -> Roots | None:
-    """The roots of this host, or None where it has none; raises I001, G019.
+    """The root keys of this host, or None if it has none; raises AOTC-I001, I046 and G019.
 
-    The first of /etc/aotc/root.yaml, $AOTC_TRUST_ROOT and aotc/root.yaml in the user's
-    configuration: what the administrator states cannot be replaced by a variable.
+    They are in /etc/aotc/root.yaml, $AOTC_TRUST_ROOT or aotc/root.yaml in the user's configuration
+    folder, the first of these that exists; so a variable cannot replace the administrator's file.
     """
     stated = os.environ.get(ROOT_VARIABLE)
     if _exists(SYSTEM_ROOT):
@@ -73,10 +73,10 @@ def host_roots() -> Roots | None:
 
 
 def require_named_policy(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
-    """That a policy is the one that the roots name; a finding where they name none.
+    """Check that a policy is the one that the file of root keys names, or replaces it.
 
-    It has that name, or replaces the policy that had it: then enough of the roots signed that too.
-    Raises G042.
+    Returns a finding if that file does not name a policy.  Raises AOTC-G042 if it names another
+    one.
     """
     from aotc.contract.finding import Finding
 
@@ -96,14 +96,14 @@ def require_named_policy(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
 
 
 def bundle_path(policy: Path, identity: str) -> Path:
-    """Where the bundle of the root key with this id is."""
+    """The path of the bundle of the root key with this id."""
     return policy.with_name(f"{policy.name}.{identity[:16]}{_SUFFIX}")
 
 
 def require_root_signatures(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
-    """Key ids of the distinct root keys that signed the policy.
+    """The ids of the distinct root keys that signed the policy.
 
-    Raises G021 where they are fewer than the threshold, with what is wrong with each bundle.
+    Raises AOTC-G021 if they are fewer than the threshold; `also` says what is wrong with bundles.
     """
     trusted = [TrustedKey(pem=pem, origin="root key") for pem in roots.keys]
     signers, problems = _signers(file, trusted)
@@ -114,20 +114,20 @@ def require_root_signatures(file: PolicyFile, roots: RootKeys) -> tuple[str, ...
         "the policy is not signed by enough root keys",
         where=str(file.path),
         expected=f"{roots.threshold} of {len(roots.keys)} root keys",
-        found=", ".join(each[:16] for each in signers) or "none",
+        found=", ".join(id_[:16] for id_ in signers) or "none",
         also=problems,
     )
 
 
 def root_signers(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
-    """Key ids of the distinct root keys that signed the policy, however few."""
+    """The ids of the distinct root keys that signed the policy, even if they are too few."""
     return _signers(file, [TrustedKey(pem=pem, origin="root key") for pem in roots.keys])[0]
 
 
 def _signers(
     file: PolicyFile, trusted: list[TrustedKey]
 ) -> tuple[tuple[str, ...], tuple[AotcError, ...]]:
-    """Roots that signed, and what is wrong with each bundle that does not count."""
+    """The ids of root keys that signed, and an error for each bundle that does not count."""
     signers: dict[str, None] = {}
     problems: list[AotcError] = []
     for path in _bundles(file.path):
@@ -135,7 +135,7 @@ def _signers(
             signers[_signer(path, file, trusted)] = None
         except AotcError as error:
             error.where = error.where or str(path)
-            error.fix = _MENDS.get(error.code, error.fix)
+            error.fix = _FIXES.get(error.code, error.fix)
             problems.append(error)
     return tuple(signers), tuple(problems)
 
@@ -148,24 +148,24 @@ def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:
             bundle = opened.read(dsse.MAX_BUNDLE_BYTES + 1)
     except OSError as error:
         raise cannot_read(error, "cannot read the bundle", str(path)) from None
-    said = statements.verify(bundle, trusted, predicate_type=POLICY_PREDICATE)
-    if tuple(said.subjects.values()) != (file.sha256,):
+    attestation = statements.verify(bundle, trusted, predicate_type=POLICY_PREDICATE)
+    if tuple(attestation.subjects.values()) != (file.sha256,):
         raise AotcError(
             "AOTC-G003",
-            "the signature is of another policy file",
+            "the signature is for another policy file",
             where=str(path),
             expected=f"sha256 {file.sha256}",
-            found=", ".join(said.subjects.values()),
+            found=", ".join(attestation.subjects.values()),
         )
-    return key_id(said.key.pem)
+    return key_id(attestation.key.pem)
 
 
 def _bundles(policy: Path) -> list[Path]:
     try:
         names = sorted(
-            each
-            for each in os.listdir(policy.parent)  # noqa: PTH208 - names alone
-            if each.startswith(f"{policy.name}.") and each.endswith(_SUFFIX)
+            name
+            for name in os.listdir(policy.parent)  # noqa: PTH208 - only names are needed
+            if name.startswith(f"{policy.name}.") and name.endswith(_SUFFIX)
         )
     except OSError:
         return []
@@ -178,7 +178,7 @@ def _user_root() -> Path | None:
 
 
 def _exists(path: Path) -> bool:
-    """Whether there is something; what cannot be looked at counts as there, and is refused."""
+    """Whether a file exists; one that cannot be examined counts, and is refused when it is read."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Attestations that somebody known signed, and what a policy reads in them."""
+"""Attestations with verified signatures, and what a policy reads in them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from aotc.signing import dsse, oms
 if TYPE_CHECKING:
     from aotc.contract.trust.attestations import Approval, Qualification
 
-# What only a policy reads is imported where it is read: most artifacts are verified without one.
+# What only a policy needs is imported when it is used: most artifacts are verified without one.
 T = TypeVar("T")
 
 
 @record(kw_only=False)
 class SignedStatement:
-    """What `key` said of the artifact; its type is the signed one, whatever the file is called."""
+    """A statement about the artifact that `key` signed, from the bundle at `path`."""
 
     path: str
     predicate_type: str
@@ -32,45 +32,45 @@ class SignedStatement:
 
     @property
     def kind(self) -> AttestationKind | None:
-        """Of its signed type; None for what no policy knows."""
+        """The kind of its signed type; None for a type that policies do not know."""
         return kind_of(self.predicate_type)
 
     @property
     def usage(self) -> Usage | None:
-        """What a key must be allowed to make it; None for what no policy knows."""
+        """The usage that its key needs in a policy; None for a type that policies do not know."""
         return self.kind.usage if self.kind is not None else None
 
     @property
     def is_signature(self) -> bool:
-        """Whether it is an OMS signature, which has the payload for its subject."""
+        """Whether it is an OMS signature, whose subject is the payload."""
         return self.predicate_type == oms.PREDICATE_TYPE
 
     def approval(self) -> Approval:
-        """The predicate of an approval; raises G004."""
+        """The predicate of an approval; raises AOTC-G004 if it is malformed."""
         from aotc.contract.trust.attestations import Approval
 
-        return self._decoded(Approval)
+        return self._decode(Approval)
 
     def qualification(self) -> Qualification:
-        """The predicate of a qualification; raises G004."""
+        """The predicate of a qualification; raises AOTC-G004 if it is malformed."""
         from aotc.contract.trust.attestations import Qualification
 
-        return self._decoded(Qualification)
+        return self._decode(Qualification)
 
     def artifact_id(self) -> str:
-        """The artifact that it names, as approvals and qualifications do, or an empty string."""
+        """The id of the artifact that its predicate names; empty if it names none."""
         return _text(self.predicate, *self.kind.artifact_id) if self.kind is not None else ""
 
     def builder(self) -> str:
-        """The builder's id in provenance, or an empty string."""
+        """The builder's id in provenance; empty if there is none."""
         return _text(self.predicate, "runDetails", "builder", "id")
 
     def version(self) -> str:
-        """The version that provenance states of what was built, or an empty string."""
+        """The version of the artifact in provenance; empty if there is none."""
         return _text(self.predicate, "buildDefinition", "externalParameters", "version")
 
     def made_at(self) -> datetime | None:
-        """When it was made, as it says itself; None where it does not."""
+        """When it was made, by its predicate; None if that states no time."""
         from aotc.contract.trust.attestations import parse_instant
 
         text = _text(self.predicate, *self.kind.made_at) if self.kind is not None else ""
@@ -79,19 +79,19 @@ class SignedStatement:
         except ValueError:
             return None
 
-    def _decoded(self, record: type[T]) -> T:
-        # A newer release may add fields; those that are read here must be right.
+    def _decode(self, record: type[T]) -> T:
+        # A newer release may add fields, which are ignored.
         try:
             return decode(record, self.predicate, path="predicate", allow_unknown=True)
         except ParseError as error:
-            refused: AotcError = dsse.malformed(error)
-            for each in (refused, *refused.also):
-                each.where = self.path
-            raise refused from None
+            malformed: AotcError = dsse.malformed(error)
+            for refusal in (malformed, *malformed.also):
+                refusal.where = self.path
+            raise malformed from None
 
 
 def _text(data: Json, *path: str) -> str:
-    """The text at a path; empty where there is none, or no path."""
+    """The text at a path of keys; empty if there is none, or the path is empty."""
     if not path:
         return ""
     for name in path:

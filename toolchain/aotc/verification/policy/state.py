@@ -1,9 +1,9 @@
-"""What this user has seen, so that nothing older is taken for new: sequences, releases, time.
+"""The trust state: sequences, releases and times that this user has seen, against rollback.
 
-One canonical JSON file, `aotc/trust-state.json` in $XDG_STATE_HOME or ~/.local/state.  It is
-changed under a lock of its own and replaced in one step after it is on the disk, so that neither
-a crash nor another process leaves half of it or takes anything back.  What is there and cannot be
-read is refused (G035) and never begun anew.
+It is a canonical JSON file, `aotc/trust-state.json` in $XDG_STATE_HOME or ~/.local/state.  It is
+changed under a lock and replaced atomically after it is on disk, so neither a crash nor another
+process can damage it or undo a change.  If it exists but cannot be read, it is refused (AOTC-G035)
+and not created again.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from aotc.records import field, record, replace
 from aotc.verification.policy.release import is_older, release_order
 
 SCHEMA: Final = "aotc.trust-state/1"
-# Before the name of a policy that nobody signed: no name of a policy holds a colon.
+# Prefix of the names of unsigned policies; a name of a policy has no colon.
 UNSIGNED: Final = "unsigned:"
 MAX_STATE_BYTES: Final = 16 << 20
 CLOCK_SLACK: Final = timedelta(hours=1)
-# The latest time is written at most this often where nothing else is new.
-_TICK: Final = timedelta(minutes=1)
+# If nothing else changed, the latest time is written only after this period.
+_TIME_STEP: Final = timedelta(minutes=1)
 _NO_WAITING: Final = (
     getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 )
-_KEEP_ELSEWHERE: Final = (
-    "Point XDG_STATE_HOME at a folder that this user may write and that is kept, such as a volume "
-    "of the container; or verify without remembering, by --unsafe-no-trust-state: an older policy "
-    "or release is then taken again."
+_FIX_NOT_WRITABLE: Final = (
+    "Set XDG_STATE_HOME to a persistent folder that this user may write to, such as a volume of "
+    "the container. Or verify with --unsafe-no-trust-state, which remembers nothing, so an older "
+    "policy or release may be accepted."
 )
 
 
 @record
 class SeenPolicy:
-    """The policy of a name with the highest sequence."""
+    """The highest sequence of a policy that was seen."""
 
     sequence: Annotated[int, Bounds(1)]
     sha256: Sha256
@@ -58,25 +58,25 @@ class SeenPolicy:
 
 @record
 class TrustState:
-    """The whole file."""
+    """The content of the file."""
 
-    # Without a default: a file that says nothing is no beginning.
+    # Without a default, so that an empty document is not valid.
     schema: Literal["aotc.trust-state/1"]
-    latest: Annotated[
-        Instant | None, "the latest time that the clock has shown when something was accepted"
-    ] = None
-    policies: Annotated[Mapping[str, SeenPolicy], "by name"] = field(default_factory=dict)
-    artifacts: Annotated[Mapping[str, ArtifactRelease], "the latest release accepted, by name"] = (
-        field(default_factory=dict)
+    latest: Annotated[Instant | None, "latest time of the clock when an artifact was accepted"] = (
+        None
     )
+    policies: Annotated[Mapping[str, SeenPolicy], "policies by name"] = field(default_factory=dict)
+    artifacts: Annotated[
+        Mapping[str, ArtifactRelease], "latest accepted release of artifacts, by name"
+    ] = field(default_factory=dict)
 
     def problems(self) -> list[Problem]:
-        """What the types cannot say."""
+        """Rules that the types do not express."""
         try:
             if self.latest is not None:
                 parse_instant(self.latest)
-            for each in self.artifacts.values():
-                release_order(each)
+            for release in self.artifacts.values():
+                release_order(release)
         except ValueError as error:
             return [Problem("", str(error))]
         return []
@@ -84,19 +84,19 @@ class TrustState:
 
 @record(kw_only=False)
 class StateFile:
-    """The state of this user."""
+    """The file of the trust state of this user."""
 
     path: Path
 
     @property
-    def place(self) -> Path:
-        """Where the file is, whatever links lead there: a link is not replaced by a file."""
+    def real_path(self) -> Path:
+        """The path of the file without links, so that a link is not replaced by a file."""
         return Path(os.path.realpath(self.path))
 
     def read(self) -> TrustState:
-        """What was seen; nothing where the file is not there.  Raises G035, I046."""
+        """The trust state, empty if the file does not exist; raises AOTC-G035 and I046."""
         try:
-            data = _bytes_of(self.path)
+            data = _read_bytes(self.path)
         except OSError as error:
             raise self._unusable("cannot be read", str(error.strerror)) from None
         if data is None:
@@ -114,21 +114,23 @@ class StateFile:
             raise self._unusable("is damaged", str(error.problems[0])) from None
 
     def require_writable(self) -> None:
-        """Raise G035 where something that is to be remembered could not be, and write nothing."""
+        """Raise AOTC-G035 if the state could not be read or written; writes nothing."""
         import tempfile
 
         self.read()
-        folder = self.place.parent
-        there = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), folder)
-        lock = self.place.with_name(f"{self.place.name}.lock")
-        self._refuse_others()
+        folder = self.real_path.parent
+        existing = next(
+            (path for path in (folder, *folder.parents) if os.path.lexists(path)), folder
+        )
+        lock = self.real_path.with_name(f"{self.real_path.name}.lock")
+        self._refuse_foreign_folder()
         try:
-            # Rights alone say little: some folders take no file whoever asks.
-            tempfile.TemporaryFile(dir=there).close()
+            # Permissions are not enough: some folders take no files at all.
+            tempfile.TemporaryFile(dir=existing).close()
             with contextlib.suppress(FileNotFoundError):
                 os.close(os.open(lock, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)))
         except OSError as error:
-            raise self._unkept(error) from None
+            raise self._not_writable(error) from None
 
     def note_policy(
         self,
@@ -140,26 +142,27 @@ class StateFile:
         replaces: Iterable[str] = (),
         first: bool = False,
     ) -> None:
-        """Take a policy, and remember it, and not the time: nothing was accepted by it yet.
+        """Check a policy and remember its sequence, also under the names that it `replaces`.
 
-        It is remembered under the names that it `replaces` too, so that none of them goes back.
-        Raises G036 where the clock went back, and what `check_policy` does.
+        The time is not remembered, as the policy has not accepted anything yet.
+        Raises AOTC-G036 if the clock went back, G035, G041, and what `check_policy` does.
         """
         with self._locked():
             state = self.read()
             check_clock(state, now)
             names = (name, *replaces)
             check_policy(state, names, seen, exact=exact, first=first)
-            noted = {each: seen for each in names if state.policies.get(each) != seen}
-            if noted:
-                self._keep(replace(state, policies={**state.policies, **noted}))
+            changes = {known: seen for known in names if state.policies.get(known) != seen}
+            if changes:
+                self._save(replace(state, policies={**state.policies, **changes}))
 
     def note_artifact(
         self, name: str, release: ArtifactRelease, now: datetime, *, allowed: bool
     ) -> ArtifactRelease | None:
-        """Take a release of an artifact, and remember it: the latest one before.
+        """Check a release of an artifact and remember it; returns the latest release until now.
 
-        Raises G030 where a later one was seen and this one is not `allowed`, and G036.
+        Raises AOTC-G030 if a later release was seen and this one is not `allowed`, G035, G036 and
+        G041.
         """
         with self._locked():
             state = self.read()
@@ -170,59 +173,59 @@ class StateFile:
             if known is None or is_older(known, release):
                 changed = replace(state, artifacts={**state.artifacts, name: release})
             latest = parse_instant(state.latest) if state.latest is not None else None
-            if changed is not state or latest is None or now - latest >= _TICK:
+            if changed is not state or latest is None or now - latest >= _TIME_STEP:
                 if latest is None or now > latest:
                     changed = replace(changed, latest=format_instant(now))
-                self._keep(changed)
+                self._save(changed)
             return known
 
-    def _keep(self, state: TrustState) -> None:
+    def _save(self, state: TrustState) -> None:
         data = canonical_json(encode(state, full=True))
         try:
             decode(TrustState, strict_json(data, limit=MAX_STATE_BYTES))
         except ParseError as error:
-            # What cannot be read back would lock this user out of everything.
+            # An unreadable state would make every later verification fail.
             raise self._unusable("would be damaged", str(error.problems[0])) from None
         self._write(data)
 
     def _write(self, data: bytes) -> None:
         try:
-            write_atomically(self.place, data, mode=0o600, durable=True)
+            write_atomically(self.real_path, data, mode=0o600, durable=True)
         except OSError as error:
-            raise self._unkept(error) from None
+            raise self._not_writable(error) from None
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """While no other process reads to change, or changes, the state; raises G035 and G041."""
-        place = self.place
+        """Hold the lock of the state; raises AOTC-G035 and G041."""
+        place = self.real_path
         what = "another process holds the lock of the trust state"
         with contextlib.ExitStack() as held:
             try:
-                # Before a folder is made where a link leads nowhere.
-                _refuse_lost(self.path)
+                # Checked before a folder is created at the target of a broken link.
+                _refuse_broken_link(self.path)
             except OSError as error:
                 raise self._unusable("cannot be read", str(error.strerror)) from None
-            self._refuse_others()
+            self._refuse_foreign_folder()
             try:
                 make_folder(place.parent, PRIVATE)
                 held.enter_context(locked(place.with_name(f"{place.name}.lock"), what=what))
             except OSError as error:
-                raise self._unkept(error) from None
+                raise self._not_writable(error) from None
             yield
 
-    def _refuse_others(self) -> None:
-        """Raise G035 where another user could have a link lead to where we make files."""
+    def _refuse_foreign_folder(self) -> None:
+        """Raise AOTC-G035 if another user owns the folder, and could place links in it."""
         try:
             found = belongs_to_others(self.path.parent)
         except OSError:
-            return  # It is not there yet, or is told by what is written in it.
+            return  # It does not exist yet, or writing into it will fail.
         if found:
-            what = "lies in another user's folder"
-            raise self._unusable(what, str(self.path.parent), _KEEP_ELSEWHERE)
+            what = "is in another user's folder"
+            raise self._unusable(what, str(self.path.parent), _FIX_NOT_WRITABLE)
 
-    def _unkept(self, error: OSError) -> AotcError:
-        """What cannot be written, in words for a container whose files may only be read."""
-        return self._unusable("cannot be kept", str(error.strerror), _KEEP_ELSEWHERE)
+    def _not_writable(self, error: OSError) -> AotcError:
+        """AOTC-G035 for a state that cannot be written, as in a read-only container."""
+        return self._unusable("cannot be written", str(error.strerror), _FIX_NOT_WRITABLE)
 
     def _unusable(self, what: str, found: str, fix: str = "") -> AotcError:
         return AotcError(
@@ -231,35 +234,35 @@ class StateFile:
 
 
 def user_state() -> StateFile:
-    """The state of this user; raises G035 where there is no home to keep it in."""
+    """The trust state of this user; raises AOTC-G035 if the user does not have a home folder."""
     folder = state_folder()
     if folder is None:
         raise AotcError(
             "AOTC-G035",
-            "this user has no home folder for a trust state",
+            "this user does not have a home folder for a trust state",
             fix="Set XDG_STATE_HOME.",
         )
     return StateFile(folder / "aotc" / "trust-state.json")
 
 
 def state_to_compare() -> StateFile | None:
-    """The state of this user, to compare with alone; None where it cannot be looked at."""
+    """The trust state of this user for comparison only; None if it cannot be accessed."""
     try:
         state = user_state()
-        _bytes_of(state.path)
+        _read_bytes(state.path)
     except (AotcError, PermissionError):
         return None
     except OSError:
-        pass  # What is there and damaged is refused where it is read.
+        pass  # A damaged file is refused when it is read.
     return state
 
 
 def check_clock(state: TrustState, now: datetime) -> None:
-    """Raises G036 where `now` is more than an hour before what was seen."""
+    """Raise AOTC-G036 if `now` is more than an hour before the latest time that was seen."""
     if state.latest is not None and now < parse_instant(state.latest) - CLOCK_SLACK:
         raise AotcError(
             "AOTC-G036",
-            "the clock is behind what it has shown before",
+            "the clock is behind a time that it has shown before",
             expected=f"{state.latest} or later",
             found=format_instant(now),
         )
@@ -268,19 +271,19 @@ def check_clock(state: TrustState, now: datetime) -> None:
 def check_policy(
     state: TrustState, names: Sequence[str], seen: SeenPolicy, *, exact: bool, first: bool = False
 ) -> None:
-    """Whether a policy may be taken: its own name comes first, then those that it replaces.
+    """Check that a policy is not older than one that was seen.
 
-    Raises G022 where a higher sequence was seen under one of them, or with `exact` the same
-    sequence with other content; with `first` G042 where the first signed policy that was seen had
-    another name.
+    `names` are its own name and those that it replaces.  Raises AOTC-G022 if a higher sequence was
+    seen under one of them or, with `exact`, the same sequence with other content.  With `first`,
+    raises G042 if signed policies were seen, but only with other names.
     """
     for name in names:
         _check_sequence(state.policies.get(name), name, seen, exact=exact)
-    signed = [each for each in state.policies if not each.startswith(UNSIGNED)]
+    signed = [name for name in state.policies if not name.startswith(UNSIGNED)]
     if first and signed and not set(signed) & set(names):
         raise AotcError(
             "AOTC-G042",
-            "this host has taken a policy of another name by root keys that name none",
+            "this host has taken a policy of another name, as its root keys name none",
             where=names[0],
             expected=", ".join(signed),
             found=names[0],
@@ -310,7 +313,7 @@ def _check_sequence(known: SeenPolicy | None, name: str, seen: SeenPolicy, *, ex
 def check_artifact(
     known: ArtifactRelease | None, name: str, release: ArtifactRelease, *, allowed: bool
 ) -> None:
-    """Raises G030 where `release` is older than `known` and not `allowed`."""
+    """Raise AOTC-G030 if `release` is older than `known` and not `allowed`."""
     if known is None or allowed or not is_older(release, known):
         return
     raise AotcError(
@@ -322,24 +325,24 @@ def check_artifact(
     )
 
 
-def _bytes_of(path: Path) -> bytes | None:
-    """The bytes of the state file, or None where there is none.
+def _read_bytes(path: Path) -> bytes | None:
+    """The bytes of the state file, or None if it does not exist.
 
-    A link that leads nowhere, and what is no file, are damage: raises OSError.
+    Raises OSError, also for a broken link and for anything that is not a regular file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
     except FileNotFoundError:
-        _refuse_lost(path)
+        _refuse_broken_link(path)
         return None
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "no regular file")
+            raise OSError(errno.EINVAL, "not a regular file")
         return file.read(MAX_STATE_BYTES + 1)
 
 
-def _refuse_lost(path: Path) -> None:
-    """Raise OSError where a link on the way leads nowhere: what it led to is lost, not unseen."""
-    for each in (path, *path.parents):
-        if each.is_symlink() and not each.exists():
-            raise OSError(errno.ENOENT, "a link that leads nowhere", str(each))
+def _refuse_broken_link(path: Path) -> None:
+    """Raise OSError if a link on the path is broken: then the state was lost, and is not new."""
+    for link in (path, *path.parents):
+        if link.is_symlink() and not link.exists():
+            raise OSError(errno.ENOENT, "a broken link", str(link))

@@ -1,1 +1,1 @@
-"""What models refer to outside of their own files, read without onnx."""
+"""What models refer to outside their own files, read without onnx."""

@@ -1,7 +1,7 @@
-"""Whether the models of an artifact refer to nothing but signed files that their variant reads.
+"""Whether the models of an artifact refer only to signed files that their variant reads.
 
-A trusted key may have signed a model whose weights lie at `/dev/zero` or in a file beside the
-artifact, as no tool that signs files looks into them.
+A trusted key may have signed a model whose weights are in `/dev/zero` or in a file outside the
+artifact, as tools that sign files do not look into them.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from aotc.verification.references.protobuf_wire import MalformedModel
 
 _PATH = next(note.regex for note in get_args(PayloadPath) if isinstance(note, Pattern))
 _NUMBER = r"[0-9]{1,19}"
-# Weights that ONNX Runtime has packed for a kernel: NAME|OFFSET;LENGTH;FLAG|...
+# Weights that ONNX Runtime packed for a kernel: NAME|OFFSET;LENGTH;FLAG|...
 _PACKED = "prepacked_"
 
 
 def require_inside(
     container: Container, manifest: Manifest, read: Collection[str] | None = None
 ) -> None:
-    """Raise G014 for every reference that `outside_references` finds, the first leading."""
+    """Raise AOTC-G014 if `outside_references` finds references; `also` holds all but the first."""
     found = [
         AotcError(
             "AOTC-G014",
             "a model refers to what was not signed",
-            where=f"{PAYLOAD}/{each.path}",
-            found=each.what,
+            where=f"{PAYLOAD}/{problem.path}",
+            found=problem.what,
         )
-        for each in outside_references(container, manifest, read)
+        for problem in outside_references(container, manifest, read)
     ]
     if found:
         found[0].also = tuple(found[1:])
@@ -53,10 +53,10 @@ def require_inside(
 def outside_references(
     container: Container, manifest: Manifest, read: Collection[str] | None = None
 ) -> list[Problem]:
-    """What models refer to that is not signed, not their variant's, or beyond a file's end.
+    """References to files that are not signed or not the variant's, or beyond the end of a file.
 
-    With `read`, only the models among these payload files are looked at.  Raises what opening a
-    file does.
+    With `read`, only the models among these payload files are examined.  Raises what opening a file
+    does.
     """
     sizes = {entry.path: entry.size for entry in manifest.files}
     problems: list[Problem] = []
@@ -66,13 +66,13 @@ def outside_references(
         known = {path: sizes[path] for path in variant.files}
         with container.open(f"{PAYLOAD}/{variant.model}") as file:
             try:
-                problems += _outside(_Stored(file), variant, known)
+                problems += _problems_of_model(_FileSource(file), variant, known)
             except MalformedModel as error:
-                problems.append(Problem(variant.model, f"is no ONNX model: {error}"))
+                problems.append(Problem(variant.model, f"is not an ONNX model: {error}"))
     return problems
 
 
-class _Stored:
+class _FileSource:
     """A model in a file."""
 
     def __init__(self, file: ArtifactFile) -> None:
@@ -80,7 +80,7 @@ class _Stored:
         self._file = file
 
     def at(self, offset: int, count: int) -> bytes:
-        """Exactly `count` bytes from `offset`."""
+        """The `count` bytes at `offset`; raises MalformedModel if there are fewer."""
         self._file.seek(offset)
         parts = bytearray()
         while len(parts) < count:
@@ -91,45 +91,51 @@ class _Stored:
         return bytes(parts)
 
 
-def _outside(source: _Stored, variant: Variant, known: Mapping[str, int]) -> Iterator[Problem]:
-    """ONNX Runtime finds weights in the shared asset's folder, and the rest beside the model."""
-    beside = posixpath.dirname(variant.model)
-    asset = beside if variant.weights is None else variant.weights
-    told: set[Problem] = set()
+def _problems_of_model(
+    source: _FileSource, variant: Variant, known: Mapping[str, int]
+) -> Iterator[Problem]:
+    """The problems of one model.
+
+    ONNX Runtime looks for weights in the folder of the shared weights, and for other files in the
+    folder of the model.
+    """
+    model_folder = posixpath.dirname(variant.model)
+    weights_folder = model_folder if variant.weights is None else variant.weights
+    reported: set[Problem] = set()
     for reference in references(source):
         if isinstance(reference, CompiledPart):
-            found = _compiled(reference, variant.model, beside, known)
+            found = _compiled_part_problems(reference, variant.model, model_folder, known)
         else:
-            found = _external(reference, variant.model, asset, known)
+            found = _external_data_problems(reference, variant.model, weights_folder, known)
         for problem in found:
-            if problem not in told:
-                told.add(problem)
+            if problem not in reported:
+                reported.add(problem)
                 yield problem
 
 
-def _compiled(
+def _compiled_part_problems(
     part: CompiledPart, model: str, folder: str, known: Mapping[str, int]
 ) -> Iterator[Problem]:
     if part.attribute == CACHE:
-        if _inside(folder, part.file, known) is None:
-            yield _elsewhere(model, "a compiled part", part.file)
-    # What it was compiled from need not be there; OpenVINO writes a name without a file.
+        if _signed_size(folder, part.file, known) is None:
+            yield _not_signed(model, "a compiled part", part.file)
+    # The source need not exist; OpenVINO writes a name without a file.
     elif part.file and not re.fullmatch(_PATH, part.file):
-        yield _elsewhere(model, "the source of a compiled part", part.file)
+        yield _not_signed(model, "the source of a compiled part", part.file)
 
 
-def _external(
+def _external_data_problems(
     data: ExternalData, model: str, folder: str, known: Mapping[str, int]
 ) -> Iterator[Problem]:
     locations = [value for key, value in data.entries if key == "location"]
-    sizes = [_inside(folder, location, known) for location in locations]
+    sizes = [_signed_size(folder, location, known) for location in locations]
     for location, size in zip(locations, sizes, strict=True):
         if size is None:
-            yield _elsewhere(model, "external data", location)
+            yield _not_signed(model, "external data", location)
     if not locations:
         yield Problem(model, "has external data without a location")
-    least = min((size for size in sizes if size is not None), default=None)
-    if least is None:
+    smallest = min((size for size in sizes if size is not None), default=None)
+    if smallest is None:
         return
     offset, length = "0", "0"
     for key, value in data.entries:
@@ -140,23 +146,23 @@ def _external(
         elif key.startswith(_PACKED):
             for part in value.split("|")[1:]:
                 start, _, rest = part.partition(";")
-                yield from _beyond(model, start, rest.partition(";")[0], least)
-    yield from _beyond(model, offset, length, least)
+                yield from _beyond_end(model, start, rest.partition(";")[0], smallest)
+    yield from _beyond_end(model, offset, length, smallest)
 
 
-def _beyond(model: str, offset: str, length: str, size: int) -> Iterator[Problem]:
+def _beyond_end(model: str, offset: str, length: str, size: int) -> Iterator[Problem]:
     numbers = [int(text) for text in (offset, length) if re.fullmatch(_NUMBER, text)]
     if len(numbers) < 2 or sum(numbers) > size:
         place = f"{offset[:20]} + {length[:20]}"
         yield Problem(model, f"has external data at {place}, of a file of {size} bytes")
 
 
-def _inside(folder: str, file: str, known: Mapping[str, int]) -> int | None:
-    """The size of a signed file that the variant reads, by its name as the model has it."""
+def _signed_size(folder: str, file: str, known: Mapping[str, int]) -> int | None:
+    """The size of a signed file of the variant, by its name in the model; None if there is none."""
     if not re.fullmatch(_PATH, file):
         return None
     return known.get(posixpath.join(folder, file))
 
 
-def _elsewhere(model: str, what: str, file: str) -> Problem:
+def _not_signed(model: str, what: str, file: str) -> Problem:
     return Problem(model, f"has {what} in {file[:100]!r}, which is not among its signed files")

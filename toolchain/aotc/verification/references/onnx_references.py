@@ -1,8 +1,8 @@
-"""What an ONNX model refers to outside of its own file, read without ONNX or ONNX Runtime.
+"""The references of an ONNX model to other files, read without onnx and ONNX Runtime.
 
-Nothing that could act on a reference may see a model before its references are checked, so the
-protobuf wire format is walked here: messages that may hold a reference are entered, by the field
-numbers of onnx.proto (ONNX 1.21), and all else is skipped without being read.
+Software that could follow a reference must not see a model before its references are checked.  So
+this module walks the protobuf wire format: it enters messages that can hold a reference, by the
+field numbers of onnx.proto (ONNX 1.21), and skips everything else without reading it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from aotc.verification.references.protobuf_wire import (
     text,
 )
 
-# What is smaller is read at once; of what is larger, field by field, only what is needed.
-_WHOLE_BYTES: Final = 8 << 20
-# As deep as protobuf's own readers go.
-_MOST_DEPTH: Final = 100
+# A smaller message is read at once; of a larger one, only the fields that are needed.
+_READ_AT_ONCE_BYTES: Final = 8 << 20
+# The limit of protobuf's own readers.
+_MAX_DEPTH: Final = 100
 
 _MODEL: Final[Mapping[int, str]] = {7: "graph", 20: "training", 25: "function"}
 _GRAPH: Final[Mapping[int, str]] = {1: "node", 5: "tensor", 15: "sparse"}
@@ -50,26 +50,26 @@ _NAME, _INT, _STRING, _STRINGS, _BY_REFERENCE = 1, 3, 4, 9, 21
 _EXTERNAL_DATA, _DATA_LOCATION = 13, 14
 _EXTERNAL: Final = 1
 _KEY, _VALUE = 1, 2
-# What ONNX Runtime goes by, whatever a file is called: the identifier of a flatbuffer.
+# By this identifier of a flatbuffer ONNX Runtime recognizes its own format.
 _ORT_FORMAT: Final = b"ORTM"
 
-# Strings are contiguous in the wire format: without one of these, or the field that says that a
-# tensor's data is external, nothing refers to a file, and most nodes need not be walked.
+# Strings are contiguous in the wire format: a message without these strings, and without the field
+# that states that a tensor's data is external, has no references, so most nodes are not walked.
 _MARKS: Final = (b"location", EP_CONTEXT.encode(), bytes((_DATA_LOCATION << 3 | VARINT, _EXTERNAL)))
-# Attributes of an EPContext node that name files; the first holds the bytes where it embeds them.
+# Attributes of an EPContext node; if it embeds the compiled part, the first one holds its bytes.
 CACHE, SOURCE_MODEL, EMBEDDED = "ep_cache_context", "onnx_model_filename", "embed_mode"
 
 
 @record(kw_only=False)
 class ExternalData:
-    """Where a tensor's values are: the entries as they are written, a key perhaps twice."""
+    """The external data of a tensor: its entries as they are written, possibly with equal keys."""
 
     entries: tuple[tuple[str, str], ...]
 
 
 @record(kw_only=False)
 class CompiledPart:
-    """A file that an EPContext node names, with the attribute that names it."""
+    """A file that an EPContext node names, and the attribute that names it."""
 
     attribute: str
     file: str
@@ -79,9 +79,9 @@ Reference = ExternalData | CompiledPart
 
 
 def references(source: Source) -> Iterator[Reference]:
-    """Every reference of the model, of control-flow bodies and functions too, in their order.
+    """All references of a model, including its subgraphs and functions, in their order.
 
-    Raises MalformedModel.
+    Raises MalformedModel if the bytes are not a model in the wire format.
     """
     if source.size >= 8 and source.at(4, 4) == _ORT_FORMAT:
         raise MalformedModel("it is in ONNX Runtime's own format")
@@ -89,9 +89,9 @@ def references(source: Source) -> Iterator[Reference]:
 
 
 def _walk(source: Source, kind: str, start: int, end: int, depth: int) -> Iterator[Reference]:
-    if depth > _MOST_DEPTH:
-        raise MalformedModel(f"it is nested deeper than {_MOST_DEPTH} messages")
-    if end - start <= _WHOLE_BYTES and not isinstance(source, InMemory):
+    if depth > _MAX_DEPTH:
+        raise MalformedModel(f"it is nested deeper than {_MAX_DEPTH} messages")
+    if end - start <= _READ_AT_ONCE_BYTES and not isinstance(source, InMemory):
         source, start, end = InMemory(source.at(start, end - start)), 0, end - start
     if isinstance(source, InMemory) and not _may_refer(source, start, end):
         return
@@ -116,7 +116,7 @@ def _walk(source: Source, kind: str, start: int, end: int, depth: int) -> Iterat
 
 
 def _may_refer(model: InMemory, start: int, end: int) -> bool:
-    """Whether a part holds what any reader would need to find a reference in it."""
+    """Whether a message has bytes without which it cannot hold a reference."""
     return any(model.holds(mark, start, end) for mark in _MARKS)
 
 
@@ -143,7 +143,7 @@ def _entry(source: Source, start: int, end: int) -> tuple[str, str]:
 
 
 def _context(source: Source, attributes: list[tuple[int, int]]) -> Iterator[Reference]:
-    # The schema's default: the node holds the compiled bytes themselves.
+    # The default of the schema: the node embeds the compiled part.
     embedded = True
     files: list[tuple[str, int, int]] = []
     for start, size in attributes:
@@ -163,11 +163,13 @@ def _context(source: Source, attributes: list[tuple[int, int]]) -> Iterator[Refe
                 require_length(wire, "attribute", number)
                 texts.append((value, length))
         if name == EMBEDDED:
-            # Providers differ in what they take another number than 0 and 1 for.
+            # Providers interpret numbers other than 0 and 1 differently.
             embedded = embedded and stated == 1 and not by_reference
         elif name in (CACHE, SOURCE_MODEL):
             if by_reference:
-                raise MalformedModel(f"a compiled part named by another's attribute ({name})")
+                raise MalformedModel(
+                    f"a compiled part is named by reference to another attribute ({name})"
+                )
             files += [(name, value, length) for value, length in texts]
     for name, value, length in files:
         if not (embedded and name == CACHE):

@@ -1,4 +1,4 @@
-"""The wire format of protobuf, read field by field: of what is skipped, nothing is read.
+"""The wire format of protobuf, read field by field; skipped fields are not read.
 
 Source: https://protobuf.dev/programming-guides/encoding/
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-# No reference is longer: a path, or the description of packed weights.
-_MOST_TEXT: Final = 64 << 10
+# A reference is a path or the description of packed weights, and not longer.
+_MAX_TEXT_BYTES: Final = 64 << 10
 _HEADER_BYTES: Final = 20
 
 VARINT: Final = 0
@@ -19,16 +19,16 @@ _FIXED32: Final = 5
 
 
 class MalformedModel(Exception):
-    """The bytes are no ONNX model in protobuf's wire format; the text says what was found."""
+    """The bytes are not an ONNX model in the wire format; the text says what was found."""
 
 
 class Source(Protocol):
-    """A model's bytes."""
+    """The bytes of a model."""
 
     size: int
 
     def at(self, offset: int, count: int) -> bytes:
-        """Exactly `count` bytes from `offset`; raises MalformedModel where it has fewer."""
+        """The `count` bytes at `offset`; raises MalformedModel if there are fewer."""
 
 
 class InMemory:
@@ -39,20 +39,20 @@ class InMemory:
         self._data = data
 
     def at(self, offset: int, count: int) -> bytes:
-        """Exactly `count` bytes from `offset`."""
+        """The `count` bytes at `offset`; raises MalformedModel if there are fewer."""
         if offset + count > self.size:
             raise MalformedModel("it ends early")
         return self._data[offset : offset + count]
 
     def holds(self, mark: bytes, start: int, end: int) -> bool:
-        """Whether a part holds these bytes."""
+        """Whether these bytes occur between `start` and `end`."""
         return self._data.find(mark, start, end) >= 0
 
 
 def fields(source: Source, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """Number, wire type, value and length of each field of a message; raises MalformedModel.
 
-    Of a length-delimited field the value is where it begins; of a varint, its value.
+    The value of a length-delimited field is its offset, and that of a varint is its number.
     """
     position = start
     held = isinstance(source, InMemory)
@@ -62,7 +62,7 @@ def fields(source: Source, start: int, end: int) -> Iterator[tuple[int, int, int
             data = source.at(position, min(_HEADER_BYTES, end - position))
         base = 0 if held else position
         tag, at = _varint(data, position - base)
-        # Of longer ones protobuf's C++ reader drops the upper bits, and other readers do not.
+        # For longer tags, protobuf's C++ reader drops the upper bits, which others do not.
         if tag >> 32:
             raise MalformedModel("a field whose tag has more than 32 bits")
         number, wire = tag >> 3, tag & 7
@@ -88,7 +88,7 @@ def fields(source: Source, start: int, end: int) -> Iterator[tuple[int, int, int
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of at most 64 bits, and where it ends."""
+    """A number of at most 64 bits, and the offset after it."""
     result = shift = 0
     try:
         while True:
@@ -106,8 +106,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def text(source: Source, start: int, length: int) -> str:
-    """A string of a message, if it is no longer than a reference may be; raises MalformedModel."""
-    if length > _MOST_TEXT:
+    """A string of a message; raises MalformedModel if it is longer than references can be."""
+    if length > _MAX_TEXT_BYTES:
         raise MalformedModel(f"a reference of {length} bytes")
     try:
         return source.at(start, length).decode("utf-8")
@@ -116,6 +116,6 @@ def text(source: Source, start: int, length: int) -> str:
 
 
 def require_length(wire: int, kind: str, number: int) -> None:
-    """Raise MalformedModel where a field of a message is not length-delimited."""
+    """Raise MalformedModel if a field of a message is not length-delimited."""
     if wire != LENGTH:
         raise MalformedModel(f"field {number} of a {kind} has wire type {wire}")
