@@ -24,7 +24,7 @@ from aotc.verification.container.base import ArtifactFile, Container
 # Small enough to stay in a core's caches between the read and the hash, and large enough that a
 # thread seldom has to wait for the interpreter's lock while another one imports modules.
 BUFFER_BYTES = 1 << 20
-# Below this a pool of threads costs more than it saves.
+# Below this, threads cost more than they save.
 PARALLEL_BYTES = 4 << 20
 MAX_THREADS = 16
 
